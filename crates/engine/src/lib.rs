@@ -1,0 +1,1 @@
+//! The worker loop: rx, functions, tx, flush policies, counters.

@@ -1,0 +1,1 @@
+//! Trait `Function` and one file per network function.

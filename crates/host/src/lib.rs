@@ -1,0 +1,1 @@
+//! The machine: topology, affinity, noise, namespaces, devices under test.

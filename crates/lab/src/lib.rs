@@ -1,0 +1,1 @@
+//! Results folders, figures, reports and comparisons.

@@ -1,0 +1,1 @@
+//! Packet pool, `Batch`, trait `Port`, one folder per backend.

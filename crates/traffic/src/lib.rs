@@ -1,0 +1,1 @@
+//! The generator and the instrument: frames, pacing, stamps, receivers.

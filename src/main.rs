@@ -1,0 +1,2 @@
+//! The `taut` command.
+fn main() {}
