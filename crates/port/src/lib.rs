@@ -1,1 +1,36 @@
-//! Packet pool, `Batch`, trait `Port`, one folder per backend.
+//! Packet pool, [`Batch`], trait [`Port`], and one folder per backend.
+//!
+//! The only room with hardware, shared memory or foreign functions in it, and so the only one with
+//! `unsafe`. A port is opened from its textual spec ([`PortSpec`]) and used by exactly one thread.
+//!
+//! ```
+//! use taut_port::{Batch, Port, PortSpec, Resources};
+//!
+//! let mut resources = Resources::for_ports(&[PortSpec::parse("null:")?])?;
+//! let mut port = PortSpec::parse("null:")?.open(&mut resources)?;
+//! let mut batch = Batch::new();
+//! resources.pool().fill(&mut batch, 32, 60);
+//! assert_eq!(port.tx(&mut batch), 32);
+//! assert!(batch.is_empty());
+//! # Ok::<(), taut_port::PortError>(())
+//! ```
+
+mod batch;
+mod clock;
+mod error;
+mod memory;
+mod packet;
+mod pool;
+mod port;
+mod registry;
+
+// pub mod memif;
+pub mod null;
+
+pub use batch::{BATCH_CAPACITY, Batch};
+pub use clock::{Clock, ticks};
+pub use error::PortError;
+pub use packet::Packet;
+pub use pool::{Pool, PoolHandle};
+pub use port::{Link, Port, PortCounters};
+pub use registry::{Backend, PortSpec, Resources, backends};

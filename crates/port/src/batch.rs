@@ -1,0 +1,218 @@
+//! A batch: up to 64 packets that travel together, and who of them dropped out.
+
+use crate::Packet;
+
+/// Packets a batch holds at most: the bits of its drop-out masks.
+pub const BATCH_CAPACITY: usize = 64;
+
+/// Up to 64 packets in order of arrival, and two masks: dropped and punted.
+///
+/// A function never reorders or re-allocates a batch. It marks packets; the worker takes the marked
+/// ones out once per batch, after the last function ran (drop-out batching, [Gal 5.3.1]).
+#[derive(Debug)]
+pub struct Batch {
+    packets: Vec<Packet>,
+    /// Empty except inside [`Batch::settle`].
+    kept: Vec<Packet>,
+    dropped: u64,
+    punted: u64,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Batch {
+    /// An empty batch; the only time it allocates.
+    pub fn new() -> Self {
+        Self {
+            packets: Vec::with_capacity(BATCH_CAPACITY),
+            kept: Vec::with_capacity(BATCH_CAPACITY),
+            dropped: 0,
+            punted: 0,
+        }
+    }
+
+    /// Packets in the batch, marked ones included.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// True if there is none.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// How many more fit.
+    #[inline(always)]
+    pub fn room(&self) -> usize {
+        BATCH_CAPACITY - self.packets.len()
+    }
+
+    /// Appends a packet. A full batch drops it (ports ask [`Batch::room`] first).
+    #[inline(always)]
+    pub fn push(&mut self, packet: Packet) {
+        debug_assert!(self.room() > 0, "pushed onto a full batch");
+        if self.packets.len() < BATCH_CAPACITY {
+            self.packets.push(packet);
+        }
+    }
+
+    /// All packets in order of arrival, marked ones included.
+    #[inline(always)]
+    pub fn packets(&self) -> &[Packet] {
+        &self.packets
+    }
+
+    /// All packets, to change in place.
+    #[inline(always)]
+    pub fn packets_mut(&mut self) -> &mut [Packet] {
+        &mut self.packets
+    }
+
+    /// Marks packet `index` to be dropped.
+    #[inline(always)]
+    pub fn mark_dropped(&mut self, index: usize) {
+        debug_assert!(index < self.packets.len());
+        self.dropped |= 1 << (index & 63);
+    }
+
+    /// Marks packet `index` for the slow path.
+    #[inline(always)]
+    pub fn mark_punted(&mut self, index: usize) {
+        debug_assert!(index < self.packets.len());
+        self.punted |= 1 << (index & 63);
+    }
+
+    /// True if packet `index` is still on the fast path.
+    #[inline(always)]
+    pub fn is_kept(&self, index: usize) -> bool {
+        (self.dropped | self.punted) & (1 << (index & 63)) == 0
+    }
+
+    /// Packets marked as dropped.
+    #[inline(always)]
+    pub fn dropped(&self) -> u32 {
+        self.dropped.count_ones()
+    }
+
+    /// Takes the marked packets out, in order: the dropped ones give their memory back, the punted
+    /// ones go to the end of `slow` as far as it has room and are dropped where it has none. Returns
+    /// how many were dropped.
+    #[inline]
+    pub fn settle(&mut self, slow: &mut Batch) -> usize {
+        if self.dropped | self.punted == 0 {
+            return 0;
+        }
+        let mut lost = 0;
+        for (index, packet) in self.packets.drain(..).enumerate() {
+            let bit = 1 << index;
+            if self.dropped & bit != 0 {
+                lost += 1;
+            } else if self.punted & bit == 0 {
+                self.kept.push(packet);
+            } else if slow.room() > 0 {
+                slow.packets.push(packet);
+            } else {
+                lost += 1;
+            }
+        }
+        std::mem::swap(&mut self.packets, &mut self.kept);
+        self.dropped = 0;
+        self.punted = 0;
+        lost
+    }
+
+    /// Moves packets from the front of this batch to the end of `other` while it has room.
+    #[inline]
+    pub fn move_into(&mut self, other: &mut Batch) -> usize {
+        let n = self.len().min(other.room());
+        other.packets.extend(self.packets.drain(..n));
+        n
+    }
+
+    /// Takes the first `n` packets out of the batch, in order: how a port takes what it sends.
+    #[inline(always)]
+    pub fn drain_front(&mut self, n: usize) -> impl Iterator<Item = Packet> + '_ {
+        self.packets.drain(..n)
+    }
+
+    /// Gives every packet's memory back.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.packets.clear();
+        self.dropped = 0;
+        self.punted = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::PoolHandle;
+
+    fn numbered(pool: &PoolHandle, n: u8) -> Batch {
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, usize::from(n), 1);
+        for (i, packet) in batch.packets_mut().iter_mut().enumerate() {
+            packet.bytes_mut()[0] = i as u8;
+        }
+        batch
+    }
+
+    fn numbers(batch: &Batch) -> Vec<u8> {
+        batch.packets().iter().map(|p| p.bytes()[0]).collect()
+    }
+
+    #[test]
+    fn settling_keeps_the_order_of_fast_and_slow_path() {
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = numbered(&pool, 6);
+        batch.mark_dropped(0);
+        batch.mark_punted(2);
+        batch.mark_dropped(3);
+        batch.mark_punted(3);
+        batch.mark_punted(5);
+        let mut slow = Batch::new();
+        assert_eq!(batch.settle(&mut slow), 2);
+        assert_eq!(numbers(&batch), [1, 4]);
+        assert_eq!(numbers(&slow), [2, 5]);
+        assert_eq!(pool.outstanding(), 4);
+        assert!(batch.is_kept(0) && batch.is_kept(1));
+    }
+
+    #[test]
+    fn punted_packets_without_room_are_counted_as_dropped() {
+        let pool = PoolHandle::new(128, false).unwrap();
+        let mut slow = numbered(&pool, 63);
+        let mut batch = numbered(&pool, 2);
+        batch.mark_punted(0);
+        batch.mark_punted(1);
+        assert_eq!(batch.settle(&mut slow), 1);
+        assert_eq!(slow.len(), 64);
+        assert_eq!(pool.outstanding(), 64);
+    }
+
+    #[test]
+    fn a_full_batch_marks_its_last_packet() {
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = numbered(&pool, 64);
+        batch.mark_dropped(63);
+        assert_eq!(batch.settle(&mut Batch::new()), 1);
+        assert_eq!(batch.len(), 63);
+    }
+
+    #[test]
+    fn moving_stops_when_the_other_batch_is_full() {
+        let pool = PoolHandle::new(128, false).unwrap();
+        let mut a = numbered(&pool, 10);
+        let mut b = numbered(&pool, 60);
+        assert_eq!(a.move_into(&mut b), 4);
+        assert_eq!(numbers(&a), [4, 5, 6, 7, 8, 9]);
+    }
+}

@@ -1,0 +1,130 @@
+//! The time-stamp counter and its calibration against `CLOCK_MONOTONIC_RAW`.
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The processor's time-stamp counter, in ticks.
+///
+/// Not serialising: neighbouring loads may move across it by a few cycles, far below what a
+/// packet costs, and a fence would cost every packet more than that.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: RDTSC has no memory effects and every x86-64 processor has it.
+        #[allow(unused_unsafe)]
+        unsafe {
+            core::arch::x86_64::_rdtsc()
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let value: u64;
+        // SAFETY: reading the virtual counter register has no side effects and is allowed in user space.
+        unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nomem, nostack)) };
+        value
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        raw_ns()
+    }
+}
+
+fn raw_ns() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicRaw);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// How ticks of [`ticks`] relate to nanoseconds of `CLOCK_MONOTONIC_RAW`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Ticks per second.
+    pub hz: f64,
+    /// Bound of the calibration's error, in parts per million: the width of both reading brackets
+    /// over the calibration interval.
+    pub error_ppm: f64,
+}
+
+/// A pair of readings of both clocks and how far apart they may be.
+#[derive(Clone, Copy)]
+struct Pair {
+    ticks: u64,
+    ns: u64,
+    bracket_ticks: u64,
+}
+
+/// Reads both clocks as close together as this machine lets us: the best of 64 tries.
+fn pair() -> Pair {
+    let mut best = Pair {
+        ticks: 0,
+        ns: 0,
+        bracket_ticks: u64::MAX,
+    };
+    for _ in 0..64 {
+        let before = ticks();
+        let ns = raw_ns();
+        let after = ticks();
+        let bracket_ticks = after.saturating_sub(before);
+        if bracket_ticks < best.bracket_ticks {
+            best = Pair {
+                ticks: before + bracket_ticks / 2,
+                ns,
+                bracket_ticks,
+            };
+        }
+    }
+    best
+}
+
+impl Clock {
+    /// Calibrates for `interval`: longer is more exact (100 ms gives about one part per million).
+    pub fn calibrate(interval: Duration) -> Clock {
+        let first = pair();
+        std::thread::sleep(interval.max(Duration::from_millis(1)));
+        let last = pair();
+        let elapsed_ticks = (last.ticks - first.ticks) as f64;
+        let elapsed_ns = (last.ns - first.ns).max(1) as f64;
+        Clock {
+            hz: elapsed_ticks * 1e9 / elapsed_ns,
+            error_ppm: (first.bracket_ticks + last.bracket_ticks) as f64 / 2.0 / elapsed_ticks
+                * 1e6,
+        }
+    }
+
+    /// Nanoseconds that `ticks` last.
+    #[inline]
+    pub fn to_ns(&self, ticks: u64) -> f64 {
+        ticks as f64 * (1e9 / self.hz)
+    }
+
+    /// Ticks that `ns` nanoseconds last.
+    #[inline]
+    pub fn to_ticks(&self, ns: f64) -> f64 {
+        ns * (self.hz / 1e9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calibration_states_an_error_and_both_directions_agree() {
+        let clock = Clock::calibrate(Duration::from_millis(20));
+        assert!(clock.hz > 1e6, "{clock:?}");
+        assert!(clock.error_ppm > 0.0 && clock.error_ppm < 1e5, "{clock:?}");
+        let ns = clock.to_ns(clock.to_ticks(1_000_000.0) as u64);
+        assert!((ns - 1_000_000.0).abs() < 2.0 * 1e9 / clock.hz, "{ns}");
+    }
+
+    #[test]
+    fn ticks_do_not_run_backwards_on_one_thread() {
+        let mut last = ticks();
+        for _ in 0..10_000 {
+            let now = ticks();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+}

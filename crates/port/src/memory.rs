@@ -1,0 +1,115 @@
+//! A shared mapping of a memory file: what pools and memif regions are made of.
+
+use crate::PortError;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A mapped memory file. The bytes may be shared with another process: nobody may make a Rust
+/// reference to a range that the ring protocol does not give this side at that moment.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    fd: Arc<OwnedFd>,
+    /// Backed by huge pages.
+    pub(crate) huge: bool,
+}
+
+// SAFETY: a mapping is an address range and a descriptor; it has no thread affinity. Access to the
+// bytes is governed by whoever derives pointers from it.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Makes a new memory file of at least `len` bytes, on huge pages if there are any free.
+    /// Sealed against shrinking, so that no peer can turn our loads into faults.
+    pub(crate) fn create(name: &str, len: usize) -> Result<Self, PortError> {
+        if let Ok(mapping) = Self::create_with(name, len.next_multiple_of(HUGE_PAGE_BYTES), true) {
+            return Ok(mapping);
+        }
+        Self::create_with(name, len.next_multiple_of(4096), false)
+    }
+
+    fn create_with(name: &str, len: usize, huge: bool) -> Result<Self, PortError> {
+        let what = || format!("making {len} bytes of shared memory ({name})");
+        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        if huge {
+            flags |= MemfdFlags::HUGETLB;
+        }
+        let fd = memfd_create(name, flags).map_err(|e| PortError::system(what(), e))?;
+        ftruncate(&fd, len as u64).map_err(|e| PortError::system(what(), e))?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|e| PortError::system(what(), e))?;
+        Self::map(Arc::new(fd), len, huge)
+    }
+
+    /// Maps a memory file that a peer sent, after checking that it is as long as the peer says.
+    pub(crate) fn adopt(fd: OwnedFd, len: usize) -> Result<Self, PortError> {
+        let what = "mapping a memif peer's region";
+        let stat = fstat(&fd).map_err(|e| PortError::system(what, e))?;
+        if len == 0 || (stat.st_size as u64) < len as u64 {
+            return Err(PortError::system(
+                what,
+                std::io::Error::other(format!(
+                    "the peer says {len} bytes, its file has {}",
+                    stat.st_size
+                )),
+            ));
+        }
+        Self::map(Arc::new(fd), len, false)
+    }
+
+    fn map(fd: Arc<OwnedFd>, len: usize, huge: bool) -> Result<Self, PortError> {
+        // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing; the result is
+        // only used through raw pointers within `len`.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                fd.as_fd(),
+                0,
+            )
+        }
+        .map_err(|e| PortError::system(format!("mapping {len} bytes of shared memory"), e))?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| {
+            PortError::system("mapping shared memory", std::io::Error::other("address 0"))
+        })?;
+        Ok(Self {
+            base,
+            len,
+            fd,
+            huge,
+        })
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The memory file, to hand to a peer.
+    pub(crate) fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
+    /// Whether the file can no longer be made shorter (by anybody).
+    pub(crate) fn is_sealed(&self) -> bool {
+        rustix::fs::fcntl_get_seals(&*self.fd).is_ok_and(|s| s.contains(SealFlags::SHRINK))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the range `mmap` gave us, unmapped once; users of the bytes hold the
+        // mapping (or the pool that holds it) for as long as they have pointers into it.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

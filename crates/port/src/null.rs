@@ -1,0 +1,67 @@
+//! A port with nothing behind it: what it is given vanishes, and on request it makes packets from
+//! nothing. The floor of what any port costs.
+
+use crate::{Backend, Batch, Link, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources};
+
+/// `null:[source=N]`.
+pub(crate) const BACKEND: Backend = Backend {
+    name: "null",
+    summary: "no device: swallows what is sent; with source=N also delivers bursts of N packets",
+    target: "",
+    options: &[(
+        "source",
+        "packets delivered per receive call, 0 to 64 (default 0)",
+    )],
+    frames: |_| 0,
+    aligned: false,
+    probe: || Ok("always there".to_string()),
+    open,
+};
+
+/// Length in bytes of the packets a source delivers: a 64-byte frame without its check sequence.
+const SOURCE_FRAME_BYTES: u16 = 60;
+
+struct NullPort {
+    pool: PoolHandle,
+    source: usize,
+    counters: PortCounters,
+}
+
+fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    if !spec.target().is_empty() {
+        return Err(spec.error("null has no target; write \"null:\""));
+    }
+    let source = spec.number("source", 0..=64)?.unwrap_or(0);
+    Ok(Box::new(NullPort {
+        pool: resources.pool(),
+        source: source as usize,
+        counters: PortCounters::default(),
+    }))
+}
+
+impl Port for NullPort {
+    #[inline]
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        let n = self.pool.fill(batch, self.source, SOURCE_FRAME_BYTES);
+        self.counters.rx_packets += n as u64;
+        self.counters.rx_bytes += n as u64 * u64::from(SOURCE_FRAME_BYTES);
+        n
+    }
+
+    #[inline]
+    fn tx(&mut self, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        self.counters.tx_packets += n as u64;
+        self.counters.tx_bytes += batch.packets().iter().map(|p| p.len() as u64).sum::<u64>();
+        batch.clear();
+        n
+    }
+
+    fn link(&mut self) -> Link {
+        Link::Up
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        self.counters
+    }
+}

@@ -1,0 +1,139 @@
+//! One packet: an owned handle on bytes that live in a [`Pool`] or in a port's receive ring.
+
+use crate::Pool;
+use std::ptr::NonNull;
+
+/// An owned packet. Dropping it gives its memory back to where it came from: the pool's free list,
+/// or the receive ring of the port that holds it in place (which is how a packet crosses from one
+/// port to another with one copy at most).
+///
+/// 24 bytes; belongs to one thread.
+pub struct Packet {
+    data: NonNull<u8>,
+    pool: NonNull<Pool>,
+    slot: u32,
+    len: u16,
+    headroom: u16,
+}
+
+impl Packet {
+    /// Makes the handle of one slot of `pool`.
+    ///
+    /// # Safety
+    /// `data .. data + len` must be valid for reads and writes and unshared (as far as the ring
+    /// protocol of the memory promises) until the slot is returned; `slot` must have been counted
+    /// out of `pool` ([`Pool::count_out`]) for exactly this handle; `headroom` bytes before `data`
+    /// must be part of the same slot.
+    #[inline(always)]
+    pub(crate) unsafe fn new(
+        data: NonNull<u8>,
+        len: u16,
+        headroom: u16,
+        pool: NonNull<Pool>,
+        slot: u32,
+    ) -> Self {
+        Self {
+            data,
+            pool,
+            slot,
+            len,
+            headroom,
+        }
+    }
+
+    /// Length in bytes, from the destination MAC address on, without frame check sequence.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// True for a packet without bytes.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The frame's bytes.
+    #[inline(always)]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `new` was promised that the range is valid and ours until this handle is dropped.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len()) }
+    }
+
+    /// The frame's bytes, to change in place.
+    #[inline(always)]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and `&mut self` makes the borrow unique.
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len()) }
+    }
+
+    /// Bytes that [`Packet::prepend`] could still give.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        usize::from(self.headroom)
+    }
+
+    /// Grows the front by `n` bytes (their contents are what was there). False, and no change,
+    /// where the headroom is too short.
+    #[inline]
+    pub fn prepend(&mut self, n: u16) -> bool {
+        if n > self.headroom || self.len.checked_add(n).is_none() {
+            return false;
+        }
+        // SAFETY: `headroom` bytes before `data` are part of the slot (promised to `new`).
+        self.data = unsafe { self.data.sub(usize::from(n)) };
+        self.headroom -= n;
+        self.len += n;
+        true
+    }
+
+    /// Shortens to `len` bytes; a longer `len` changes nothing.
+    #[inline]
+    pub fn truncate(&mut self, len: u16) {
+        self.len = self.len.min(len);
+    }
+
+    /// Sets the length of a frame that was received into this slot.
+    ///
+    /// # Safety
+    /// `len` bytes from the current start must lie inside the slot.
+    #[inline(always)]
+    pub(crate) unsafe fn set_len(&mut self, len: u16) {
+        self.len = len;
+    }
+
+    /// The pool or receive ring that owns the memory.
+    #[inline(always)]
+    pub(crate) fn pool(&self) -> NonNull<Pool> {
+        self.pool
+    }
+
+    /// The slot's number in its pool.
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Address of the first byte.
+    #[inline(always)]
+    pub(crate) fn data(&self) -> NonNull<u8> {
+        self.data
+    }
+}
+
+impl Drop for Packet {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: a pool lives at least as long as any slot is counted out of it.
+        unsafe { Pool::give_back(self.pool, self.slot) };
+    }
+}
+
+impl std::fmt::Debug for Packet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packet")
+            .field("slot", &self.slot)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}

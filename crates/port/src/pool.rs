@@ -1,0 +1,315 @@
+//! The packet pool: equal slots of shared memory and the list of those that are free.
+//!
+//! A pool belongs to one thread, so taking and returning a slot is a push and a pop. The list is
+//! last-in-first-out: the slot used next is the one whose cache lines are still warm.
+//!
+//! The same type keeps the books of a port that receives *in place* (its slots are descriptors of
+//! the peer's ring, and "free" means "may be handed back to the peer").
+
+use crate::memory::Mapping;
+use crate::{BATCH_CAPACITY, Batch, Packet, PortError};
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
+
+/// Bytes kept before each received frame, for headers that functions put in front.
+pub(crate) const HEADROOM_BYTES: u16 = 128;
+
+/// Slot size for memory nobody else lays down rules for: 33 cache lines, an odd number, so that the
+/// first lines of consecutive slots fall into different cache sets (a power of two would map all of
+/// them onto two sets).
+const STRIDE_BYTES: u32 = 2112;
+
+/// Slot size where the kernel wants a power of two (AF_XDP).
+const ALIGNED_STRIDE_BYTES: u32 = 2048;
+
+/// Slots of packet memory. Made and shared through [`PoolHandle`].
+#[derive(Debug)]
+pub struct Pool {
+    /// Slots nobody holds, the most recently returned last.
+    returned: UnsafeCell<Vec<u32>>,
+    /// Slots that packets hold.
+    outstanding: Cell<u32>,
+    /// Living [`PoolHandle`]s; the pool is freed when this and `outstanding` are both 0.
+    handles: Cell<u32>,
+    memory: Option<Mapping>,
+    stride_bytes: u32,
+}
+
+impl Pool {
+    /// Counts one slot as held by a packet.
+    #[inline(always)]
+    pub(crate) fn count_out(&self, slots: u32) {
+        self.outstanding.set(self.outstanding.get() + slots);
+    }
+
+    /// Takes a slot back.
+    ///
+    /// # Safety
+    /// `pool` must be alive, and `slot` counted out of it and not given back since.
+    #[inline(always)]
+    pub(crate) unsafe fn give_back(pool: NonNull<Pool>, slot: u32) {
+        // SAFETY: alive, as the caller promises.
+        let this = unsafe { pool.as_ref() };
+        let outstanding = this.outstanding.get() - 1;
+        this.outstanding.set(outstanding);
+        // SAFETY: a pool belongs to one thread (it is neither Send nor Sync) and no reference to
+        // the list outlives any of its methods, so this is the only one.
+        let returned = unsafe { &mut *this.returned.get() };
+        debug_assert!(returned.len() < returned.capacity());
+        returned.push(slot);
+        if outstanding == 0 && this.handles.get() == 0 {
+            // SAFETY: no handle and no packet is left; it was made by Box in `PoolHandle::new`.
+            drop(unsafe { Box::from_raw(pool.as_ptr()) });
+        }
+    }
+}
+
+/// A shared handle on a [`Pool`].
+#[derive(Debug)]
+pub struct PoolHandle(NonNull<Pool>);
+
+impl PoolHandle {
+    /// A pool of `slots` frames, on huge pages if there are any. `aligned` gives slots of 2048 bytes
+    /// on 2048-byte boundaries, as AF_XDP wants; otherwise slots are laid out to spread over cache
+    /// sets.
+    ///
+    /// # Errors
+    /// When the machine has not got the memory.
+    pub fn new(slots: u32, aligned: bool) -> Result<Self, PortError> {
+        let stride_bytes = if aligned {
+            ALIGNED_STRIDE_BYTES
+        } else {
+            STRIDE_BYTES
+        };
+        let memory = Mapping::create("taut-pool", slots as usize * stride_bytes as usize)?;
+        // Highest first, so that the pool is used from its start.
+        Ok(Self::from_parts(
+            (0..slots).rev().collect(),
+            Some(memory),
+            stride_bytes,
+        ))
+    }
+
+    /// The books of a ring of `slots` descriptors that a port receives from in place.
+    pub(crate) fn ledger(slots: u32) -> Self {
+        Self::from_parts(Vec::with_capacity(slots as usize), None, 0)
+    }
+
+    fn from_parts(returned: Vec<u32>, memory: Option<Mapping>, stride_bytes: u32) -> Self {
+        let pool = Box::new(Pool {
+            returned: UnsafeCell::new(returned),
+            outstanding: Cell::new(0),
+            handles: Cell::new(1),
+            memory,
+            stride_bytes,
+        });
+        Self(NonNull::from(Box::leak(pool)))
+    }
+
+    #[inline(always)]
+    fn pool(&self) -> &Pool {
+        // SAFETY: a pool lives while a handle does.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// True if `packet` lies in this pool.
+    #[inline(always)]
+    pub(crate) fn owns(&self, packet: &Packet) -> bool {
+        packet.pool() == self.0
+    }
+
+    /// The pool itself, for making [`Packet`]s.
+    #[inline(always)]
+    pub(crate) fn raw(&self) -> NonNull<Pool> {
+        self.0
+    }
+
+    /// Slots that can be taken now.
+    #[inline]
+    pub fn available(&self) -> usize {
+        // SAFETY: single-threaded, and the reference ends with this expression.
+        unsafe { &*self.pool().returned.get() }.len()
+    }
+
+    /// Slots that packets hold at this moment.
+    #[inline]
+    pub fn outstanding(&self) -> usize {
+        self.pool().outstanding.get() as usize
+    }
+
+    /// Whether the memory lies on huge pages.
+    pub fn on_huge_pages(&self) -> bool {
+        self.pool().memory.as_ref().is_some_and(|m| m.huge)
+    }
+
+    /// Takes one slot as a packet of `len` bytes (at most [`PoolHandle::room`]), contents as they
+    /// were. None when the pool is empty.
+    #[inline]
+    pub fn take(&self, len: u16) -> Option<Packet> {
+        let pool = self.pool();
+        let memory = pool.memory.as_ref()?;
+        if usize::from(len) > self.room() {
+            return None;
+        }
+        // SAFETY: single-threaded, and the reference ends with this statement.
+        let slot = unsafe { &mut *pool.returned.get() }.pop()?;
+        pool.count_out(1);
+        let offset = slot as usize * pool.stride_bytes as usize + usize::from(HEADROOM_BYTES);
+        // SAFETY: slots are numbered below the count the mapping was sized for, so the offset and
+        // `room()` bytes after it lie inside; the slot was free, so nobody else has it.
+        unsafe {
+            Some(Packet::new(
+                memory.base().add(offset),
+                len,
+                HEADROOM_BYTES,
+                self.0,
+                slot,
+            ))
+        }
+    }
+
+    /// Appends up to `n` packets of `len` bytes to `batch`; fewer when the pool or the batch runs out.
+    #[inline]
+    pub fn fill(&self, batch: &mut Batch, n: usize, len: u16) -> usize {
+        let n = n.min(BATCH_CAPACITY - batch.len());
+        for taken in 0..n {
+            match self.take(len) {
+                Some(packet) => batch.push(packet),
+                None => return taken,
+            }
+        }
+        n
+    }
+
+    /// Bytes a frame may have in one slot.
+    #[inline]
+    pub fn room(&self) -> usize {
+        (self.pool().stride_bytes as usize).saturating_sub(usize::from(HEADROOM_BYTES))
+    }
+
+    /// The memory the slots lie in; a ledger has none.
+    pub(crate) fn memory(&self) -> Option<&Mapping> {
+        self.pool().memory.as_ref()
+    }
+
+    /// Bytes from one slot's start to the next one's.
+    pub(crate) fn stride_bytes(&self) -> usize {
+        self.pool().stride_bytes as usize
+    }
+
+    /// Takes every returned slot of a ledger out of the books, oldest first.
+    #[inline(always)]
+    pub(crate) fn drain_returned(&self, mut each: impl FnMut(u32)) {
+        // SAFETY: single-threaded; `each` gets a number, not access to this pool, and the callers in
+        // this crate return no packet from within it.
+        let returned = unsafe { &mut *self.pool().returned.get() };
+        for &slot in returned.iter() {
+            each(slot);
+        }
+        returned.clear();
+    }
+
+    /// Whether a ledger has returned slots waiting.
+    #[inline(always)]
+    pub(crate) fn has_returned(&self) -> bool {
+        self.available() != 0
+    }
+}
+
+impl Clone for PoolHandle {
+    fn clone(&self) -> Self {
+        let handles = &self.pool().handles;
+        handles.set(handles.get() + 1);
+        Self(self.0)
+    }
+}
+
+impl Drop for PoolHandle {
+    fn drop(&mut self) {
+        let pool = self.pool();
+        let handles = pool.handles.get() - 1;
+        pool.handles.set(handles);
+        if handles == 0 && pool.outstanding.get() == 0 {
+            // SAFETY: the last handle, and no packet holds a slot; made by Box in `from_parts`.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_dropped_packet_is_the_next_one_taken() {
+        let pool = PoolHandle::new(8, false).unwrap();
+        let first = pool.take(60).unwrap();
+        let slot = first.slot();
+        drop(first);
+        assert_eq!(pool.take(60).unwrap().slot(), slot);
+    }
+
+    #[test]
+    fn an_empty_pool_says_none_and_recovers() {
+        let pool = PoolHandle::new(2, false).unwrap();
+        let held = (pool.take(1).unwrap(), pool.take(1).unwrap());
+        assert!(pool.take(1).is_none());
+        drop(held);
+        assert_eq!(pool.available(), 2);
+    }
+
+    #[test]
+    fn packets_outlive_the_last_handle() {
+        let pool = PoolHandle::new(2, false).unwrap();
+        let mut packet = pool.take(4).unwrap();
+        drop(pool);
+        packet.bytes_mut().copy_from_slice(b"taut");
+        assert_eq!(packet.bytes(), b"taut");
+    }
+
+    #[test]
+    fn a_frame_longer_than_a_slot_is_refused() {
+        let pool = PoolHandle::new(2, true).unwrap();
+        assert!(pool.take(u16::try_from(pool.room()).unwrap() + 1).is_none());
+        assert_eq!(pool.available(), 2);
+    }
+
+    #[test]
+    fn prepend_stops_at_the_headroom() {
+        let pool = PoolHandle::new(1, false).unwrap();
+        let mut packet = pool.take(10).unwrap();
+        assert!(packet.prepend(HEADROOM_BYTES));
+        assert_eq!(packet.len(), 10 + usize::from(HEADROOM_BYTES));
+        assert!(!packet.prepend(1));
+    }
+
+    proptest! {
+        /// Whatever the order of takes and drops, no two living packets share a slot or a byte, and
+        /// nothing is lost.
+        #[test]
+        fn slots_are_held_once(steps in proptest::collection::vec((any::<bool>(), any::<u8>()), 1..400)) {
+            let pool = PoolHandle::new(16, false).unwrap();
+            let mut held: Vec<(Packet, u8)> = Vec::new();
+            for (take, value) in steps {
+                if take {
+                    match pool.take(64) {
+                        Some(mut packet) => {
+                            packet.bytes_mut().fill(value);
+                            held.push((packet, value));
+                        }
+                        None => prop_assert_eq!(held.len(), 16),
+                    }
+                } else if !held.is_empty() {
+                    held.swap_remove(usize::from(value) % held.len());
+                }
+                prop_assert_eq!(pool.outstanding(), held.len());
+                prop_assert_eq!(pool.available() + held.len(), 16);
+                for (packet, value) in &held {
+                    prop_assert!(packet.bytes().iter().all(|b| b == value));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The one interface every backend has: [`Port`].
+
+use crate::Batch;
+use serde::{Deserialize, Serialize};
+
+/// Where packets enter and leave. Used by one thread, polled, never blocking.
+///
+/// A function or worker above a port does not know which backend it has. The calls are dynamic, but
+/// once per batch, not per packet.
+pub trait Port {
+    /// Appends the packets that have arrived to `batch`, as many as it has room for; returns how many.
+    ///
+    /// ```
+    /// # use taut_port::{Batch, Port, PortSpec, Resources};
+    /// # let mut resources = Resources::for_ports(&[PortSpec::parse("null:")?])?;
+    /// # let mut port = PortSpec::parse("null:source=32")?.open(&mut resources)?;
+    /// let mut batch = Batch::new();
+    /// let n = port.rx(&mut batch);
+    /// assert_eq!(n, batch.len());
+    /// # Ok::<(), taut_port::PortError>(())
+    /// ```
+    fn rx(&mut self, batch: &mut Batch) -> usize;
+
+    /// Takes packets from the front of `batch` and hands them to the other side at once; returns how
+    /// many. Packets that did not fit stay in the batch: the caller decides whether to try again or to
+    /// drop them.
+    ///
+    /// ```
+    /// # use taut_port::{Batch, Port, PortSpec, Resources};
+    /// # let mut resources = Resources::for_ports(&[PortSpec::parse("null:")?])?;
+    /// # let mut port = PortSpec::parse("null:")?.open(&mut resources)?;
+    /// let mut batch = Batch::new();
+    /// resources.pool().fill(&mut batch, 3, 60);
+    /// let sent = port.tx(&mut batch);
+    /// assert_eq!(batch.len(), 3 - sent);
+    /// # Ok::<(), taut_port::PortError>(())
+    /// ```
+    fn tx(&mut self, batch: &mut Batch) -> usize;
+
+    /// Whether the other side is there. May make a system call: ask about once a second, not per batch.
+    fn link(&mut self) -> Link;
+
+    /// What has passed so far. Cheap, but not free.
+    fn counters(&mut self) -> PortCounters;
+}
+
+/// State of a port's other side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// Packets can pass.
+    Up,
+    /// The other side is not there (yet, or any more); the text says what is awaited or what happened.
+    Down(String),
+}
+
+impl Link {
+    /// True if packets can pass.
+    pub fn is_up(&self) -> bool {
+        *self == Link::Up
+    }
+}
+
+/// What passed through a port since it was opened. Packets that the caller could not place (a full
+/// ring) are the caller's to count; these are the ones lost inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCounters {
+    /// Packets given to the caller.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Packets taken from the caller and handed over.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Arrived, but the receive ring was full (counted by the kernel or the device).
+    pub rx_overrun: u64,
+    /// Arrived with a description that cannot be true (a lying peer, a broken ring).
+    pub rx_malformed: u64,
+    /// Arrived, but longer than a buffer.
+    pub rx_too_long: u64,
+    /// Taken, but longer than the other side's buffer or the link's MTU.
+    pub tx_too_long: u64,
+    /// Taken, but the kernel or the other side refused it.
+    pub tx_failed: u64,
+}

@@ -1,0 +1,260 @@
+//! Every backend by name, and the textual spec that opens one: `backend:target,key=value,...`.
+//!
+//! Adding a backend is its folder, one line in [`backends`], and its docs page.
+
+use crate::{PoolHandle, Port, PortError, null};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// Every backend that this build has.
+pub fn backends() -> &'static [Backend] {
+    &[null::BACKEND]
+}
+
+/// Slots of a pool beyond what ports hold in their rings: batches in hand and held for a flush.
+const POOL_RESERVE: u32 = 2048;
+
+/// How a backend opens a port.
+pub type OpenPort = fn(&PortSpec, &mut Resources) -> Result<Box<dyn Port>, PortError>;
+
+/// One kind of port.
+#[derive(Clone, Copy)]
+pub struct Backend {
+    /// The word before the colon.
+    pub name: &'static str,
+    /// One line for `taut ports`.
+    pub summary: &'static str,
+    /// What the target is called in messages ("INTERFACE", "SOCKET-PATH"); empty if there is none.
+    pub target: &'static str,
+    /// Options: key and what it means.
+    pub options: &'static [(&'static str, &'static str)],
+    /// Pool slots that a port of this spec holds at most.
+    pub frames: fn(&PortSpec) -> u32,
+    /// The pool's slots must be aligned powers of two (AF_XDP).
+    pub aligned: bool,
+    /// Whether ports of this kind can be opened on this machine: what is there, or what is missing.
+    pub probe: fn() -> Result<String, PortError>,
+    /// Opens a port.
+    pub open: OpenPort,
+}
+
+impl std::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backend")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A parsed port spec such as `memif:/run/taut.sock,role=client` or `af_packet:eth0`.
+#[derive(Debug, Clone)]
+pub struct PortSpec {
+    text: String,
+    backend: Backend,
+    target: String,
+    options: BTreeMap<String, String>,
+}
+
+impl PortSpec {
+    /// Parses a spec.
+    ///
+    /// # Errors
+    /// [`PortError::BadSpec`] for an unknown backend or option, a missing target, a key given twice.
+    pub fn parse(text: &str) -> Result<Self, PortError> {
+        let names = || {
+            backends()
+                .iter()
+                .map(|b| b.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let Some((name, rest)) = text.split_once(':') else {
+            return Err(PortError::bad_spec(
+                text,
+                format!("write BACKEND:TARGET[,KEY=VALUE...]; backends: {}", names()),
+            ));
+        };
+        let Some(backend) = backends().iter().find(|b| b.name == name).copied() else {
+            return Err(PortError::bad_spec(
+                text,
+                format!("no backend \"{name}\"; this build has {}", names()),
+            ));
+        };
+        let mut parts = rest.split(',');
+        let mut target = String::new();
+        let mut options = BTreeMap::new();
+        let mut first = true;
+        for part in parts.by_ref() {
+            match part.split_once('=') {
+                None if first => target = part.to_string(),
+                Some((key, value)) => {
+                    if !backend.options.iter().any(|(known, _)| *known == key) {
+                        let known: Vec<_> = backend.options.iter().map(|(k, _)| *k).collect();
+                        return Err(PortError::bad_spec(
+                            text,
+                            format!(
+                                "{name} has no option \"{key}\"; it has {}",
+                                known.join(", ")
+                            ),
+                        ));
+                    }
+                    if options.insert(key.to_string(), value.to_string()).is_some() {
+                        return Err(PortError::bad_spec(
+                            text,
+                            format!("\"{key}\" is given twice"),
+                        ));
+                    }
+                }
+                None => {
+                    return Err(PortError::bad_spec(
+                        text,
+                        format!("\"{part}\" is not KEY=VALUE"),
+                    ));
+                }
+            }
+            first = false;
+        }
+        if !backend.target.is_empty() && target.is_empty() {
+            return Err(PortError::bad_spec(
+                text,
+                format!("write {name}:{}[,...]", backend.target),
+            ));
+        }
+        Ok(Self {
+            text: text.to_string(),
+            backend,
+            target,
+            options,
+        })
+    }
+
+    /// The spec as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The backend's name.
+    pub fn backend(&self) -> &'static str {
+        self.backend.name
+    }
+
+    /// What stands between the colon and the first comma.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The value of an option, if it was given.
+    pub fn option(&self, key: &str) -> Option<&str> {
+        self.options.get(key).map(String::as_str)
+    }
+
+    /// The value of a numeric option, checked against its range.
+    ///
+    /// # Errors
+    /// [`PortError::BadSpec`] if it is not a number or out of range.
+    pub fn number(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, PortError> {
+        let Some(value) = self.option(key) else {
+            return Ok(None);
+        };
+        match u64::from_str(value) {
+            Ok(number) if range.contains(&number) => Ok(Some(number)),
+            _ => Err(self.error(format!(
+                "{key}={value}: want a number from {} to {}",
+                range.start(),
+                range.end()
+            ))),
+        }
+    }
+
+    /// An error about this spec.
+    pub fn error(&self, reason: impl Into<String>) -> PortError {
+        PortError::bad_spec(&self.text, reason)
+    }
+
+    /// Opens the port on the calling thread, which then owns it.
+    ///
+    /// # Errors
+    /// What the backend says: bad options, a missing device, no permission.
+    pub fn open(&self, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+        (self.backend.open)(self, resources)
+    }
+}
+
+impl FromStr for PortSpec {
+    type Err = PortError;
+
+    fn from_str(text: &str) -> Result<Self, PortError> {
+        Self::parse(text)
+    }
+}
+
+impl std::fmt::Display for PortSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What the ports of one worker share: the packet pool, sized for all of them.
+pub struct Resources {
+    pool: PoolHandle,
+}
+
+impl Resources {
+    /// A pool large enough that these ports never starve each other.
+    ///
+    /// # Errors
+    /// When the machine has not got the memory.
+    pub fn for_ports(specs: &[PortSpec]) -> Result<Self, PortError> {
+        let frames: u32 = specs.iter().map(|s| (s.backend.frames)(s)).sum();
+        let aligned = specs.iter().any(|s| s.backend.aligned);
+        Ok(Self {
+            pool: PoolHandle::new(frames + POOL_RESERVE, aligned)?,
+        })
+    }
+
+    /// The shared pool.
+    pub fn pool(&self) -> PoolHandle {
+        self.pool.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_spec_has_a_backend_a_target_and_options() {
+        let spec = PortSpec::parse("memif:/run/x.sock,role=client,id=3").unwrap();
+        assert_eq!((spec.backend(), spec.target()), ("memif", "/run/x.sock"));
+        assert_eq!(spec.option("role"), Some("client"));
+        assert_eq!(spec.number("id", 0..=9).unwrap(), Some(3));
+    }
+
+    #[test]
+    fn wrong_specs_say_what_would_be_right() {
+        for (text, part) in [
+            ("eth0", "BACKEND:TARGET"),
+            ("nfp:eth0", "no backend \"nfp\""),
+            ("memif:", "memif:SOCKET-PATH"),
+            ("memif:/x,speed=9", "no option \"speed\""),
+            ("memif:/x,id=1,id=2", "given twice"),
+            ("memif:/x,client", "not KEY=VALUE"),
+        ] {
+            let message = PortSpec::parse(text).unwrap_err().to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_checked_against_their_range() {
+        let spec = PortSpec::parse("null:source=65").unwrap();
+        assert!(
+            spec.number("source", 0..=64)
+                .unwrap_err()
+                .to_string()
+                .contains("0 to 64")
+        );
+    }
+}
