@@ -1,1 +1,29 @@
 //! What a number means: latency histograms, jitter, sequence accounting, quantiles with confidence intervals, rate searches. No I/O.
+//!
+//! Values are whole nanoseconds (`u64`) unless a name says otherwise. The two functions that run
+//! once per packet, [`LatencyHistogram::record`] and [`SequenceTracker::record`], neither allocate
+//! nor fail.
+
+pub mod gaps;
+pub mod interval;
+pub mod jitter;
+pub mod latency;
+mod moments;
+pub mod rank;
+pub mod search;
+pub mod sequence;
+pub mod summary;
+
+pub use gaps::{GapRecorder, GapSummary};
+pub use interval::{
+    Interval, PairedRatio, block_bootstrap, bootstrap_interval, mean_interval, quantile_interval,
+    quantile_interval_ranks, ratio_interval,
+};
+pub use jitter::{JitterRecorder, JitterSummary};
+pub use latency::{Bucket, HlogError, LatencyHistogram};
+pub use search::{
+    LadderSearch, Limit, SearchResult, SearchSettings, SearchSettingsError, Trial, TrialOutcome,
+    Verdict,
+};
+pub use sequence::{Arrival, SequenceReport, SequenceTracker};
+pub use summary::Summary;

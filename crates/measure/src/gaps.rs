@@ -1,0 +1,143 @@
+//! Inter-packet gaps against the gap asked for: how accurate and how precise a generator is.
+//! After the MoonGen evaluation (Gallenmüller 2021, section 3.3): accuracy is the mean gap,
+//! precision the mean squared error against the asked gap.
+
+use serde::{Deserialize, Serialize};
+
+use crate::latency::LatencyHistogram;
+
+/// Gaps of one flow, one packet at a time.
+#[derive(Debug, Clone)]
+pub struct GapRecorder {
+    asked_gap_ns: f64,
+    gaps: LatencyHistogram,
+    absolute_errors: LatencyHistogram,
+}
+
+/// Gaps summed up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GapSummary {
+    /// Gaps: packets less one.
+    pub count: u64,
+    /// The gap asked for, ns.
+    pub asked_gap_ns: f64,
+    /// Mean gap, ns: equal to the asked one when the generator is accurate.
+    pub mean_gap_ns: f64,
+    /// Half the gaps are at most this far from the asked one, ns, rounded to whole ns.
+    pub median_absolute_error_ns: u64,
+    /// Mean squared distance to the asked gap, ns²: small when the generator is precise.
+    pub mean_squared_error_ns2: f64,
+}
+
+impl GapRecorder {
+    /// A recorder for packets asked to be `asked_gap_ns` apart (1e9 / rate in packets per second).
+    pub fn new(asked_gap_ns: f64) -> Self {
+        GapRecorder {
+            asked_gap_ns,
+            gaps: LatencyHistogram::new(),
+            absolute_errors: LatencyHistogram::new(),
+        }
+    }
+
+    /// The gaps between successive time stamps, ns. A stamp before its predecessor is a gap of 0.
+    pub fn from_timestamps(asked_gap_ns: f64, timestamps_ns: &[u64]) -> Self {
+        let mut recorder = Self::new(asked_gap_ns);
+        for pair in timestamps_ns.windows(2) {
+            recorder.record(pair[1].saturating_sub(pair[0]));
+        }
+        recorder
+    }
+
+    /// Takes the next gap. Never allocates.
+    #[inline]
+    pub fn record(&mut self, gap_ns: u64) {
+        let error_ns = (gap_ns as f64 - self.asked_gap_ns).abs();
+        self.gaps.record(gap_ns);
+        self.absolute_errors.record(error_ns.round() as u64);
+    }
+
+    /// The distribution of the gaps.
+    pub fn histogram(&self) -> &LatencyHistogram {
+        &self.gaps
+    }
+
+    /// Gaps so far; `None` before the first.
+    pub fn summary(&self) -> Option<GapSummary> {
+        let mean_gap_ns = self.gaps.mean_ns()?;
+        let bias_ns = mean_gap_ns - self.asked_gap_ns;
+        Some(GapSummary {
+            count: self.gaps.count(),
+            asked_gap_ns: self.asked_gap_ns,
+            mean_gap_ns,
+            median_absolute_error_ns: self.absolute_errors.quantile(0.5)?,
+            // Exact from integer sums: mean squared error is variance plus squared bias.
+            mean_squared_error_ns2: self.gaps.variance_ns2()? + bias_ns * bias_ns,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn perfect_generator_has_no_error() {
+        let stamps: Vec<u64> = (0..100).map(|packet| packet * 500).collect();
+        let summary = GapRecorder::from_timestamps(500.0, &stamps)
+            .summary()
+            .unwrap();
+        assert_eq!((summary.count, summary.mean_gap_ns), (99, 500.0));
+        assert_eq!(summary.mean_squared_error_ns2, 0.0);
+        assert_eq!(summary.median_absolute_error_ns, 0);
+    }
+
+    #[test]
+    fn bursts_are_accurate_but_not_precise() {
+        // Pairs back to back: 100 ns, then 900 ns, so 500 ns on average.
+        let stamps = [0, 100, 1000, 1100, 2000];
+        let summary = GapRecorder::from_timestamps(500.0, &stamps)
+            .summary()
+            .unwrap();
+        assert_eq!(summary.mean_gap_ns, 500.0);
+        assert_eq!(summary.mean_squared_error_ns2, 160_000.0);
+        assert_eq!(summary.median_absolute_error_ns, 400);
+    }
+
+    #[test]
+    fn fraction_of_a_nanosecond_in_the_asked_gap_counts() {
+        let summary = GapRecorder::from_timestamps(67.2, &[0, 67, 134])
+            .summary()
+            .unwrap();
+        assert!((summary.mean_squared_error_ns2 - 0.04).abs() < 1e-9);
+        assert_eq!(summary.median_absolute_error_ns, 0);
+    }
+
+    #[test]
+    fn fewer_than_two_packets_have_no_gap() {
+        assert_eq!(GapRecorder::from_timestamps(500.0, &[]).summary(), None);
+        assert_eq!(GapRecorder::from_timestamps(500.0, &[7]).summary(), None);
+    }
+
+    #[test]
+    fn clock_running_backwards_is_a_gap_of_zero() {
+        let recorder = GapRecorder::from_timestamps(10.0, &[100, 90, 100]);
+        assert_eq!(recorder.histogram().min_ns(), Some(0));
+    }
+
+    proptest! {
+        #[test]
+        fn mean_squared_error_agrees_with_its_definition(
+            gaps in prop::collection::vec(0u64..1_000_000, 1..200), asked in 1.0..1_000_000.0f64,
+        ) {
+            let mut recorder = GapRecorder::new(asked);
+            gaps.iter().for_each(|&gap| recorder.record(gap));
+            let squares: f64 = gaps.iter().map(|&gap| (gap as f64 - asked).powi(2)).sum();
+            let naive = squares / gaps.len() as f64;
+            let found = recorder.summary().unwrap().mean_squared_error_ns2;
+            prop_assert!((found - naive).abs() <= 1e-9 * naive.max(1.0), "{found} against {naive}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Exact count, minimum, maximum, mean and standard deviation of whole numbers, one value at a time.
+
+/// Running integer sums: nothing is rounded until a mean or deviation is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moments {
+    pub(crate) count: u64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    sum: u128,
+    /// Modulo 2^128: the deviation below still comes out right when this wraps.
+    sum_of_squares: u128,
+}
+
+impl Moments {
+    pub(crate) const EMPTY: Moments = Moments {
+        count: 0,
+        min: u64::MAX,
+        max: 0,
+        sum: 0,
+        sum_of_squares: 0,
+    };
+
+    #[inline]
+    pub(crate) fn record(&mut self, value: u64) {
+        let wide = u128::from(value);
+        self.count = self.count.saturating_add(1);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.sum = self.sum.wrapping_add(wide);
+        self.sum_of_squares = self.sum_of_squares.wrapping_add(wide.wrapping_mul(wide));
+    }
+
+    pub(crate) fn record_many(&mut self, value: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let wide = u128::from(value);
+        let times = u128::from(count);
+        self.merge(&Moments {
+            count,
+            min: value,
+            max: value,
+            sum: wide.wrapping_mul(times),
+            sum_of_squares: wide.wrapping_mul(wide).wrapping_mul(times),
+        });
+    }
+
+    pub(crate) fn merge(&mut self, other: &Moments) {
+        self.count = self.count.saturating_add(other.count);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.sum = self.sum.wrapping_add(other.sum);
+        self.sum_of_squares = self.sum_of_squares.wrapping_add(other.sum_of_squares);
+    }
+
+    pub(crate) fn mean(&self) -> Option<f64> {
+        if self.count == 0 {
+            return None;
+        }
+        let count = u128::from(self.count);
+        // Whole part and remainder apart keep sub-unit precision for large sums.
+        Some((self.sum / count) as f64 + (self.sum % count) as f64 / self.count as f64)
+    }
+
+    /// Population variance: mean squared distance from the mean.
+    pub(crate) fn variance(&self) -> Option<f64> {
+        if self.count == 0 {
+            return None;
+        }
+        let count = u128::from(self.count);
+        let (whole, rest) = (self.sum / count, self.sum % count);
+        // Sum of (x - whole)^2 in integers: no cancellation, and wrapped sums unwrap here.
+        let shifted = self
+            .sum_of_squares
+            .wrapping_sub(whole.wrapping_mul(self.sum).wrapping_mul(2))
+            .wrapping_add(count.wrapping_mul(whole).wrapping_mul(whole));
+        let offset = rest as f64 / self.count as f64;
+        Some((shifted as f64 / self.count as f64 - offset * offset).max(0.0))
+    }
+
+    pub(crate) fn standard_deviation(&self) -> Option<f64> {
+        self.variance().map(f64::sqrt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn of(values: &[u64]) -> Moments {
+        let mut moments = Moments::EMPTY;
+        values.iter().for_each(|&value| moments.record(value));
+        moments
+    }
+
+    #[test]
+    fn nothing_recorded_has_no_mean() {
+        assert_eq!(Moments::EMPTY.mean(), None);
+        assert_eq!(Moments::EMPTY.variance(), None);
+    }
+
+    #[test]
+    fn small_deviation_far_from_zero_is_exact() {
+        // A float sum of squares would lose all of this variance: 2^60 squared has 120 bits.
+        let far = 1u64 << 60;
+        let moments = of(&[far, far + 2, far + 4, far + 6]);
+        assert_eq!(moments.variance().unwrap(), 5.0);
+    }
+
+    #[test]
+    fn largest_values_neither_panic_nor_lose_the_deviation() {
+        let moments = of(&[u64::MAX; 1000]);
+        assert_eq!(moments.variance().unwrap(), 0.0);
+        assert_eq!(moments.mean().unwrap(), u64::MAX as f64);
+    }
+
+    #[test]
+    fn recording_many_equals_recording_each() {
+        let mut many = Moments::EMPTY;
+        many.record_many(77, 3);
+        many.record_many(5, 2);
+        many.record_many(1, 0);
+        assert_eq!(many, of(&[77, 77, 77, 5, 5]));
+    }
+}

@@ -1,0 +1,58 @@
+//! The nearest-rank rule that every quantile in this crate shares.
+//! Hyndman and Fan 1996, definition 1: the smallest value with at least a share `q` at or below it.
+
+/// The 0-based position of quantile `q` in `count` sorted values, or `None` without values or
+/// with `q` outside 0..=1.
+///
+/// ```
+/// assert_eq!(taut_measure::rank::nearest_rank(100, 0.99), Some(98));
+/// assert_eq!(taut_measure::rank::nearest_rank(0, 0.5), None);
+/// ```
+pub fn nearest_rank(count: u64, q: f64) -> Option<u64> {
+    if count == 0 || !(0.0..=1.0).contains(&q) {
+        return None;
+    }
+    // Large counts have no exact float: the ends must not depend on one.
+    if q == 1.0 {
+        return Some(count - 1);
+    }
+    // 0.07 * 100 is 7.000000000000001 in binary: without the slack, rank 7 would become 8.
+    let share = q * count as f64;
+    let rank = (share - share * 4.0 * f64::EPSILON).ceil() as u64;
+    Some(rank.clamp(1, count) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimal_quantiles_of_round_counts_land_on_the_exact_rank() {
+        for percent in 1..=100u64 {
+            let q = percent as f64 / 100.0;
+            assert_eq!(nearest_rank(100, q), Some(percent - 1), "q = {q}");
+            assert_eq!(nearest_rank(100_000, q), Some(percent * 1000 - 1));
+        }
+        assert_eq!(nearest_rank(1_000_000, 0.99999), Some(999_989));
+    }
+
+    #[test]
+    fn a_fraction_of_a_value_rounds_up_to_the_next_value() {
+        assert_eq!(nearest_rank(10, 0.91), Some(9));
+        assert_eq!(nearest_rank(3, 0.5), Some(1));
+    }
+
+    #[test]
+    fn the_ends_are_the_first_and_last_value() {
+        assert_eq!(nearest_rank(7, 0.0), Some(0));
+        assert_eq!(nearest_rank(7, 1.0), Some(6));
+        assert_eq!(nearest_rank(u64::MAX, 1.0), Some(u64::MAX - 1));
+    }
+
+    #[test]
+    fn senseless_quantiles_have_no_rank() {
+        for q in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            assert_eq!(nearest_rank(10, q), None);
+        }
+    }
+}

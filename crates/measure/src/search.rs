@@ -1,0 +1,624 @@
+//! The search for the highest loss-free rate, which draws the latency-over-rate curve on its way.
+//!
+//! RFC 2544 section 26.1 defines the figure. Loss verification after ETSI GS NFV-TST 009 clause
+//! 12.3.3: a trial that fails is repeated once, and only the repeat counts, so that one hiccup of a
+//! virtual machine does not halve the result.
+
+use serde::{Deserialize, Serialize};
+
+/// The smallest step from rung to rung: a finer ladder would take thousands of trials.
+const SMALLEST_FACTOR: f64 = 1.01;
+
+/// What rates to try. Rates are packets per second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchSettings {
+    /// The lowest rung of the ladder.
+    pub start_pps: f64,
+    /// Each rung is this many times the one below; at least 1.01.
+    pub factor: f64,
+    /// The highest rung; never exceeded.
+    pub max_pps: f64,
+    /// Rungs to climb after the first lossy one, so that the curve shows the overload.
+    pub lossy_trials_after_first: u32,
+    /// Halvings (on a logarithmic scale) between the highest loss-free and the lowest failing rate.
+    pub bisections: u32,
+}
+
+/// What is wrong with [`SearchSettings`].
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum SearchSettingsError {
+    /// The start is not a rate.
+    #[error("start_pps is {0}: it must be a finite rate above 0")]
+    Start(f64),
+    /// The ladder would not climb, or hardly.
+    #[error("factor is {0}: it must be finite and at least 1.01")]
+    Factor(f64),
+    /// The ladder has no rung.
+    #[error("max_pps is {max_pps}: it must be finite and at least start_pps, {start_pps}")]
+    Maximum {
+        /// The highest rate asked for.
+        max_pps: f64,
+        /// The lowest rate asked for.
+        start_pps: f64,
+    },
+}
+
+/// What one trial at one rate gave. Counts are packets.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrialOutcome {
+    /// The rate of the trial, packets per second.
+    pub offered_pps: f64,
+    /// Packets the generator handed over.
+    pub sent: u64,
+    /// Different packets that came back.
+    pub received: u64,
+    /// Packets the device's port did not take from the generator: lost before they were sent.
+    pub refused: u64,
+    /// The generator itself missed its schedule.
+    pub generator_behind: bool,
+}
+
+/// What a trial says about its rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// All packets sent came back, on schedule.
+    LossFree,
+    /// The device lost or refused packets.
+    Lossy,
+    /// No loss, but the generator did not offer the rate.
+    GeneratorBehind,
+}
+
+impl TrialOutcome {
+    /// Loss weighs more than a late generator: the device failed at even less than the rate. A trial
+    /// that sent nothing says only that the generator failed.
+    pub fn verdict(&self) -> Verdict {
+        if self.refused > 0 || self.received < self.sent {
+            Verdict::Lossy
+        } else if self.generator_behind || self.sent == 0 {
+            Verdict::GeneratorBehind
+        } else {
+            Verdict::LossFree
+        }
+    }
+
+    /// Share of the packets offered that did not come back, 0..=1.
+    pub fn loss_ratio(&self) -> f64 {
+        let offered = self.sent as f64 + self.refused as f64;
+        let missing = self.sent.saturating_sub(self.received) as f64 + self.refused as f64;
+        if offered > 0.0 {
+            missing / offered
+        } else {
+            0.0
+        }
+    }
+}
+
+/// A trial as the search saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trial {
+    /// What it gave.
+    pub outcome: TrialOutcome,
+    /// What that says about the rate.
+    pub verdict: Verdict,
+    /// Whether it repeats the failed trial before it.
+    pub repeat: bool,
+}
+
+/// What stands in the way of a higher loss-free rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The device loses packets above it.
+    Device,
+    /// The generator cannot offer more: the device may be faster.
+    Generator,
+    /// No higher rate was tried: the device may be faster.
+    Range,
+}
+
+/// What the search found, complete or so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchResult {
+    /// The highest rate without loss, packets per second; `None` when every rate failed.
+    pub loss_free_pps: Option<f64>,
+    /// What stands above it.
+    pub limited_by: Limit,
+    /// The lowest rate above it that lost packets twice.
+    pub first_lossy_pps: Option<f64>,
+    /// Whether no rate below the highest loss-free one lost packets twice. If false, the device
+    /// fails in the middle of its range and a single figure does not describe it.
+    pub monotonic: bool,
+    /// Whether the search went to its end.
+    pub complete: bool,
+    /// All trials in the order they ran: the points of the curve.
+    pub trials: Vec<Trial>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    Climbing { rung_pps: f64, lossy_in_a_row: u32 },
+    Bisecting { rate_pps: f64, left: u32 },
+    Done,
+}
+
+/// A ladder of trials: up in geometric steps until the device or the generator fails, then closer
+/// and closer to the highest loss-free rate.
+///
+/// It does no trials itself: ask [`LadderSearch::next_rate_pps`], run a trial at that rate,
+/// [`LadderSearch::report`] it, until no rate is left. When even the lowest rung fails, the
+/// bisections first go down from it by `factor`.
+///
+/// ```
+/// use taut_measure::{LadderSearch, SearchSettings, TrialOutcome};
+/// let settings = SearchSettings {
+///     start_pps: 1e5, factor: 2.0, max_pps: 1e7, lossy_trials_after_first: 1, bisections: 6,
+/// };
+/// let mut search = LadderSearch::new(settings).unwrap();
+/// while let Some(offered_pps) = search.next_rate_pps() {
+///     let sent = offered_pps as u64;
+///     let received = sent.min(1_000_000); // a device that forwards a million a second
+///     search.report(TrialOutcome { offered_pps, sent, received, refused: 0, generator_behind: false });
+/// }
+/// let found = search.result().loss_free_pps.unwrap();
+/// assert!((985_000.0..=1_000_000.0).contains(&found));
+/// ```
+#[derive(Debug, Clone)]
+pub struct LadderSearch {
+    settings: SearchSettings,
+    stage: Stage,
+    /// The trial before failed and is being repeated.
+    repeating: bool,
+    /// Rates on which a decision fell.
+    decided: Vec<(f64, Verdict)>,
+    trials: Vec<Trial>,
+}
+
+impl LadderSearch {
+    /// A search ready for its first trial.
+    pub fn new(settings: SearchSettings) -> Result<Self, SearchSettingsError> {
+        let SearchSettings {
+            start_pps,
+            factor,
+            max_pps,
+            ..
+        } = settings;
+        if !(start_pps.is_finite() && start_pps > 0.0) {
+            return Err(SearchSettingsError::Start(start_pps));
+        }
+        if !(factor.is_finite() && factor >= SMALLEST_FACTOR) {
+            return Err(SearchSettingsError::Factor(factor));
+        }
+        if !(max_pps.is_finite() && max_pps >= start_pps) {
+            return Err(SearchSettingsError::Maximum { max_pps, start_pps });
+        }
+        Ok(LadderSearch {
+            settings,
+            stage: Stage::Climbing {
+                rung_pps: start_pps,
+                lossy_in_a_row: 0,
+            },
+            repeating: false,
+            decided: Vec::new(),
+            trials: Vec::new(),
+        })
+    }
+
+    /// The rate of the next trial, packets per second; `None` when the search is complete.
+    pub fn next_rate_pps(&self) -> Option<f64> {
+        match self.stage {
+            Stage::Climbing { rung_pps, .. } => Some(rung_pps),
+            Stage::Bisecting { rate_pps, .. } => Some(rate_pps),
+            Stage::Done => None,
+        }
+    }
+
+    /// No search takes more trials than this: every rung and bisection, each repeated once.
+    pub fn max_trials(&self) -> u64 {
+        let SearchSettings {
+            start_pps,
+            factor,
+            max_pps,
+            bisections,
+            ..
+        } = self.settings;
+        // One rung more than the logarithm says, should it round down.
+        let steps = ((max_pps.ln() - start_pps.ln()) / factor.ln()).ceil() as u64 + 1;
+        2 * (steps + 1 + u64::from(bisections))
+    }
+
+    /// Takes the outcome of the trial at [`Self::next_rate_pps`]. After the end it is ignored.
+    pub fn report(&mut self, outcome: TrialOutcome) {
+        let Some(rate_pps) = self.next_rate_pps() else {
+            return;
+        };
+        let verdict = outcome.verdict();
+        let repeat = self.repeating;
+        self.trials.push(Trial {
+            outcome,
+            verdict,
+            repeat,
+        });
+        self.repeating = verdict != Verdict::LossFree && !repeat;
+        if self.repeating {
+            return;
+        }
+        self.decided.push((rate_pps, verdict));
+        self.stage = match self.stage {
+            Stage::Climbing {
+                rung_pps,
+                lossy_in_a_row,
+            } => self.after_rung(rung_pps, lossy_in_a_row, verdict),
+            Stage::Bisecting { left, .. } => self.bisecting(left.saturating_sub(1)),
+            Stage::Done => Stage::Done,
+        };
+    }
+
+    fn after_rung(&self, rung_pps: f64, lossy_in_a_row: u32, verdict: Verdict) -> Stage {
+        let lossy_in_a_row = match verdict {
+            Verdict::LossFree => 0,
+            Verdict::Lossy => lossy_in_a_row.saturating_add(1),
+            Verdict::GeneratorBehind => return self.bisecting(self.settings.bisections),
+        };
+        let overload_shown = lossy_in_a_row > self.settings.lossy_trials_after_first;
+        if overload_shown || rung_pps >= self.settings.max_pps {
+            return self.bisecting(self.settings.bisections);
+        }
+        Stage::Climbing {
+            rung_pps: (rung_pps * self.settings.factor).min(self.settings.max_pps),
+            lossy_in_a_row,
+        }
+    }
+
+    fn bisecting(&self, left: u32) -> Stage {
+        let Some((failing_pps, _)) = self.lowest_failing_above_loss_free() else {
+            return Stage::Done;
+        };
+        let rate_pps = match self.loss_free_pps() {
+            // Roots apart: the product of two large rates may overflow.
+            Some(loss_free_pps) => loss_free_pps.sqrt() * failing_pps.sqrt(),
+            None => failing_pps / self.settings.factor,
+        };
+        let between = rate_pps > self.loss_free_pps().unwrap_or(0.0) && rate_pps < failing_pps;
+        if left == 0 || !between {
+            return Stage::Done;
+        }
+        Stage::Bisecting { rate_pps, left }
+    }
+
+    fn loss_free_pps(&self) -> Option<f64> {
+        let loss_free = self
+            .decided
+            .iter()
+            .filter(|(_, verdict)| *verdict == Verdict::LossFree);
+        loss_free.map(|(rate_pps, _)| *rate_pps).reduce(f64::max)
+    }
+
+    fn lowest_failing_above_loss_free(&self) -> Option<(f64, Verdict)> {
+        let floor_pps = self.loss_free_pps().unwrap_or(0.0);
+        let above = self
+            .decided
+            .iter()
+            .filter(|(rate_pps, _)| *rate_pps > floor_pps);
+        above.copied().min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    /// What was found, at any time: a search cut short gives what it has.
+    pub fn result(&self) -> SearchResult {
+        let loss_free_pps = self.loss_free_pps();
+        let floor_pps = loss_free_pps.unwrap_or(0.0);
+        let lossy = || {
+            let lossy = self
+                .decided
+                .iter()
+                .filter(|(_, verdict)| *verdict == Verdict::Lossy);
+            lossy.map(|(rate_pps, _)| *rate_pps)
+        };
+        SearchResult {
+            loss_free_pps,
+            limited_by: match self.lowest_failing_above_loss_free() {
+                Some((_, Verdict::Lossy)) => Limit::Device,
+                Some(_) => Limit::Generator,
+                None => Limit::Range,
+            },
+            first_lossy_pps: lossy()
+                .filter(|&rate_pps| rate_pps > floor_pps)
+                .reduce(f64::min),
+            monotonic: lossy().all(|rate_pps| rate_pps > floor_pps),
+            complete: self.stage == Stage::Done,
+            trials: self.trials.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use fastrand::Rng;
+    use proptest::prelude::*;
+
+    fn settings() -> SearchSettings {
+        SearchSettings {
+            start_pps: 1e5,
+            factor: 2.0,
+            max_pps: 1.28e7,
+            lossy_trials_after_first: 1,
+            bisections: 7,
+        }
+    }
+
+    fn outcome(offered_pps: f64, verdict: Verdict) -> TrialOutcome {
+        TrialOutcome {
+            offered_pps,
+            sent: 1000,
+            received: if verdict == Verdict::Lossy { 999 } else { 1000 },
+            refused: 0,
+            generator_behind: verdict == Verdict::GeneratorBehind,
+        }
+    }
+
+    /// Runs a search against a device that answers each rate with a verdict.
+    fn search(settings: SearchSettings, mut device: impl FnMut(f64) -> Verdict) -> SearchResult {
+        let mut search = LadderSearch::new(settings).unwrap();
+        while let Some(rate_pps) = search.next_rate_pps() {
+            let verdict = device(rate_pps);
+            search.report(outcome(rate_pps, verdict));
+            assert!(search.trials.len() as u64 <= search.max_trials());
+        }
+        search.result()
+    }
+
+    fn capacity(limit_pps: f64) -> impl Fn(f64) -> Verdict {
+        move |rate_pps| match rate_pps <= limit_pps {
+            true => Verdict::LossFree,
+            false => Verdict::Lossy,
+        }
+    }
+
+    #[test]
+    fn known_capacity_is_bracketed_to_the_asked_precision() {
+        for limit_pps in [1e5, 1.234e5, 9.9e5, 1e6, 7.7e6] {
+            let result = search(settings(), capacity(limit_pps));
+            let (found, lossy) = (
+                result.loss_free_pps.unwrap(),
+                result.first_lossy_pps.unwrap(),
+            );
+            assert!(found <= limit_pps && limit_pps < lossy, "{result:?}");
+            // Seven halvings of a factor of two.
+            assert!(lossy / found <= 2f64.powf(1.0 / 128.0) * 1.000_001);
+            assert_eq!(result.limited_by, Limit::Device);
+            assert!(result.monotonic && result.complete);
+        }
+    }
+
+    #[test]
+    fn overload_is_shown_by_the_asked_number_of_rungs() {
+        let result = search(settings(), capacity(5e5));
+        let mut rungs: Vec<f64> = result
+            .trials
+            .iter()
+            .map(|trial| trial.outcome.offered_pps)
+            .collect();
+        rungs.truncate(7);
+        assert_eq!(rungs, [1e5, 2e5, 4e5, 8e5, 8e5, 1.6e6, 1.6e6]);
+    }
+
+    #[test]
+    fn device_faster_than_the_range_is_limited_by_the_range() {
+        let result = search(settings(), capacity(1e9));
+        assert_eq!(result.loss_free_pps, Some(1.28e7));
+        assert_eq!(result.limited_by, Limit::Range);
+        assert_eq!((result.first_lossy_pps, result.trials.len()), (None, 8));
+    }
+
+    #[test]
+    fn last_rung_is_the_maximum_even_off_the_ladder() {
+        let off = SearchSettings {
+            max_pps: 3e5,
+            ..settings()
+        };
+        let result = search(off, capacity(1e9));
+        assert_eq!(result.loss_free_pps, Some(3e5));
+        let single = SearchSettings {
+            max_pps: 1e5,
+            ..settings()
+        };
+        assert_eq!(search(single, capacity(1e9)).trials.len(), 1);
+    }
+
+    #[test]
+    fn slow_generator_is_named_as_the_limit_and_its_own_limit_found() {
+        let result = search(settings(), |rate_pps| match rate_pps <= 3e6 {
+            true => Verdict::LossFree,
+            false => Verdict::GeneratorBehind,
+        });
+        assert_eq!(result.limited_by, Limit::Generator);
+        assert_eq!(result.first_lossy_pps, None);
+        assert!((2.98e6..=3e6).contains(&result.loss_free_pps.unwrap()));
+    }
+
+    #[test]
+    fn device_below_the_generator_limit_is_still_the_limit() {
+        let result = search(settings(), |rate_pps| match rate_pps {
+            rate_pps if rate_pps <= 1e6 => Verdict::LossFree,
+            rate_pps if rate_pps <= 2e6 => Verdict::Lossy,
+            _ => Verdict::GeneratorBehind,
+        });
+        assert_eq!(result.limited_by, Limit::Device);
+        assert!((9.9e5..=1e6).contains(&result.loss_free_pps.unwrap()));
+    }
+
+    #[test]
+    fn capacity_below_the_first_rung_is_searched_downwards() {
+        let result = search(settings(), capacity(3e4));
+        let found = result.loss_free_pps.unwrap();
+        assert!((2.7e4..=3e4).contains(&found), "{found}");
+        let dead = search(settings(), |_| Verdict::Lossy);
+        assert_eq!((dead.loss_free_pps, dead.limited_by), (None, Limit::Device));
+        assert!(dead.complete);
+    }
+
+    #[test]
+    fn single_hiccup_at_every_rate_changes_nothing() {
+        let steady = search(settings(), capacity(1e6));
+        let mut hiccuped: Option<f64> = None;
+        let result = search(settings(), |rate_pps| {
+            if hiccuped == Some(rate_pps) {
+                return capacity(1e6)(rate_pps);
+            }
+            hiccuped = Some(rate_pps);
+            Verdict::Lossy
+        });
+        assert_eq!(result.loss_free_pps, steady.loss_free_pps);
+        assert_eq!(result.first_lossy_pps, steady.first_lossy_pps);
+        assert!(
+            result
+                .trials
+                .iter()
+                .any(|trial| trial.repeat && trial.verdict == Verdict::LossFree)
+        );
+    }
+
+    #[test]
+    fn random_hiccups_leave_the_result_near_the_capacity_nearly_always() {
+        let near = (0..400u64).filter(|&seed| {
+            let mut random = Rng::with_seed(seed);
+            let result = search(settings(), |rate_pps| match random.f64() < 0.05 {
+                true => Verdict::Lossy,
+                false => capacity(1e6)(rate_pps),
+            });
+            result
+                .loss_free_pps
+                .is_some_and(|found| (9e5..=1e6).contains(&found))
+        });
+        let near = near.count();
+        assert!(near >= 380, "{near} of 400");
+    }
+
+    #[test]
+    fn hole_in_the_middle_of_the_range_is_reported() {
+        let result = search(settings(), |rate_pps| match rate_pps {
+            rate_pps if (3e5..6e5).contains(&rate_pps) => Verdict::Lossy,
+            rate_pps => capacity(2e6)(rate_pps),
+        });
+        assert!(!result.monotonic);
+        let (found, lossy) = (
+            result.loss_free_pps.unwrap(),
+            result.first_lossy_pps.unwrap(),
+        );
+        assert!(
+            (1.6e6..=2e6).contains(&found) && lossy > 2e6,
+            "{found} {lossy}"
+        );
+    }
+
+    #[test]
+    fn cut_short_it_gives_what_it_has() {
+        let mut search = LadderSearch::new(settings()).unwrap();
+        search.report(outcome(1e5, Verdict::LossFree));
+        let result = search.result();
+        assert_eq!(result.loss_free_pps, Some(1e5));
+        assert_eq!((result.limited_by, result.complete), (Limit::Range, false));
+    }
+
+    #[test]
+    fn report_after_the_end_is_ignored() {
+        let mut search = LadderSearch::new(SearchSettings {
+            max_pps: 1e5,
+            ..settings()
+        })
+        .unwrap();
+        search.report(outcome(1e5, Verdict::LossFree));
+        let before = search.result();
+        search.report(outcome(1e5, Verdict::Lossy));
+        assert_eq!(search.result(), before);
+    }
+
+    #[test]
+    fn verdicts_put_loss_before_a_late_generator() {
+        let clean = outcome(1e5, Verdict::LossFree);
+        let refusing = TrialOutcome {
+            refused: 1,
+            generator_behind: true,
+            ..clean
+        };
+        assert_eq!(refusing.verdict(), Verdict::Lossy);
+        assert!((refusing.loss_ratio() - 1.0 / 1001.0).abs() < 1e-12);
+        let silent = TrialOutcome {
+            sent: 0,
+            received: 0,
+            ..clean
+        };
+        assert_eq!(silent.verdict(), Verdict::GeneratorBehind);
+        assert_eq!(silent.loss_ratio(), 0.0);
+    }
+
+    #[test]
+    fn senseless_settings_are_refused_with_the_value() {
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let start = SearchSettings {
+                start_pps: bad,
+                ..settings()
+            };
+            assert!(matches!(
+                LadderSearch::new(start),
+                Err(SearchSettingsError::Start(_))
+            ));
+            let factor = SearchSettings {
+                factor: bad,
+                ..settings()
+            };
+            assert!(matches!(
+                LadderSearch::new(factor),
+                Err(SearchSettingsError::Factor(_))
+            ));
+            let max = SearchSettings {
+                max_pps: bad,
+                ..settings()
+            };
+            assert!(matches!(
+                LadderSearch::new(max),
+                Err(SearchSettingsError::Maximum { .. })
+            ));
+        }
+        let flat = SearchSettings {
+            factor: 1.0,
+            ..settings()
+        };
+        let message = LadderSearch::new(flat).unwrap_err().to_string();
+        assert_eq!(message, "factor is 1: it must be finite and at least 1.01");
+    }
+
+    proptest! {
+        #[test]
+        fn always_ends_whatever_the_outcomes(
+            seed: u64,
+            start_pps in 1e-3..1e9f64,
+            reach in 1.0..1e6f64,
+            factor in 1.01..100.0f64,
+            lossy_trials_after_first in 0u32..5,
+            bisections in 0u32..80,
+        ) {
+            let settings = SearchSettings {
+                start_pps, factor, max_pps: start_pps * reach, lossy_trials_after_first, bisections,
+            };
+            let mut random = Rng::with_seed(seed);
+            let verdicts = [Verdict::LossFree, Verdict::Lossy, Verdict::GeneratorBehind];
+            // `search` asserts the bound after every trial.
+            let result = search(settings.clone(), |rate_pps| {
+                assert!(rate_pps > 0.0 && rate_pps <= settings.max_pps);
+                verdicts[random.usize(..3)]
+            });
+            prop_assert!(result.complete);
+            if let (Some(found), Some(lossy)) = (result.loss_free_pps, result.first_lossy_pps) {
+                prop_assert!(found < lossy);
+            }
+        }
+    }
+}
