@@ -24,7 +24,7 @@ mod pool;
 mod port;
 mod registry;
 
-// pub mod memif;
+pub mod memif;
 pub mod null;
 
 pub use batch::{BATCH_CAPACITY, Batch};

@@ -34,6 +34,11 @@ impl Mapping {
         Self::create_with(name, len.next_multiple_of(4096), false)
     }
 
+    /// Makes a new memory file on ordinary pages: for rings, which would waste a huge one.
+    pub(crate) fn create_small(name: &str, len: usize) -> Result<Self, PortError> {
+        Self::create_with(name, len.next_multiple_of(4096), false)
+    }
+
     fn create_with(name: &str, len: usize, huge: bool) -> Result<Self, PortError> {
         let what = || format!("making {len} bytes of shared memory ({name})");
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -43,7 +48,7 @@ impl Mapping {
         let fd = memfd_create(name, flags).map_err(|e| PortError::system(what(), e))?;
         ftruncate(&fd, len as u64).map_err(|e| PortError::system(what(), e))?;
         fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|e| PortError::system(what(), e))?;
-        Self::map(Arc::new(fd), len, huge)
+        Self::map(Arc::new(fd), len, huge, MapFlags::POPULATE)
     }
 
     /// Maps a memory file that a peer sent, after checking that it is as long as the peer says.
@@ -59,10 +64,16 @@ impl Mapping {
                 )),
             ));
         }
-        Self::map(Arc::new(fd), len, false)
+        // Not populated: a peer may lend all of its memory, of which a ring uses a little.
+        Self::map(Arc::new(fd), len, false, MapFlags::empty())
     }
 
-    fn map(fd: Arc<OwnedFd>, len: usize, huge: bool) -> Result<Self, PortError> {
+    fn map(
+        fd: Arc<OwnedFd>,
+        len: usize,
+        huge: bool,
+        populate: MapFlags,
+    ) -> Result<Self, PortError> {
         // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing; the result is
         // only used through raw pointers within `len`.
         let base = unsafe {
@@ -70,7 +81,7 @@ impl Mapping {
                 std::ptr::null_mut(),
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::POPULATE,
+                MapFlags::SHARED | populate,
                 fd.as_fd(),
                 0,
             )
@@ -98,11 +109,6 @@ impl Mapping {
     /// The memory file, to hand to a peer.
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
-    }
-
-    /// Whether the file can no longer be made shorter (by anybody).
-    pub(crate) fn is_sealed(&self) -> bool {
-        rustix::fs::fcntl_get_seals(&*self.fd).is_ok_and(|s| s.contains(SealFlags::SHRINK))
     }
 }
 

@@ -124,6 +124,12 @@ impl PoolHandle {
         self.0
     }
 
+    /// Counts slots of a ledger as held by packets.
+    #[inline(always)]
+    pub(crate) fn count_out(&self, slots: u32) {
+        self.pool().count_out(slots);
+    }
+
     /// Slots that can be taken now.
     #[inline]
     pub fn available(&self) -> usize {

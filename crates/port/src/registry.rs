@@ -2,14 +2,14 @@
 //!
 //! Adding a backend is its folder, one line in [`backends`], and its docs page.
 
-use crate::{PoolHandle, Port, PortError, null};
+use crate::{PoolHandle, Port, PortError, memif, null};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Every backend that this build has.
 pub fn backends() -> &'static [Backend] {
-    &[null::BACKEND]
+    &[memif::BACKEND, null::BACKEND]
 }
 
 /// Slots of a pool beyond what ports hold in their rings: batches in hand and held for a flush.

@@ -1,0 +1,219 @@
+//! The client's control thread: connects, offers rings and the packet pool, connects again when the
+//! server went away.
+
+use super::channel::{Channel, ChannelError, wait};
+use super::connection::{Connection, Handover, RingPlace, interrupt_file};
+use super::message::{MODE_ETHERNET, Message, VERSION};
+use super::ring::Ring;
+use super::{APPLICATION_NAME, Identity};
+use crate::memory::Mapping;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How long to wait before trying again to reach a server that is not there.
+const RETRY_MS: i64 = 20;
+
+/// What a client offers besides its rings: the memory of its packet pool, so that frames cross
+/// without a copy.
+pub(super) struct Offer {
+    pub(super) path: PathBuf,
+    pub(super) log2_ring_size: u8,
+    pub(super) pool: Arc<OwnedFd>,
+    pub(super) pool_bytes: usize,
+}
+
+/// Runs until the port is closed.
+pub(super) fn run(offer: &Offer, identity: &Identity, handover: &Handover, stop: BorrowedFd<'_>) {
+    let mut last = String::new();
+    loop {
+        let end = match reach(&offer.path) {
+            Ok(socket) => serve(&Channel::new(socket, stop), offer, identity, handover),
+            Err(e) => ChannelError::System(why_unreachable(&offer.path, e)),
+        };
+        if matches!(end, ChannelError::Stopping) {
+            return;
+        }
+        let note = format!(
+            "waiting for the memif server at {} ({end})",
+            offer.path.display()
+        );
+        if note != last {
+            handover.withdraw(note.clone());
+            last = note;
+        }
+        if wait(&[], stop, Some(RETRY_MS)).is_err() {
+            return;
+        }
+    }
+}
+
+fn reach(path: &Path) -> Result<OwnedFd, Errno> {
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn why_unreachable(path: &Path, e: Errno) -> String {
+    match e {
+        Errno::NOENT => "no such socket yet: start the server first, or check the path".to_string(),
+        Errno::CONNREFUSED => "nobody listens there: the server is gone".to_string(),
+        Errno::ACCESS | Errno::PERM => {
+            use std::os::unix::fs::MetadataExt;
+            let owner = std::fs::metadata(path).map_or_else(
+                |_| "another user".to_string(),
+                |m| format!("user {}", m.uid()),
+            );
+            format!("no permission: the socket belongs to {owner}; run as that user or as root")
+        }
+        e => std::io::Error::from(e).to_string(),
+    }
+}
+
+/// Shakes hands and watches the connection until it ends.
+fn serve(
+    channel: &Channel<'_>,
+    offer: &Offer,
+    identity: &Identity,
+    handover: &Handover,
+) -> ChannelError {
+    match shake_hands(channel, offer, identity) {
+        Ok(connection) => handover.publish(connection),
+        Err(e) => {
+            if matches!(e, ChannelError::Protocol(_) | ChannelError::Stopping) {
+                channel.disconnect(&e.to_string());
+            }
+            return e;
+        }
+    }
+    loop {
+        match wait(&[channel.socket()], channel.stop(), None) {
+            Ok([false]) => {}
+            Ok([true]) => match channel.take() {
+                Ok((message, _)) => {
+                    return ChannelError::Protocol(format!("unexpected {message:?}"));
+                }
+                Err(e) => return e,
+            },
+            Err(e) => {
+                channel.disconnect("port closed");
+                return e;
+            }
+        }
+    }
+}
+
+fn shake_hands(
+    channel: &Channel<'_>,
+    offer: &Offer,
+    identity: &Identity,
+) -> Result<Connection, ChannelError> {
+    let log2_size = match channel.receive()?.0 {
+        Message::Hello {
+            min_version,
+            max_version,
+            max_region,
+            max_log2_ring_size,
+            ..
+        } => {
+            if min_version > VERSION || max_version < VERSION {
+                return Err(ChannelError::Protocol(
+                    "the server does not speak memif 2.0".to_string(),
+                ));
+            }
+            if max_region < 1 {
+                return Err(ChannelError::Protocol(
+                    "the server takes one region only".to_string(),
+                ));
+            }
+            offer.log2_ring_size.min(max_log2_ring_size)
+        }
+        other => {
+            return Err(ChannelError::Protocol(format!(
+                "expected Hello, got {other:?}"
+            )));
+        }
+    };
+    channel.send(
+        &Message::Init {
+            version: VERSION,
+            id: identity.id,
+            mode: MODE_ETHERNET,
+            secret: identity.secret.clone(),
+            name: APPLICATION_NAME.to_string(),
+        },
+        None,
+    )?;
+    channel.expect_ack()?;
+
+    let system = |e: crate::PortError| ChannelError::System(e.to_string());
+    let ring_bytes = Ring::bytes(log2_size).next_multiple_of(4096);
+    let rings = Mapping::create_small("taut-rings", 2 * ring_bytes).map_err(system)?;
+    let place = |nth: usize| -> Result<RingPlace, ChannelError> {
+        Ok(RingPlace {
+            region: 0,
+            offset_bytes: (nth * ring_bytes) as u32,
+            log2_size,
+            interrupt: interrupt_file().map_err(system)?,
+        })
+    };
+    let files = [
+        (rings.fd(), rings.len()),
+        (Arc::clone(&offer.pool), offer.pool_bytes),
+    ];
+    let connection = Connection {
+        regions: vec![rings],
+        client_to_server: place(0)?,
+        server_to_client: place(1)?,
+    };
+    for place in [&connection.client_to_server, &connection.server_to_client] {
+        if let Some(ring) = connection.ring(place) {
+            ring.initialise();
+        }
+    }
+    for (index, (file, size)) in files.iter().enumerate() {
+        channel.send(
+            &Message::AddRegion {
+                index: index as u16,
+                size_bytes: *size as u64,
+            },
+            Some(file.as_fd()),
+        )?;
+        channel.expect_ack()?;
+    }
+    for (client_to_server, place) in [
+        (true, &connection.client_to_server),
+        (false, &connection.server_to_client),
+    ] {
+        channel.send(
+            &Message::AddRing {
+                client_to_server,
+                index: 0,
+                region: place.region,
+                offset_bytes: place.offset_bytes,
+                log2_ring_size: place.log2_size,
+            },
+            Some(place.interrupt.as_fd()),
+        )?;
+        channel.expect_ack()?;
+    }
+    channel.send(
+        &Message::Connect {
+            interface: identity.interface(),
+        },
+        None,
+    )?;
+    match channel.receive()?.0 {
+        Message::Connected { .. } => Ok(connection),
+        other => Err(ChannelError::Protocol(format!(
+            "expected Connected, got {other:?}"
+        ))),
+    }
+}

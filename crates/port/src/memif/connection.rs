@@ -1,0 +1,126 @@
+//! What the control thread hands to the data path: an established connection, and how it hands it.
+
+use super::ring::{MAX_LOG2_RING_SIZE, Ring};
+use crate::PortError;
+use crate::memory::Mapping;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Where a ring lies, as the client announced it, and its interrupt file.
+#[derive(Debug)]
+pub(super) struct RingPlace {
+    pub(super) region: u16,
+    pub(super) offset_bytes: u32,
+    pub(super) log2_size: u8,
+    pub(super) interrupt: OwnedFd,
+}
+
+/// An established connection with one ring in each direction.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// The mapped regions by index. The client's region 1 is its pool, which it maps itself: for the
+    /// client this list has region 0 only.
+    pub(super) regions: Vec<Mapping>,
+    pub(super) client_to_server: RingPlace,
+    pub(super) server_to_client: RingPlace,
+}
+
+impl Connection {
+    /// The ring at `place`, if it lies whole and aligned inside its region.
+    pub(super) fn ring(&self, place: &RingPlace) -> Option<Ring> {
+        if place.log2_size > MAX_LOG2_RING_SIZE {
+            return None;
+        }
+        let memory = self.bytes(
+            place.region,
+            place.offset_bytes,
+            Ring::bytes(place.log2_size),
+        )?;
+        if memory.as_ptr() as usize % 64 != 0 {
+            return None;
+        }
+        // SAFETY: inside a region that is mapped as long as this connection lives, aligned, and used
+        // as a ring only. The data path keeps the connection for as long as it keeps the ring.
+        Some(unsafe { Ring::at(memory, place.log2_size) })
+    }
+
+    /// The start of `len` bytes at `offset` of a region, if they all lie inside it.
+    #[inline(always)]
+    pub(super) fn bytes(&self, region: u16, offset: u32, len: usize) -> Option<NonNull<u8>> {
+        let region = self.regions.get(usize::from(region))?;
+        if offset as usize + len > region.len() {
+            return None;
+        }
+        // SAFETY: inside the mapping, as just checked.
+        Some(unsafe { region.base().add(offset as usize) })
+    }
+}
+
+/// The hand-over between a port's control thread and its data path.
+///
+/// The data path looks at `epoch` (one load of a line that hardly ever changes) on every call, and
+/// takes the lock only when it changed.
+#[derive(Debug, Default)]
+pub(super) struct Handover {
+    epoch: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    connection: Option<Connection>,
+    /// Why there is none, for people.
+    note: String,
+}
+
+impl Handover {
+    #[inline(always)]
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Control thread: a connection stands.
+    pub(super) fn publish(&self, connection: Connection) {
+        let mut state = self.state();
+        state.connection = Some(connection);
+        state.note.clear();
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Control thread: it is gone.
+    pub(super) fn withdraw(&self, note: String) {
+        let mut state = self.state();
+        state.connection = None;
+        state.note = note;
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Control thread: what is being waited for.
+    pub(super) fn note(&self, note: String) {
+        self.state().note = note;
+    }
+
+    /// Data path: the present epoch and its connection (once).
+    pub(super) fn take(&self) -> (u32, Option<Connection>) {
+        let mut state = self.state();
+        (self.epoch(), state.connection.take())
+    }
+
+    /// Why there is no connection.
+    pub(super) fn why(&self) -> String {
+        self.state().note.clone()
+    }
+}
+
+/// Makes an interrupt file for a ring.
+pub(super) fn interrupt_file() -> Result<OwnedFd, PortError> {
+    use rustix::event::{EventfdFlags, eventfd};
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+        .map_err(|e| PortError::system("making a ring's interrupt file", e))
+}

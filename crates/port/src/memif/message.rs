@@ -1,0 +1,343 @@
+//! The messages of memif's control channel: 128 bytes each, little-endian fields at fixed offsets,
+//! some with a file descriptor beside them. (memif protocol 2.0, as DPDK's `net_memif` and VPP speak it.)
+
+/// Bytes of every control message.
+pub const MESSAGE_BYTES: usize = 128;
+
+/// Protocol version 2.0.
+pub const VERSION: u16 = 2 << 8;
+
+/// Interface mode: whole Ethernet frames. The only one this side speaks.
+pub const MODE_ETHERNET: u8 = 0;
+
+/// Names are cut or filled with zeros to this many bytes.
+const NAME_BYTES: usize = 32;
+const SECRET_BYTES: usize = 24;
+const REASON_BYTES: usize = 96;
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Accepts the message before.
+    Ack,
+    /// The server's first word: what it can do.
+    Hello {
+        /// The server's name.
+        name: String,
+        /// Lowest version it speaks.
+        min_version: u16,
+        /// Highest version it speaks.
+        max_version: u16,
+        /// Highest region index it takes.
+        max_region: u16,
+        /// Highest server-to-client ring index.
+        max_s2c_ring: u16,
+        /// Highest client-to-server ring index.
+        max_c2s_ring: u16,
+        /// Largest ring, as a power of two.
+        max_log2_ring_size: u8,
+    },
+    /// The client's answer: which interface it wants.
+    Init {
+        /// The version that will be spoken.
+        version: u16,
+        /// Number of the interface on this socket.
+        id: u32,
+        /// [`MODE_ETHERNET`] or another.
+        mode: u8,
+        /// Empty if none.
+        secret: String,
+        /// The client's name.
+        name: String,
+    },
+    /// A memory region; its file comes with the message.
+    AddRegion {
+        /// Regions are numbered from 0 in the order they are added.
+        index: u16,
+        /// Its length.
+        size_bytes: u64,
+    },
+    /// A ring in a region; its interrupt file comes with the message.
+    AddRing {
+        /// Client to server, or server to client.
+        client_to_server: bool,
+        /// Rings of each direction are numbered from 0.
+        index: u16,
+        /// The region it lies in.
+        region: u16,
+        /// Where in the region it starts.
+        offset_bytes: u32,
+        /// Its number of descriptors, as a power of two.
+        log2_ring_size: u8,
+    },
+    /// The client has said everything.
+    Connect {
+        /// The client's name for its interface.
+        interface: String,
+    },
+    /// The server agrees: packets may flow.
+    Connected {
+        /// The server's name for its interface.
+        interface: String,
+    },
+    /// Either side ends it.
+    Disconnect {
+        /// An error number; 0 if it has none.
+        code: u32,
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// Why a message cannot be understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The type is none of the protocol's.
+    #[error("unknown message type {0}")]
+    UnknownType(u16),
+    /// A message of another length than 128 bytes.
+    #[error("message of {0} bytes instead of 128")]
+    BadLength(usize),
+}
+
+fn u16_at(bytes: &[u8; MESSAGE_BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8; MESSAGE_BYTES], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+}
+
+fn u64_at(bytes: &[u8; MESSAGE_BYTES], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+fn text_at(bytes: &[u8; MESSAGE_BYTES], at: usize, len: usize) -> String {
+    let field = &bytes[at..at + len];
+    let end = field.iter().position(|&b| b == 0).unwrap_or(len);
+    String::from_utf8_lossy(&field[..end]).into_owned()
+}
+
+fn put(bytes: &mut [u8; MESSAGE_BYTES], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+/// Writes `text` into a field of `len` bytes, cut so that a zero byte ends it.
+fn put_text(bytes: &mut [u8; MESSAGE_BYTES], at: usize, len: usize, text: &str) {
+    let n = text.len().min(len - 1);
+    bytes[at..at + n].copy_from_slice(&text.as_bytes()[..n]);
+}
+
+impl Message {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// When the length is not 128 or the type is unknown. Every other field is only data, to be judged
+    /// by whoever acts on it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let bytes: &[u8; MESSAGE_BYTES] = bytes
+            .try_into()
+            .map_err(|_| MessageError::BadLength(bytes.len()))?;
+        Ok(match u16_at(bytes, 0) {
+            1 => Self::Ack,
+            2 => Self::Hello {
+                name: text_at(bytes, 2, NAME_BYTES),
+                min_version: u16_at(bytes, 34),
+                max_version: u16_at(bytes, 36),
+                max_region: u16_at(bytes, 38),
+                max_s2c_ring: u16_at(bytes, 40),
+                max_c2s_ring: u16_at(bytes, 42),
+                max_log2_ring_size: bytes[44],
+            },
+            3 => Self::Init {
+                version: u16_at(bytes, 2),
+                id: u32_at(bytes, 4),
+                mode: bytes[8],
+                secret: text_at(bytes, 9, SECRET_BYTES),
+                name: text_at(bytes, 33, NAME_BYTES),
+            },
+            4 => Self::AddRegion {
+                index: u16_at(bytes, 2),
+                size_bytes: u64_at(bytes, 4),
+            },
+            5 => Self::AddRing {
+                client_to_server: u16_at(bytes, 2) & 1 != 0,
+                index: u16_at(bytes, 4),
+                region: u16_at(bytes, 6),
+                offset_bytes: u32_at(bytes, 8),
+                log2_ring_size: bytes[12],
+            },
+            6 => Self::Connect {
+                interface: text_at(bytes, 2, NAME_BYTES),
+            },
+            7 => Self::Connected {
+                interface: text_at(bytes, 2, NAME_BYTES),
+            },
+            8 => Self::Disconnect {
+                code: u32_at(bytes, 2),
+                reason: text_at(bytes, 6, REASON_BYTES),
+            },
+            other => return Err(MessageError::UnknownType(other)),
+        })
+    }
+
+    /// Writes a message. Texts too long for their field are cut.
+    pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
+        let mut b = [0; MESSAGE_BYTES];
+        match self {
+            Self::Ack => b[0] = 1,
+            Self::Hello {
+                name,
+                min_version,
+                max_version,
+                max_region,
+                max_s2c_ring,
+                max_c2s_ring,
+                max_log2_ring_size,
+            } => {
+                b[0] = 2;
+                put_text(&mut b, 2, NAME_BYTES, name);
+                put(&mut b, 34, &min_version.to_le_bytes());
+                put(&mut b, 36, &max_version.to_le_bytes());
+                put(&mut b, 38, &max_region.to_le_bytes());
+                put(&mut b, 40, &max_s2c_ring.to_le_bytes());
+                put(&mut b, 42, &max_c2s_ring.to_le_bytes());
+                b[44] = *max_log2_ring_size;
+            }
+            Self::Init {
+                version,
+                id,
+                mode,
+                secret,
+                name,
+            } => {
+                b[0] = 3;
+                put(&mut b, 2, &version.to_le_bytes());
+                put(&mut b, 4, &id.to_le_bytes());
+                b[8] = *mode;
+                put_text(&mut b, 9, SECRET_BYTES, secret);
+                put_text(&mut b, 33, NAME_BYTES, name);
+            }
+            Self::AddRegion { index, size_bytes } => {
+                b[0] = 4;
+                put(&mut b, 2, &index.to_le_bytes());
+                put(&mut b, 4, &size_bytes.to_le_bytes());
+            }
+            Self::AddRing {
+                client_to_server,
+                index,
+                region,
+                offset_bytes,
+                log2_ring_size,
+            } => {
+                b[0] = 5;
+                put(&mut b, 2, &u16::from(*client_to_server).to_le_bytes());
+                put(&mut b, 4, &index.to_le_bytes());
+                put(&mut b, 6, &region.to_le_bytes());
+                put(&mut b, 8, &offset_bytes.to_le_bytes());
+                b[12] = *log2_ring_size;
+            }
+            Self::Connect { interface } => {
+                b[0] = 6;
+                put_text(&mut b, 2, NAME_BYTES, interface);
+            }
+            Self::Connected { interface } => {
+                b[0] = 7;
+                put_text(&mut b, 2, NAME_BYTES, interface);
+            }
+            Self::Disconnect { code, reason } => {
+                b[0] = 8;
+                put(&mut b, 2, &code.to_le_bytes());
+                put_text(&mut b, 6, REASON_BYTES, reason);
+            }
+        }
+        b
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(len: usize) -> impl Strategy<Value = String> {
+        proptest::collection::vec(b' '..b'~', 0..len).prop_map(|v| String::from_utf8(v).unwrap())
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        prop_oneof![
+            Just(Message::Ack),
+            (text(31), any::<[u16; 5]>(), any::<u8>()).prop_map(|(name, v, log2)| Message::Hello {
+                name,
+                min_version: v[0],
+                max_version: v[1],
+                max_region: v[2],
+                max_s2c_ring: v[3],
+                max_c2s_ring: v[4],
+                max_log2_ring_size: log2,
+            }),
+            (any::<u16>(), any::<u32>(), any::<u8>(), text(23), text(31)).prop_map(
+                |(version, id, mode, secret, name)| Message::Init {
+                    version,
+                    id,
+                    mode,
+                    secret,
+                    name
+                }
+            ),
+            (any::<u16>(), any::<u64>())
+                .prop_map(|(index, size_bytes)| Message::AddRegion { index, size_bytes }),
+            (
+                any::<bool>(),
+                any::<u16>(),
+                any::<u16>(),
+                any::<u32>(),
+                any::<u8>()
+            )
+                .prop_map(
+                    |(client_to_server, index, region, offset_bytes, log2_ring_size)| {
+                        Message::AddRing {
+                            client_to_server,
+                            index,
+                            region,
+                            offset_bytes,
+                            log2_ring_size,
+                        }
+                    }
+                ),
+            text(31).prop_map(|interface| Message::Connect { interface }),
+            text(31).prop_map(|interface| Message::Connected { interface }),
+            (any::<u32>(), text(95))
+                .prop_map(|(code, reason)| Message::Disconnect { code, reason }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_the_same(m in message()) {
+            prop_assert_eq!(Message::decode(&m.encode()).unwrap(), m);
+        }
+
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(m) = Message::decode(&bytes) {
+                // Decoding loses only padding, so a second round changes nothing more.
+                prop_assert_eq!(Message::decode(&m.encode()).ok().map(|_| ()), Some(()));
+            }
+        }
+    }
+
+    #[test]
+    fn fields_lie_where_the_protocol_puts_them() {
+        let b = Message::AddRing {
+            client_to_server: true,
+            index: 0x0102,
+            region: 0x0304,
+            offset_bytes: 0x0506_0708,
+            log2_ring_size: 10,
+        }
+        .encode();
+        assert_eq!(b[..13], [5, 0, 1, 0, 2, 1, 4, 3, 8, 7, 6, 5, 10]);
+    }
+}

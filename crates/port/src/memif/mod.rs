@@ -1,0 +1,247 @@
+//! memif: shared-memory packet rings between two processes, as DPDK's `net_memif` and VPP speak them.
+//!
+//! A *server* listens on a UNIX socket; a *client* brings the memory: two rings and, here, the whole
+//! packet pool, so that a client forwards between two memif ports without touching the frames. The
+//! handshake runs on a control thread ([`server`], [`client`]); the data path ([`client_queue`],
+//! [`server_queue`]) sees finished connections only.
+//!
+//! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and
+//! checked before use, so that a lying peer costs packets, never memory safety of this process beyond
+//! the bytes of frames in flight. Frames' bytes can be changed by the peer at any time: it is a
+//! shared memory by design, and a peer that shortens a region it did not seal faults the reader
+//! (DPDK's own regions for zero-copy are not sealed, so sealing is not demanded). Do not share a pool with a peer you would not share a computer with.
+
+mod channel;
+mod client;
+mod client_queue;
+mod connection;
+pub mod message;
+mod ring;
+mod server;
+mod server_queue;
+#[cfg(test)]
+mod tests;
+
+use crate::{Backend, Batch, Link, Port, PortCounters, PortError, PortSpec, Resources};
+use client_queue::ClientQueue;
+use connection::{Connection, Handover, interrupt_file};
+use ring::MAX_LOG2_RING_SIZE;
+use rustix::io::write;
+use server_queue::ServerQueue;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// What either side calls itself.
+const APPLICATION_NAME: &str = concat!("taut ", env!("CARGO_PKG_VERSION"));
+
+/// Descriptors per ring unless asked otherwise: DPDK's default.
+const DEFAULT_RING: u32 = 1024;
+
+/// `memif:SOCKET-PATH[,role=server|client][,id=N][,ring=N][,secret=TEXT]`.
+pub(crate) const BACKEND: Backend = Backend {
+    name: "memif",
+    summary: "shared memory between two processes (DPDK net_memif and VPP speak it too); needs no root",
+    target: "SOCKET-PATH",
+    options: &[
+        (
+            "role",
+            "server (listens, default) or client (connects, brings the memory, copies nothing)",
+        ),
+        ("id", "interface number on the socket (default 0)"),
+        (
+            "ring",
+            "descriptors per ring, a power of two from 32 to 16384 (default 1024); the client's counts",
+        ),
+        ("secret", "text of up to 23 bytes that both sides must give"),
+    ],
+    frames: |spec| 2 * ring_size(spec).unwrap_or(DEFAULT_RING),
+    aligned: false,
+    probe: || Ok("server and client".to_string()),
+    open,
+};
+
+/// Which interface on which socket.
+#[derive(Debug, Clone)]
+struct Identity {
+    id: u32,
+    secret: String,
+}
+
+impl Identity {
+    fn interface(&self) -> String {
+        format!("memif{}", self.id)
+    }
+}
+
+fn ring_size(spec: &PortSpec) -> Result<u32, PortError> {
+    let size = spec
+        .number("ring", 32..=1 << MAX_LOG2_RING_SIZE)?
+        .map_or(DEFAULT_RING, |n| n as u32);
+    if size.is_power_of_two() {
+        Ok(size)
+    } else {
+        Err(spec.error(format!("ring={size} is not a power of two")))
+    }
+}
+
+fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    let identity = Identity {
+        id: spec.number("id", 0..=u64::from(u32::MAX))?.unwrap_or(0) as u32,
+        secret: spec.option("secret").unwrap_or_default().to_string(),
+    };
+    if identity.secret.len() > 23 {
+        return Err(spec.error("secret: at most 23 bytes"));
+    }
+    let path = PathBuf::from(spec.target());
+    let log2_ring_size = ring_size(spec)?.ilog2() as u8;
+    let pool = resources.pool();
+    let handover = Arc::new(Handover::default());
+    let stop = Arc::new(interrupt_file()?);
+    let (data_path, control) = match spec.option("role").unwrap_or("server") {
+        "server" => {
+            let listener = server::Listener::bind(&path)?;
+            let (handover, stop) = (Arc::clone(&handover), Arc::clone(&stop));
+            let control =
+                spawn(move || server::run(&listener, &identity, &handover, stop.as_fd()))?;
+            (Queue::Server(ServerQueue::new(pool)), control)
+        }
+        "client" => {
+            let Some(memory) = pool.memory() else {
+                return Err(spec.error("the pool has no memory to offer"));
+            };
+            let offer = client::Offer {
+                path,
+                log2_ring_size,
+                pool: memory.fd(),
+                pool_bytes: memory.len(),
+            };
+            let (handover, stop) = (Arc::clone(&handover), Arc::clone(&stop));
+            let control = spawn(move || client::run(&offer, &identity, &handover, stop.as_fd()))?;
+            (Queue::Client(ClientQueue::new(pool)), control)
+        }
+        other => return Err(spec.error(format!("role={other}: want server or client"))),
+    };
+    Ok(Box::new(MemifPort {
+        queue: data_path,
+        epoch: 0,
+        waiting: None,
+        handover,
+        stop,
+        control: Some(control),
+    }))
+}
+
+fn spawn(body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, PortError> {
+    std::thread::Builder::new()
+        .name("memif".to_string())
+        .spawn(body)
+        .map_err(|e| PortError::system("starting memif's control thread", e))
+}
+
+/// The two ends of the protocol have different duties on the same rings.
+enum Queue {
+    Client(ClientQueue),
+    Server(ServerQueue),
+}
+
+struct MemifPort {
+    queue: Queue,
+    /// The hand-over's epoch that `queue` is in.
+    epoch: u32,
+    /// A new connection that waits until every packet of the last one has been returned.
+    waiting: Option<(u32, Option<Connection>)>,
+    handover: Arc<Handover>,
+    stop: Arc<OwnedFd>,
+    control: Option<JoinHandle<()>>,
+}
+
+impl MemifPort {
+    /// Adopts a new connection or lets the old one go.
+    #[cold]
+    fn refresh(&mut self) {
+        if self
+            .waiting
+            .as_ref()
+            .is_none_or(|(epoch, _)| *epoch != self.handover.epoch())
+        {
+            self.waiting = Some(self.handover.take());
+        }
+        let disconnected = match &mut self.queue {
+            Queue::Client(queue) => queue.disconnect(),
+            Queue::Server(queue) => queue.disconnect(),
+        };
+        if disconnected && let Some((epoch, connection)) = self.waiting.take() {
+            self.epoch = epoch;
+            if let Some(connection) = connection {
+                match &mut self.queue {
+                    Queue::Client(queue) => queue.connect(connection),
+                    Queue::Server(queue) => queue.connect(connection),
+                }
+            }
+        }
+    }
+}
+
+impl Port for MemifPort {
+    #[inline]
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        if self.handover.epoch() != self.epoch {
+            self.refresh();
+        }
+        match &mut self.queue {
+            Queue::Client(queue) => queue.rx(batch),
+            Queue::Server(queue) => queue.rx(batch),
+        }
+    }
+
+    #[inline]
+    fn tx(&mut self, batch: &mut Batch) -> usize {
+        if self.handover.epoch() != self.epoch {
+            self.refresh();
+        }
+        match &mut self.queue {
+            Queue::Client(queue) => queue.tx(batch),
+            Queue::Server(queue) => queue.tx(batch),
+        }
+    }
+
+    fn link(&mut self) -> Link {
+        if self.handover.epoch() != self.epoch {
+            self.refresh();
+        }
+        let connected = match &self.queue {
+            Queue::Client(queue) => queue.is_connected(),
+            Queue::Server(queue) => queue.is_connected(),
+        };
+        if connected {
+            Link::Up
+        } else {
+            Link::Down(self.handover.why())
+        }
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        match &self.queue {
+            Queue::Client(queue) => queue.counters,
+            Queue::Server(queue) => queue.counters,
+        }
+    }
+}
+
+impl Drop for MemifPort {
+    fn drop(&mut self) {
+        let _ = write(&*self.stop, &1_u64.to_ne_bytes());
+        if let Some(control) = self.control.take() {
+            let _ = control.join();
+        }
+    }
+}
+
+/// Wakes a receiver that sleeps instead of polling.
+#[cold]
+fn interrupt(file: &OwnedFd) {
+    // A full counter means that it has been woken already.
+    let _ = write(file, &1_u64.to_ne_bytes());
+}

@@ -1,0 +1,295 @@
+//! One memif ring in shared memory: two indices and descriptors, on cache lines of their own.
+//!
+//! Indices run free (they wrap at 2^16, not at the ring's size). In the client-to-server direction
+//! the client writes `head` (filled up to here) and the server `tail` (emptied up to here). In the
+//! server-to-client direction the client writes `head` (empty buffers offered up to here) and the
+//! server `tail` (filled up to here). Each index has one writer.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// First word of every ring.
+pub const COOKIE: u32 = 0x03E3_1F20;
+
+/// Ring flag: the receiver polls, do not interrupt it.
+pub const FLAG_MASK_INTERRUPT: u16 = 1;
+
+/// Descriptor flag: the frame goes on in the next descriptor.
+pub const FLAG_NEXT: u16 = 1;
+
+/// Largest ring, as a power of two (DPDK's limit too).
+pub const MAX_LOG2_RING_SIZE: u8 = 14;
+
+#[repr(C, align(64))]
+struct Header {
+    cookie: AtomicU32,
+    flags: AtomicU16,
+    head: AtomicU16,
+    _to_next_line: [u8; 56],
+    tail: AtomicU16,
+    _to_descriptors: [u8; 62],
+}
+
+/// A buffer as one side describes it to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor {
+    /// [`FLAG_NEXT`] or 0.
+    pub flags: u16,
+    /// Region that the buffer lies in.
+    pub region: u16,
+    /// Bytes: of the frame where it is filled, of the buffer where it is empty.
+    pub length: u32,
+    /// Where in the region it starts.
+    pub offset: u32,
+}
+
+/// A ring that this side may use; see the module for who writes what.
+#[derive(Debug, Clone, Copy)]
+pub struct Ring {
+    header: NonNull<Header>,
+    log2_size: u8,
+}
+
+impl Ring {
+    /// Bytes that a ring of `1 << log2_size` descriptors takes.
+    pub const fn bytes(log2_size: u8) -> usize {
+        size_of::<Header>() + (16 << log2_size)
+    }
+
+    /// The ring at `memory`.
+    ///
+    /// # Safety
+    /// `memory` must be 64-byte aligned and valid for [`Ring::bytes`] for as long as this value or a
+    /// copy of it is used; nobody may access the range but through atomics or as a ring.
+    pub unsafe fn at(memory: NonNull<u8>, log2_size: u8) -> Self {
+        debug_assert!(log2_size <= MAX_LOG2_RING_SIZE);
+        Self {
+            header: memory.cast(),
+            log2_size,
+        }
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &Header {
+        // SAFETY: `at` was promised that the memory is valid; every field is atomic, so a shared
+        // reference is right even while the peer writes.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// Number of descriptors.
+    #[inline(always)]
+    pub fn size(&self) -> u16 {
+        1 << self.log2_size
+    }
+
+    /// Place of a free-running index in the ring.
+    #[inline(always)]
+    pub fn place(&self, index: u16) -> usize {
+        usize::from(index & (self.size() - 1))
+    }
+
+    /// Makes an empty ring: the client does so before it tells the server.
+    pub fn initialise(&self) {
+        let header = self.header();
+        header.flags.store(0, Ordering::Relaxed);
+        header.head.store(0, Ordering::Relaxed);
+        header.tail.store(0, Ordering::Relaxed);
+        header.cookie.store(COOKIE, Ordering::Release);
+    }
+
+    /// True if somebody has initialised it.
+    pub fn has_cookie(&self) -> bool {
+        self.header().cookie.load(Ordering::Acquire) == COOKIE
+    }
+
+    /// Asks the sender not to interrupt: this side polls.
+    pub fn mask_interrupts(&self) {
+        self.header()
+            .flags
+            .fetch_or(FLAG_MASK_INTERRUPT, Ordering::Relaxed);
+    }
+
+    /// True if the receiver sleeps and wants to be woken through the ring's interrupt file.
+    #[inline(always)]
+    pub fn wants_interrupt(&self) -> bool {
+        self.header().flags.load(Ordering::Relaxed) & FLAG_MASK_INTERRUPT == 0
+    }
+
+    /// The head, as its reader: everything the writer did before is visible.
+    #[inline(always)]
+    pub fn head(&self) -> u16 {
+        self.header().head.load(Ordering::Acquire)
+    }
+
+    /// The tail, as its reader: everything the writer did before is visible.
+    #[inline(always)]
+    pub fn tail(&self) -> u16 {
+        self.header().tail.load(Ordering::Acquire)
+    }
+
+    /// Publishes the head, as its writer: descriptors and bytes written before become visible first.
+    #[inline(always)]
+    pub fn publish_head(&self, head: u16) {
+        self.header().head.store(head, Ordering::Release);
+    }
+
+    /// Publishes the tail, as its writer: bytes written (or done being read) before come first.
+    #[inline(always)]
+    pub fn publish_tail(&self, tail: u16) {
+        self.header().tail.store(tail, Ordering::Release);
+    }
+
+    /// The two words of the descriptor at `index`.
+    #[inline(always)]
+    fn words(&self, index: u16) -> &[AtomicU64; 2] {
+        // SAFETY: `place` is below the ring's size, and the descriptors start right after the header,
+        // which keeps them 16-byte aligned inside the memory promised to `at`.
+        unsafe {
+            self.header
+                .add(1)
+                .cast::<[AtomicU64; 2]>()
+                .add(self.place(index))
+                .as_ref()
+        }
+    }
+
+    /// Copies the descriptor at `index` out of the shared memory, once: what is checked is what is used.
+    /// Relaxed, because the index that covers it was loaded with acquire.
+    #[inline(always)]
+    pub fn read(&self, index: u16) -> Descriptor {
+        let [low, high] = self.words(index);
+        let (low, high) = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
+        Descriptor {
+            flags: low as u16,
+            region: (low >> 16) as u16,
+            length: (low >> 32) as u32,
+            offset: high as u32,
+        }
+    }
+
+    /// Writes the descriptor at `index`; visible to the peer with the next publication.
+    #[inline(always)]
+    pub fn write(&self, index: u16, d: Descriptor) {
+        let [low, high] = self.words(index);
+        low.store(first_word(d), Ordering::Relaxed);
+        high.store(u64::from(d.offset), Ordering::Relaxed);
+    }
+
+    /// Writes flags, region and length, and leaves the offset as the peer wrote it.
+    #[inline(always)]
+    pub fn write_length(&self, index: u16, d: Descriptor) {
+        self.words(index)[0].store(first_word(d), Ordering::Relaxed);
+    }
+}
+
+#[inline(always)]
+fn first_word(d: Descriptor) -> u64 {
+    u64::from(d.flags) | u64::from(d.region) << 16 | u64::from(d.length) << 32
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Ring memory on the heap, so that Miri can look at it.
+    pub(crate) struct HeapRing(Vec<Line>, pub(crate) u8);
+
+    #[repr(align(64))]
+    #[derive(Clone)]
+    struct Line(#[allow(dead_code)] [u8; 64]);
+
+    impl HeapRing {
+        pub(crate) fn new(log2_size: u8) -> Self {
+            let ring = Self(
+                vec![Line([0; 64]); Ring::bytes(log2_size).div_ceil(64)],
+                log2_size,
+            );
+            ring.ring().initialise();
+            ring
+        }
+
+        pub(crate) fn ring(&self) -> Ring {
+            let memory = NonNull::new(self.0.as_ptr().cast_mut().cast::<u8>()).unwrap();
+            // SAFETY: aligned by `Line`, sized in `new`, and only used as a ring while `self` lives.
+            unsafe { Ring::at(memory, self.1) }
+        }
+    }
+
+    /// A copy for the other thread of a test; both ends outlive the scope they are used in.
+    struct Other(Ring);
+    // SAFETY: every access to a ring is atomic.
+    unsafe impl Send for Other {}
+
+    #[test]
+    fn the_layout_is_the_protocols() {
+        assert_eq!(size_of::<Header>(), 128);
+        assert_eq!(std::mem::offset_of!(Header, flags), 4);
+        assert_eq!(std::mem::offset_of!(Header, head), 6);
+        assert_eq!(std::mem::offset_of!(Header, tail), 64);
+        let heap = HeapRing::new(2);
+        let d = Descriptor {
+            flags: 1,
+            region: 2,
+            length: 0x0304_0506,
+            offset: 0x0708_090A,
+        };
+        heap.ring().write(5, d);
+        assert_eq!(heap.ring().read(1), d);
+        // SAFETY: reads the heap memory of the test on the thread that wrote it.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(heap.0.as_ptr().cast::<u8>().add(128 + 16), 12) };
+        assert_eq!(bytes, [1, 0, 2, 0, 6, 5, 4, 3, 10, 9, 8, 7]);
+    }
+
+    /// Two threads pass descriptors through a small ring, wrapping its indices past 2^16; run under
+    /// Miri this also checks the memory orderings (a payload word stands for the frame's bytes).
+    #[test]
+    fn what_one_side_publishes_the_other_sees_whole() {
+        let total: u32 = if cfg!(miri) { 300 } else { 200_000 };
+        let heap = HeapRing::new(3);
+        let payload: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
+        let sender = Other(heap.ring());
+        std::thread::scope(|scope| {
+            let payload = &payload;
+            scope.spawn(move || {
+                let sender = sender;
+                let ring = sender.0;
+                let (mut head, mut n) = (0_u16, 0_u32);
+                while n < total {
+                    if head.wrapping_sub(ring.tail()) == ring.size() {
+                        std::hint::spin_loop();
+                        continue;
+                    }
+                    payload[ring.place(head)].store(n, Ordering::Relaxed);
+                    ring.write(
+                        head,
+                        Descriptor {
+                            flags: 0,
+                            region: 0,
+                            length: n,
+                            offset: !n,
+                        },
+                    );
+                    head = head.wrapping_add(1);
+                    ring.publish_head(head);
+                    n += 1;
+                }
+            });
+            let ring = heap.ring();
+            let (mut tail, mut n) = (0_u16, 0_u32);
+            while n < total {
+                if ring.head() == tail {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                let d = ring.read(tail);
+                assert_eq!((d.length, d.offset), (n, !n));
+                assert_eq!(payload[ring.place(tail)].load(Ordering::Relaxed), n);
+                tail = tail.wrapping_add(1);
+                ring.publish_tail(tail);
+                n += 1;
+            }
+        });
+    }
+}

@@ -1,0 +1,290 @@
+//! The server's control thread: listens, shakes hands with one client at a time, notices its end.
+
+use super::channel::{Channel, ChannelError, wait};
+use super::connection::{Connection, Handover, RingPlace};
+use super::message::{MODE_ETHERNET, Message, VERSION};
+use super::ring::MAX_LOG2_RING_SIZE;
+use super::{APPLICATION_NAME, Identity};
+use crate::PortError;
+use crate::memory::Mapping;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
+};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Regions a client may add. Real ones use two; DPDK's zero-copy client one per memory segment list.
+const MAX_REGIONS: u16 = 64;
+
+/// A bound and listening socket file, removed again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Binds `path`. A socket file that nobody listens on (its owner was killed) is replaced.
+    pub(super) fn bind(path: &Path) -> Result<Self, PortError> {
+        let what = || format!("memif socket {}", path.display());
+        if let Some(folder) = path
+            .parent()
+            .filter(|f| !f.as_os_str().is_empty() && !f.is_dir())
+        {
+            return Err(PortError::missing(
+                what(),
+                format!("the folder {} (mkdir -p it)", folder.display()),
+            ));
+        }
+        let address = SocketAddrUnix::new(path).map_err(|_| {
+            PortError::bad_spec(
+                path.display().to_string(),
+                "socket path longer than 107 bytes",
+            )
+        })?;
+        let fresh = || {
+            socket_with(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )
+            .map_err(|e| PortError::system(what(), e))
+        };
+        let socket = fresh()?;
+        match bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) => {
+                use std::os::unix::fs::FileTypeExt;
+                let is_socket =
+                    std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+                if !is_socket {
+                    return Err(PortError::bad_spec(
+                        path.display().to_string(),
+                        "this path exists and is not a socket; choose another",
+                    ));
+                }
+                match connect(&fresh()?, &address) {
+                    Ok(()) => {
+                        return Err(PortError::missing(
+                            what(),
+                            "a path that no running program listens on (this one does: stop it or choose another path)",
+                        ));
+                    }
+                    Err(Errno::CONNREFUSED) => {
+                        std::fs::remove_file(path).map_err(|e| PortError::system(what(), e))?;
+                        bind(&socket, &address).map_err(|e| PortError::system(what(), e))?;
+                    }
+                    Err(e) => return Err(PortError::system(what(), e)),
+                }
+            }
+            other => other.map_err(|e| PortError::system(what(), e))?,
+        }
+        listen(&socket, 8).map_err(|e| PortError::system(what(), e))?;
+        Ok(Self {
+            socket,
+            path: path.to_path_buf(),
+        })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Runs until the port is closed.
+pub(super) fn run(
+    listener: &Listener,
+    identity: &Identity,
+    handover: &Handover,
+    stop: BorrowedFd<'_>,
+) {
+    let waiting = format!("waiting for a memif client at {}", listener.path.display());
+    handover.note(waiting.clone());
+    loop {
+        match wait(&[listener.socket.as_fd()], stop, None) {
+            Err(_) => return,
+            Ok([false]) => continue,
+            Ok([true]) => {}
+        }
+        let Ok(socket) = accept_with(&listener.socket, SocketFlags::CLOEXEC) else {
+            continue;
+        };
+        let channel = Channel::new(socket, stop);
+        let end = match shake_hands(&channel, identity) {
+            Ok(connection) => {
+                handover.publish(connection);
+                // Only now: the client offers buffers once it knows that it is connected.
+                match channel.send(
+                    &Message::Connected {
+                        interface: identity.interface(),
+                    },
+                    None,
+                ) {
+                    Ok(()) => watch(&channel, listener),
+                    Err(e) => e,
+                }
+            }
+            Err(e) => e,
+        };
+        match end {
+            ChannelError::Stopping => {
+                channel.disconnect("port closed");
+                return;
+            }
+            ChannelError::Closed | ChannelError::Refused(_) => {}
+            ref other => channel.disconnect(&other.to_string()),
+        }
+        handover.withdraw(format!("{waiting} (last one: {end})"));
+    }
+}
+
+/// Serves an established connection until it ends; other clients are told that it is taken.
+fn watch(channel: &Channel<'_>, listener: &Listener) -> ChannelError {
+    loop {
+        match wait(
+            &[channel.socket(), listener.socket.as_fd()],
+            channel.stop(),
+            None,
+        ) {
+            Err(e) => return e,
+            Ok([from_client, from_listener]) => {
+                if from_client {
+                    match channel.take() {
+                        Ok((message, _)) => {
+                            return ChannelError::Protocol(format!("unexpected {message:?}"));
+                        }
+                        Err(e) => return e,
+                    }
+                }
+                if from_listener
+                    && let Ok(socket) = accept_with(&listener.socket, SocketFlags::CLOEXEC)
+                {
+                    Channel::new(socket, channel.stop()).disconnect("already connected");
+                }
+            }
+        }
+    }
+}
+
+fn protocol<T>(text: impl Into<String>) -> Result<T, ChannelError> {
+    Err(ChannelError::Protocol(text.into()))
+}
+
+fn shake_hands(channel: &Channel<'_>, identity: &Identity) -> Result<Connection, ChannelError> {
+    channel.send(
+        &Message::Hello {
+            name: APPLICATION_NAME.to_string(),
+            min_version: VERSION,
+            max_version: VERSION,
+            max_region: MAX_REGIONS - 1,
+            max_s2c_ring: 0,
+            max_c2s_ring: 0,
+            max_log2_ring_size: MAX_LOG2_RING_SIZE,
+        },
+        None,
+    )?;
+    match channel.receive()?.0 {
+        Message::Init {
+            version,
+            id,
+            mode,
+            secret,
+            ..
+        } => {
+            if version != VERSION {
+                return protocol(format!(
+                    "memif version {}.{} instead of 2.0",
+                    version >> 8,
+                    version & 255
+                ));
+            }
+            if mode != MODE_ETHERNET {
+                return protocol(format!(
+                    "interface mode {mode}: only Ethernet (0) is spoken here"
+                ));
+            }
+            if id != identity.id {
+                return protocol(format!(
+                    "interface id {id}: this socket has id {}",
+                    identity.id
+                ));
+            }
+            if secret != identity.secret {
+                return protocol("wrong secret");
+            }
+            channel.send(&Message::Ack, None)?;
+        }
+        other => return protocol(format!("expected Init, got {other:?}")),
+    }
+    let mut regions: Vec<Mapping> = Vec::new();
+    let (mut client_to_server, mut server_to_client) = (None, None);
+    loop {
+        match channel.receive()? {
+            (Message::AddRegion { index, size_bytes }, Some(fd)) => {
+                if usize::from(index) != regions.len() || index >= MAX_REGIONS {
+                    return protocol(format!("region {index} out of order"));
+                }
+                let size = usize::try_from(size_bytes).or_else(|_| protocol("region too large"))?;
+                regions.push(Mapping::adopt(fd, size).or_else(|e| protocol(e.to_string()))?);
+            }
+            (
+                Message::AddRing {
+                    client_to_server: is_c2s,
+                    index,
+                    region,
+                    offset_bytes,
+                    log2_ring_size,
+                },
+                Some(fd),
+            ) => {
+                let place = RingPlace {
+                    region,
+                    offset_bytes,
+                    log2_size: log2_ring_size,
+                    interrupt: fd,
+                };
+                let direction = if is_c2s {
+                    &mut client_to_server
+                } else {
+                    &mut server_to_client
+                };
+                if index != 0 || direction.replace(place).is_some() {
+                    return protocol(format!(
+                        "ring {index}: one ring in each direction is offered"
+                    ));
+                }
+            }
+            (Message::Connect { .. }, _) => break,
+            (Message::AddRegion { .. } | Message::AddRing { .. }, None) => {
+                return protocol("a region or ring came without its file");
+            }
+            (other, _) => {
+                return protocol(format!(
+                    "expected a region, a ring or Connect, got {other:?}"
+                ));
+            }
+        }
+        channel.send(&Message::Ack, None)?;
+    }
+    let (Some(client_to_server), Some(server_to_client)) = (client_to_server, server_to_client)
+    else {
+        return protocol("Connect before a ring in each direction was added");
+    };
+    let connection = Connection {
+        regions,
+        client_to_server,
+        server_to_client,
+    };
+    for place in [&connection.client_to_server, &connection.server_to_client] {
+        match connection.ring(place) {
+            Some(ring) if ring.has_cookie() => {}
+            Some(_) => return protocol("a ring without the memif cookie"),
+            None => return protocol("a ring outside its region"),
+        }
+    }
+    Ok(connection)
+}

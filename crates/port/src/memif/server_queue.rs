@@ -1,0 +1,341 @@
+//! The server's data path: receives in place from the client's buffers, and sends by writing into the
+//! empty ones that the client offers.
+
+use super::connection::Connection;
+use super::interrupt;
+use super::ring::{Descriptor, FLAG_NEXT, Ring};
+use crate::{Batch, Packet, PoolHandle, PortCounters};
+use std::ptr::NonNull;
+
+pub(super) struct ServerQueue {
+    /// For frames that come in pieces.
+    pool: PoolHandle,
+    rings: Option<Rings>,
+    pub(super) counters: PortCounters,
+}
+
+struct Rings {
+    connection: Connection,
+    rx: Receiving,
+    tx: Sending,
+}
+
+struct Receiving {
+    ring: Ring,
+    /// Seen up to here.
+    next: u16,
+    /// Given back to the client up to here: ours to write.
+    tail: u16,
+    /// Descriptors that packets hold in place.
+    ledger: PoolHandle,
+    /// Returned out of order, waiting for the ones before.
+    done: Box<[bool]>,
+}
+
+struct Sending {
+    ring: Ring,
+    /// Filled up to here: ours to write.
+    tail: u16,
+    /// What the client had offered when last looked.
+    offered: u16,
+}
+
+impl ServerQueue {
+    pub(super) fn new(pool: PoolHandle) -> Self {
+        Self {
+            pool,
+            rings: None,
+            counters: PortCounters::default(),
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.rings.is_some()
+    }
+
+    /// Lets the connection go, unless packets still lie in its memory.
+    pub(super) fn disconnect(&mut self) -> bool {
+        if self
+            .rings
+            .as_ref()
+            .is_some_and(|r| r.rx.ledger.outstanding() > 0)
+        {
+            return false;
+        }
+        self.rings = None;
+        true
+    }
+
+    pub(super) fn connect(&mut self, connection: Connection) {
+        let (Some(rx), Some(tx)) = (
+            connection.ring(&connection.client_to_server),
+            connection.ring(&connection.server_to_client),
+        ) else {
+            return;
+        };
+        rx.mask_interrupts();
+        self.rings = Some(Rings {
+            connection,
+            rx: Receiving {
+                ring: rx,
+                next: 0,
+                tail: 0,
+                ledger: PoolHandle::ledger(u32::from(rx.size())),
+                done: vec![false; usize::from(rx.size())].into(),
+            },
+            tx: Sending {
+                ring: tx,
+                tail: 0,
+                offered: 0,
+            },
+        });
+    }
+
+    #[inline]
+    pub(super) fn rx(&mut self, batch: &mut Batch) -> usize {
+        let Some(Rings { connection, rx, .. }) = &mut self.rings else {
+            return 0;
+        };
+        if rx.ledger.has_returned() {
+            rx.give_back();
+        }
+        rx.receive(batch, connection, &self.pool, &mut self.counters)
+    }
+
+    #[inline]
+    pub(super) fn tx(&mut self, batch: &mut Batch) -> usize {
+        let Some(Rings { connection, tx, .. }) = &mut self.rings else {
+            return 0;
+        };
+        let sent = tx.send(batch, connection, &mut self.counters);
+        if sent > 0 && tx.ring.wants_interrupt() {
+            interrupt(&connection.server_to_client.interrupt);
+        }
+        sent
+    }
+}
+
+impl Receiving {
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        batch: &mut Batch,
+        connection: &Connection,
+        pool: &PoolHandle,
+        counters: &mut PortCounters,
+    ) -> usize {
+        let head = self.ring.head();
+        let mut filled = head.wrapping_sub(self.next);
+        if filled == 0 {
+            return 0;
+        }
+        if head.wrapping_sub(self.tail) > self.ring.size() {
+            // More filled than the ring holds: believe nothing, wait for the control channel to end it.
+            counters.rx_malformed += 1;
+            return 0;
+        }
+        let before = batch.len();
+        let tail_before = self.tail;
+        let mut bytes = 0;
+        while filled > 0 && batch.room() > 0 {
+            let d = self.ring.read(self.next);
+            if d.flags & FLAG_NEXT != 0 {
+                let pieces = self.gather(filled, batch, connection, pool, counters);
+                if pieces == 0 {
+                    break;
+                }
+                filled -= pieces;
+                continue;
+            }
+            let place = self.ring.place(self.next);
+            self.next = self.next.wrapping_add(1);
+            filled -= 1;
+            let data = connection.bytes(d.region, d.offset, d.length as usize);
+            match (data, u16::try_from(d.length)) {
+                (Some(data), Ok(len)) => {
+                    self.ledger.count_out(1);
+                    // SAFETY: the range was just checked to lie in a mapped region, which stays mapped
+                    // until the ledger's packets are back (`disconnect`); the descriptor is ours until
+                    // its place is given back; it is counted out of the ledger.
+                    batch.push(unsafe {
+                        Packet::new(data, len, 0, self.ledger.raw(), place as u32)
+                    });
+                    bytes += u64::from(d.length);
+                }
+                _ => {
+                    counters.rx_malformed += 1;
+                    self.return_place(place);
+                }
+            }
+        }
+        if self.tail != tail_before {
+            self.ring.publish_tail(self.tail);
+        }
+        let received = batch.len() - before;
+        counters.rx_packets += received as u64;
+        counters.rx_bytes += bytes;
+        received
+    }
+
+    /// Copies a frame that lies in several buffers into one of the pool. Returns how many descriptors
+    /// it took; 0 if its end has not arrived.
+    #[cold]
+    fn gather(
+        &mut self,
+        filled: u16,
+        batch: &mut Batch,
+        connection: &Connection,
+        pool: &PoolHandle,
+        counters: &mut PortCounters,
+    ) -> u16 {
+        let mut pieces = 0;
+        let mut total = 0_usize;
+        loop {
+            if pieces == filled {
+                if filled < self.ring.size() {
+                    return 0;
+                }
+                // A chain that fills the whole ring has no end.
+                counters.rx_malformed += 1;
+                break;
+            }
+            let d = self.ring.read(self.next.wrapping_add(pieces));
+            pieces += 1;
+            total = total.saturating_add(d.length as usize);
+            if d.flags & FLAG_NEXT == 0 {
+                let whole = u16::try_from(total).ok().and_then(|len| pool.take(len));
+                match whole {
+                    None => counters.rx_too_long += 1,
+                    Some(mut packet) => {
+                        if self.copy_pieces(pieces, connection, packet.bytes_mut()) {
+                            batch.push(packet);
+                            counters.rx_bytes += total as u64;
+                        } else {
+                            counters.rx_malformed += 1;
+                        }
+                    }
+                }
+                break;
+            }
+        }
+        for _ in 0..pieces {
+            let place = self.ring.place(self.next);
+            self.next = self.next.wrapping_add(1);
+            self.return_place(place);
+        }
+        pieces
+    }
+
+    /// Copies `pieces` buffers behind each other; false if one does not lie in its region, or the peer
+    /// changed a length since it was added up.
+    fn copy_pieces(&self, pieces: u16, connection: &Connection, mut to: &mut [u8]) -> bool {
+        for i in 0..pieces {
+            let d = self.ring.read(self.next.wrapping_add(i));
+            let len = d.length as usize;
+            let Some(from) = connection.bytes(d.region, d.offset, len) else {
+                return false;
+            };
+            if len > to.len() {
+                return false;
+            }
+            let (here, rest) = to.split_at_mut(len);
+            // SAFETY: `from` has `len` bytes inside a mapped region, and pool memory is another mapping.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), here.as_mut_ptr(), len) };
+            to = rest;
+        }
+        to.is_empty()
+    }
+
+    /// Gives descriptors back to the client whose packets have been dropped since.
+    #[inline(always)]
+    fn give_back(&mut self) {
+        let ledger = self.ledger.clone();
+        ledger.drain_returned(|place| self.return_place(place as usize));
+        self.ring.publish_tail(self.tail);
+    }
+
+    /// Marks a descriptor as done and moves the tail over all that are done in a row.
+    #[inline(always)]
+    fn return_place(&mut self, place: usize) {
+        if place != self.ring.place(self.tail) {
+            self.done[place] = true;
+            return;
+        }
+        self.tail = self.tail.wrapping_add(1);
+        while self.done[self.ring.place(self.tail)] {
+            self.done[self.ring.place(self.tail)] = false;
+            self.tail = self.tail.wrapping_add(1);
+        }
+    }
+}
+
+impl Sending {
+    #[inline(always)]
+    fn send(
+        &mut self,
+        batch: &mut Batch,
+        connection: &Connection,
+        counters: &mut PortCounters,
+    ) -> usize {
+        let mut free = self.offered.wrapping_sub(self.tail);
+        if usize::from(free) < batch.len() {
+            self.offered = self.ring.head();
+            free = self.offered.wrapping_sub(self.tail);
+            if free > self.ring.size() {
+                self.offered = self.tail;
+                return 0;
+            }
+        }
+        let n = batch.len().min(usize::from(free));
+        for packet in batch.drain_front(n) {
+            let d = self.ring.read(self.tail);
+            let len = packet.len();
+            let to = if len <= d.length as usize {
+                connection.bytes(d.region, d.offset, len)
+            } else {
+                None
+            };
+            match to {
+                Some(to) => {
+                    copy_frame(&packet, to);
+                    self.ring.write_length(
+                        self.tail,
+                        Descriptor {
+                            flags: 0,
+                            length: len as u32,
+                            ..d
+                        },
+                    );
+                    self.tail = self.tail.wrapping_add(1);
+                    counters.tx_packets += 1;
+                    counters.tx_bytes += len as u64;
+                }
+                None if len > d.length as usize => counters.tx_too_long += 1,
+                None => {
+                    // The offered buffer lies nowhere: pass it back empty.
+                    counters.tx_failed += 1;
+                    self.ring.write_length(
+                        self.tail,
+                        Descriptor {
+                            flags: 0,
+                            length: 0,
+                            ..d
+                        },
+                    );
+                    self.tail = self.tail.wrapping_add(1);
+                }
+            }
+        }
+        self.ring.publish_tail(self.tail);
+        n
+    }
+}
+
+/// Copies a frame's bytes to a buffer of the peer.
+#[inline(always)]
+fn copy_frame(packet: &Packet, to: NonNull<u8>) {
+    // SAFETY: `to` has `packet.len()` bytes in a mapped region (checked by the caller). Source and
+    // destination differ: the client offers a buffer or fills it, never both; a lying one that offers a
+    // filled buffer makes them equal or overlap, which `copy` (memmove) allows.
+    unsafe { std::ptr::copy(packet.data().as_ptr(), to.as_ptr(), packet.len()) };
+}

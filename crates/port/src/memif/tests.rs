@@ -1,0 +1,549 @@
+//! Both ends of the protocol in one process, a peer that dies, and a peer that lies.
+#![allow(clippy::unwrap_used)]
+
+use super::channel::Channel;
+use super::message::{MODE_ETHERNET, Message, VERSION};
+use super::ring::{Descriptor, FLAG_NEXT, Ring};
+use crate::memory::Mapping;
+use crate::{Batch, Link, Port, PortSpec, Resources};
+use proptest::prelude::*;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+fn folder() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memif.sock");
+    (folder, path)
+}
+
+fn open(path: &Path, options: &str) -> (Box<dyn Port>, Resources) {
+    let spec = PortSpec::parse(&format!("memif:{}{options}", path.display())).unwrap();
+    let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
+    (spec.open(&mut resources).unwrap(), resources)
+}
+
+fn eventually(what: &str, mut true_yet: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !true_yet() {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "{what} did not happen"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn pair(path: &Path, ring: u32) -> [(Box<dyn Port>, Resources); 2] {
+    let mut server = open(path, "");
+    let mut client = open(path, &format!(",role=client,ring={ring}"));
+    eventually("connecting", || {
+        server.0.link().is_up() && client.0.link().is_up()
+    });
+    [server, client]
+}
+
+/// Sends numbered packets from one port to the other, through every wrap of the ring.
+fn pass(from: &mut (Box<dyn Port>, Resources), to: &mut dyn Port, total: u32) {
+    let (mut sent, mut received) = (0_u32, 0_u32);
+    let (mut out, mut arrived) = (Batch::new(), Batch::new());
+    let start = Instant::now();
+    while received < total {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "{received} of {total} arrived"
+        );
+        if out.is_empty() {
+            let n = 1 + (sent as usize * 7) % 64;
+            from.1
+                .pool()
+                .fill(&mut out, n.min((total - sent) as usize), 60);
+            for packet in out.packets_mut() {
+                packet.bytes_mut().fill(sent as u8);
+                packet.bytes_mut()[..4].copy_from_slice(&sent.to_be_bytes());
+                sent += 1;
+            }
+        }
+        from.0.tx(&mut out);
+        to.rx(&mut arrived);
+        for packet in arrived.packets() {
+            assert_eq!(packet.len(), 60);
+            assert_eq!(packet.bytes()[..4], received.to_be_bytes());
+            assert!(packet.bytes()[4..].iter().all(|&b| b == received as u8));
+            received += 1;
+        }
+        arrived.clear();
+    }
+}
+
+#[test]
+fn packets_pass_in_order_in_both_directions_while_indices_wrap() {
+    let (_folder, path) = folder();
+    let [mut server, mut client] = pair(&path, 64);
+    pass(&mut server, &mut *client.0, 150_000);
+    pass(&mut client, &mut *server.0, 150_000);
+    let counters = server.0.counters();
+    assert_eq!(
+        (counters.tx_packets, counters.rx_packets),
+        (150_000, 150_000)
+    );
+    assert_eq!(counters.rx_bytes, 150_000 * 60);
+}
+
+#[test]
+fn a_full_ring_leaves_packets_with_the_sender() {
+    let (_folder, path) = folder();
+    let [server, mut client] = pair(&path, 32);
+    let mut batch = Batch::new();
+    client.1.pool().fill(&mut batch, 40, 60);
+    assert_eq!(client.0.tx(&mut batch), 32);
+    assert_eq!(batch.len(), 8);
+    drop(server);
+}
+
+#[test]
+fn packets_returned_out_of_order_free_the_ring_in_order() {
+    let (_folder, path) = folder();
+    let [mut server, mut client] = pair(&path, 32);
+    let mut seed = fastrand::Rng::with_seed(7);
+    let mut held = Vec::new();
+    let (mut out, mut arrived) = (Batch::new(), Batch::new());
+    let mut received = 0;
+    while received < 5_000 {
+        if out.is_empty() {
+            client.1.pool().fill(&mut out, 16, 60);
+        }
+        client.0.tx(&mut out);
+        server.0.rx(&mut arrived);
+        received += arrived.len();
+        let n = arrived.len();
+        held.extend(arrived.drain_front(n));
+        while held.len() > seed.usize(0..28) {
+            held.swap_remove(seed.usize(0..held.len()));
+        }
+    }
+}
+
+#[test]
+fn a_vanished_client_is_noticed_and_a_new_one_served() {
+    let (_folder, path) = folder();
+    let [mut server, client] = pair(&path, 64);
+    drop(client);
+    eventually("noticing", || !server.0.link().is_up());
+    assert!(
+        matches!(server.0.link(), Link::Down(why) if why.contains("waiting for a memif client"))
+    );
+    let mut next = open(&path, ",role=client,ring=128");
+    eventually("connecting again", || {
+        server.0.link().is_up() && next.0.link().is_up()
+    });
+    pass(&mut next, &mut *server.0, 1_000);
+    pass(&mut server, &mut *next.0, 1_000);
+}
+
+#[test]
+fn packets_in_place_keep_a_vanished_clients_memory_until_they_are_dropped() {
+    let (_folder, path) = folder();
+    let [mut server, mut client] = pair(&path, 64);
+    let mut out = Batch::new();
+    client.1.pool().fill(&mut out, 3, 60);
+    out.packets_mut()
+        .iter_mut()
+        .for_each(|p| p.bytes_mut().fill(9));
+    client.0.tx(&mut out);
+    let mut arrived = Batch::new();
+    eventually("arriving", || {
+        server.0.rx(&mut arrived);
+        arrived.len() == 3
+    });
+    drop(client);
+    let mut next = open(&path, ",role=client");
+    eventually("the client", || next.0.link().is_up());
+    assert!(!server.0.link().is_up());
+    assert!(
+        arrived
+            .packets()
+            .iter()
+            .all(|p| p.bytes().iter().all(|&b| b == 9))
+    );
+    arrived.clear();
+    eventually("adopting", || server.0.link().is_up());
+    pass(&mut next, &mut *server.0, 100);
+}
+
+#[test]
+fn a_vanished_server_is_noticed_and_found_again() {
+    let (_folder, path) = folder();
+    let [server, mut client] = pair(&path, 64);
+    drop(server);
+    eventually("noticing", || !client.0.link().is_up());
+    assert!(!path.exists());
+    let mut server = open(&path, "");
+    eventually("connecting again", || {
+        server.0.link().is_up() && client.0.link().is_up()
+    });
+    pass(&mut server, &mut *client.0, 1_000);
+    let pool = client.1.pool();
+    drop(client.0);
+    drop(client.1);
+    assert_eq!(pool.outstanding(), 0, "every slot is back");
+}
+
+#[test]
+fn wrong_id_secret_or_a_second_client_is_refused_with_the_reason() {
+    let (_folder, path) = folder();
+    let mut server = open(&path, ",id=5,secret=mellon");
+    for (options, reason) in [
+        (",role=client", "interface id 0"),
+        (",role=client,id=5,secret=no", "wrong secret"),
+    ] {
+        let mut client = open(&path, options);
+        eventually(
+            reason,
+            || matches!(client.0.link(), Link::Down(why) if why.contains(reason)),
+        );
+    }
+    let mut client = open(&path, ",role=client,id=5,secret=mellon");
+    eventually("connecting", || {
+        server.0.link().is_up() && client.0.link().is_up()
+    });
+    let mut second = open(&path, ",role=client,id=5,secret=mellon");
+    eventually(
+        "refusing",
+        || matches!(second.0.link(), Link::Down(why) if why.contains("already connected")),
+    );
+    pass(&mut client, &mut *server.0, 100);
+}
+
+#[test]
+fn socket_paths_that_cannot_work_say_why() {
+    let (folder, path) = folder();
+    let opened = |spec: String| {
+        let spec = PortSpec::parse(&spec).unwrap();
+        let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
+        spec.open(&mut resources)
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default()
+    };
+    let missing = folder.path().join("no/such/memif.sock");
+    assert!(opened(format!("memif:{}", missing.display())).contains("mkdir"));
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(opened(format!("memif:{}", file.display())).contains("not a socket"));
+    assert!(opened(format!("memif:/{}", "x".repeat(120))).contains("107 bytes"));
+    assert!(opened(format!("memif:{},ring=100", path.display())).contains("power of two"));
+    assert!(opened(format!("memif:{},role=master", path.display())).contains("server or client"));
+    let _server = open(&path, "");
+    assert!(opened(format!("memif:{}", path.display())).contains("stop it or choose another"));
+    let mut client = open(&folder.path().join("nobody.sock"), ",role=client");
+    eventually(
+        "the note",
+        || matches!(client.0.link(), Link::Down(why) if why.contains("no such socket yet")),
+    );
+}
+
+#[test]
+fn a_socket_left_by_a_killed_server_is_replaced() {
+    let (_folder, path) = folder();
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let [_server, _client] = pair(&path, 32);
+}
+
+/// A client that speaks the protocol by hand and may say anything.
+struct Liar {
+    _channel: Channel<'static>,
+    memory: Mapping,
+}
+
+const LIAR_LOG2: u8 = 5;
+const LIAR_BYTES: usize = 1 << 16;
+
+fn lie(path: &Path) -> Liar {
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    let never: &'static std::os::fd::OwnedFd =
+        Box::leak(Box::new(super::interrupt_file().unwrap()));
+    let channel = Channel::new(socket, never.as_fd());
+    let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
+    channel.receive().unwrap();
+    let said = [
+        (
+            Message::Init {
+                version: VERSION,
+                id: 0,
+                mode: MODE_ETHERNET,
+                secret: String::new(),
+                name: String::new(),
+            },
+            false,
+        ),
+        (
+            Message::AddRegion {
+                index: 0,
+                size_bytes: LIAR_BYTES as u64,
+            },
+            true,
+        ),
+        (
+            Message::AddRing {
+                client_to_server: true,
+                index: 0,
+                region: 0,
+                offset_bytes: 0,
+                log2_ring_size: LIAR_LOG2,
+            },
+            true,
+        ),
+        (
+            Message::AddRing {
+                client_to_server: false,
+                index: 0,
+                region: 0,
+                offset_bytes: 4096,
+                log2_ring_size: LIAR_LOG2,
+            },
+            true,
+        ),
+    ];
+    let liar = Liar {
+        _channel: channel,
+        memory,
+    };
+    liar.ring(0).initialise();
+    liar.ring(4096).initialise();
+    for (message, file) in said {
+        let fd = liar.memory.fd();
+        liar._channel
+            .send(&message, file.then_some(fd.as_fd()))
+            .unwrap();
+        liar._channel.expect_ack().unwrap();
+    }
+    liar._channel
+        .send(
+            &Message::Connect {
+                interface: String::new(),
+            },
+            None,
+        )
+        .unwrap();
+    assert!(matches!(
+        liar._channel.receive().unwrap().0,
+        Message::Connected { .. }
+    ));
+    liar
+}
+
+impl Liar {
+    fn ring(&self, offset: usize) -> Ring {
+        // SAFETY: inside the liar's own memory, aligned, and used as a ring only.
+        unsafe { Ring::at(self.memory.base().add(offset), LIAR_LOG2) }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a client writes into its rings, the server counts it and stays sound.
+    #[test]
+    fn a_lying_client_costs_packets_and_nothing_else(
+        descriptors in proptest::collection::vec(
+            (0_u16..3, prop_oneof![Just(0_u16), any::<u16>()],
+             prop_oneof![0_u32..3000, any::<u32>()], prop_oneof![0_u32..70_000, any::<u32>()]), 32),
+        heads in proptest::collection::vec(any::<u16>(), 1..6),
+        offers in proptest::collection::vec(any::<u16>(), 1..6),
+    ) {
+        let (_folder, path) = folder();
+        let (mut server, resources) = open(&path, "");
+        let liar = lie(&path);
+        eventually("connecting", || server.link().is_up());
+        for (i, (flags, region, length, offset)) in descriptors.into_iter().enumerate() {
+            let d = Descriptor { flags: flags & FLAG_NEXT, region, length, offset };
+            liar.ring(0).write(i as u16, d);
+            liar.ring(4096).write(i as u16, d);
+        }
+        let mut batch = Batch::new();
+        for (head, offer) in heads.into_iter().zip(offers) {
+            liar.ring(0).publish_head(head);
+            liar.ring(4096).publish_head(offer);
+            server.rx(&mut batch);
+            let total: usize = batch.packets().iter().map(|p| p.bytes().iter().map(|&b| usize::from(b)).sum::<usize>()).sum();
+            prop_assert!(total < usize::MAX);
+            batch.clear();
+            resources.pool().fill(&mut batch, 8, 1500);
+            server.tx(&mut batch);
+            batch.clear();
+        }
+        prop_assert_eq!(resources.pool().outstanding(), 0);
+    }
+}
+
+#[test]
+fn a_frame_in_pieces_arrives_whole() {
+    let (_folder, path) = folder();
+    let (mut server, _resources) = open(&path, "");
+    let liar = lie(&path);
+    eventually("connecting", || server.link().is_up());
+    let ring = liar.ring(0);
+    for (i, flags) in [(0_u16, FLAG_NEXT), (1, FLAG_NEXT), (2, 0), (3, 0)] {
+        let offset = 8192 + u32::from(i) * 100;
+        // SAFETY: inside the liar's own memory; the server reads it only after the head is published.
+        unsafe {
+            liar.memory
+                .base()
+                .add(offset as usize)
+                .write_bytes(i as u8 + 1, 10)
+        };
+        ring.write(
+            i,
+            Descriptor {
+                flags,
+                region: 0,
+                length: 10,
+                offset,
+            },
+        );
+    }
+    ring.publish_head(4);
+    let mut batch = Batch::new();
+    assert_eq!(server.rx(&mut batch), 2);
+    assert_eq!(
+        batch.packets()[0].bytes(),
+        [[1; 10], [2; 10], [3; 10]].concat()
+    );
+    assert_eq!(batch.packets()[1].bytes(), [4; 10]);
+    batch.clear();
+    server.rx(&mut batch);
+    assert_eq!(ring.tail(), 4, "all four buffers are the client's again");
+}
+
+#[test]
+fn a_handshake_that_lies_about_its_rings_is_refused() {
+    let (_folder, path) = folder();
+    let (mut server, _resources) = open(&path, "");
+    for bad in [
+        Message::AddRing {
+            client_to_server: true,
+            index: 0,
+            region: 0,
+            offset_bytes: LIAR_BYTES as u32 - 64,
+            log2_ring_size: 5,
+        },
+        Message::AddRing {
+            client_to_server: true,
+            index: 0,
+            region: 7,
+            offset_bytes: 0,
+            log2_ring_size: 5,
+        },
+        Message::AddRing {
+            client_to_server: true,
+            index: 0,
+            region: 0,
+            offset_bytes: 1,
+            log2_ring_size: 5,
+        },
+        Message::AddRing {
+            client_to_server: true,
+            index: 0,
+            region: 0,
+            offset_bytes: 0,
+            log2_ring_size: 200,
+        },
+        Message::AddRing {
+            client_to_server: true,
+            index: 9,
+            region: 0,
+            offset_bytes: 0,
+            log2_ring_size: 5,
+        },
+        Message::AddRegion {
+            index: 3,
+            size_bytes: 4096,
+        },
+        Message::AddRegion {
+            index: 1,
+            size_bytes: u64::MAX,
+        },
+        Message::AddRegion {
+            index: 1,
+            size_bytes: LIAR_BYTES as u64 * 2,
+        },
+        Message::Connect {
+            interface: String::new(),
+        },
+        Message::Ack,
+    ] {
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        let never = super::interrupt_file().unwrap();
+        let channel = Channel::new(socket, never.as_fd());
+        let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
+        channel.receive().unwrap();
+        let init = Message::Init {
+            version: VERSION,
+            id: 0,
+            mode: MODE_ETHERNET,
+            secret: String::new(),
+            name: String::new(),
+        };
+        channel.send(&init, None).unwrap();
+        channel.expect_ack().unwrap();
+        let fd = memory.fd();
+        channel
+            .send(
+                &Message::AddRegion {
+                    index: 0,
+                    size_bytes: LIAR_BYTES as u64,
+                },
+                Some(fd.as_fd()),
+            )
+            .unwrap();
+        channel.expect_ack().unwrap();
+        channel.send(&bad, Some(fd.as_fd())).unwrap();
+        let mut answer = channel.receive();
+        if matches!(answer, Ok((Message::Ack, _))) {
+            let other = Message::AddRing {
+                client_to_server: false,
+                index: 0,
+                region: 0,
+                offset_bytes: 4096,
+                log2_ring_size: 5,
+            };
+            channel.send(&other, Some(fd.as_fd())).unwrap();
+            answer = channel.receive();
+        }
+        if matches!(answer, Ok((Message::Ack, _))) {
+            channel
+                .send(
+                    &Message::Connect {
+                        interface: String::new(),
+                    },
+                    None,
+                )
+                .unwrap();
+            answer = channel.receive();
+        }
+        assert!(answer.is_err(), "{bad:?} was accepted");
+        assert!(!server.link().is_up());
+    }
+    let mut client = open(&path, ",role=client");
+    eventually("an honest client", || {
+        server.link().is_up() && client.0.link().is_up()
+    });
+}
