@@ -215,7 +215,7 @@ impl Port for MemifPort {
             Queue::Client(queue) => queue.is_connected(),
             Queue::Server(queue) => queue.is_connected(),
         };
-        if connected {
+        if connected && self.handover.epoch() == self.epoch {
             Link::Up
         } else {
             Link::Down(self.handover.why())
