@@ -1,1 +1,24 @@
-//! The machine: topology, affinity, noise, namespaces, devices under test.
+//! The machine under us: facts, core choice, pinning, noise, namespaces, devices under test.
+//!
+//! Everything here is set-up and reading; nothing is on the path of a packet. Linux only.
+
+pub mod affinity;
+mod command;
+mod cpu_list;
+pub mod machine;
+pub mod netns;
+pub mod noise;
+pub mod permissions;
+pub mod process;
+pub mod signals;
+pub mod topology;
+
+pub use affinity::{AffinityError, pin_current_thread, set_realtime};
+pub use command::CommandError;
+pub use machine::{Fact, Machine};
+pub use netns::{Steering, Testbed, TestbedBuilder, TestbedError};
+pub use noise::{NoiseSource, Snapshot, SystemActivity, noise_sources};
+pub use permissions::{Capability, Missing};
+pub use process::{DeviceError, DeviceProcess};
+pub use signals::stop_flag;
+pub use topology::{CorePlan, Topology, choose_cores};

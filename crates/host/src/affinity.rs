@@ -1,0 +1,137 @@
+//! Pins the calling thread to one CPU and, where allowed, gives it a real-time priority.
+
+use std::io;
+
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+
+use crate::command::{self, CommandError};
+
+/// Why a thread could not be pinned or raised.
+#[derive(Debug, thiserror::Error)]
+pub enum AffinityError {
+    /// The CPU is absent, offline or outside the cpuset of this process.
+    #[error(
+        "cannot pin to CPU {cpu}: {source}; the CPU must be online and in this process's cpuset \
+         (see /proc/self/status, Cpus_allowed_list)"
+    )]
+    NotPinned {
+        /// The CPU asked for.
+        cpu: usize,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// SCHED_FIFO has the priorities 1 to 99.
+    #[error("real-time priority {priority} is outside 1 to 99")]
+    PriorityOutOfRange {
+        /// The priority asked for.
+        priority: u8,
+    },
+    /// `chrt` could not set the policy.
+    #[error("cannot set a real-time priority (needs CAP_SYS_NICE or an RLIMIT_RTPRIO): {0}")]
+    NotRealtime(#[from] CommandError),
+}
+
+/// Moves the calling thread to `cpu` and keeps it there. Threads and processes that it starts from
+/// now on inherit the pin.
+///
+/// # Errors
+/// [`AffinityError::NotPinned`] when the CPU is absent, offline or not allowed.
+pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
+    let not_pinned = |source| AffinityError::NotPinned { cpu, source };
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(not_pinned(io::ErrorKind::InvalidInput.into()));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|errno| not_pinned(errno.into()))
+}
+
+/// Gives the calling thread the policy SCHED_FIFO with `priority` (1 to 99, 99 highest).
+///
+/// Danger: a SCHED_FIFO thread that polls without end is only preempted by higher priorities. Kernel
+/// threads of that CPU (soft interrupts, RCU, writeback) then wait, and with every CPU polling, as on
+/// a two-CPU virtual machine, the machine can stall: no shell, no network, no disk. The kernel's
+/// throttle (`/proc/sys/kernel/sched_rt_runtime_us`, 95 % of each second by default) softens this at
+/// the price of a pause of up to 50 ms each second, far worse for latency than an ordinary
+/// priority. Use it only with a CPU left over for everything else.
+///
+/// # Errors
+/// [`AffinityError::PriorityOutOfRange`]; [`AffinityError::NotRealtime`] without the privilege, or
+/// when `chrt` (util-linux) is absent.
+pub fn set_realtime(priority: u8) -> Result<(), AffinityError> {
+    if !(1..=99).contains(&priority) {
+        return Err(AffinityError::PriorityOutOfRange { priority });
+    }
+    // By `chrt`, as no safe binding of sched_setscheduler is at hand; set-up only.
+    let thread = gettid().as_raw_nonzero().to_string();
+    command::run("chrt", &["--fifo", "--pid", &priority.to_string(), &thread])?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::permissions::{Capability, has_capability};
+    use rustix::thread::sched_getaffinity;
+    use std::thread;
+
+    #[test]
+    fn a_pinned_thread_has_one_cpu_and_its_children_inherit_it() {
+        let cpu = crate::choose_cores().device;
+        thread::spawn(move || {
+            pin_current_thread(cpu).unwrap();
+            for set in [
+                sched_getaffinity(None).unwrap(),
+                thread::spawn(|| sched_getaffinity(None).unwrap())
+                    .join()
+                    .unwrap(),
+            ] {
+                assert!(set.is_set(cpu));
+                assert_eq!(set.count(), 1);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn an_absent_cpu_is_refused_with_its_number() {
+        for cpu in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU, usize::MAX] {
+            let error = pin_current_thread(cpu).unwrap_err();
+            assert!(error.to_string().contains(&cpu.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn priorities_outside_1_to_99_are_refused() {
+        for priority in [0, 100] {
+            assert!(matches!(
+                set_realtime(priority),
+                Err(AffinityError::PriorityOutOfRange { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn realtime_shows_in_the_kernels_own_account() {
+        if !has_capability(Capability::SysNice) {
+            println!("skipped: needs CAP_SYS_NICE");
+            return;
+        }
+        thread::spawn(|| {
+            set_realtime(1).unwrap();
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            // Fields 40 and 41 of proc_pid_stat(5); the name in parentheses is field 2.
+            let fields: Vec<&str> = stat
+                .rsplit_once(')')
+                .unwrap()
+                .1
+                .split_whitespace()
+                .collect();
+            assert_eq!((fields[37], fields[38]), ("1", "1"));
+        })
+        .join()
+        .unwrap();
+    }
+}

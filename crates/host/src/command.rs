@@ -1,0 +1,141 @@
+//! Runs the programs that set things up (`ip`, `bridge`, `ethtool`, `chrt`) and quotes them when they fail.
+
+use std::io;
+use std::process::{Command, ExitStatus, Stdio};
+
+/// Why a set-up program did not do its work. Every message quotes the command line.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The program is not on the search path.
+    #[error("`{program}` is not installed; get it with: apt-get install {package}")]
+    NotInstalled {
+        /// The program that is absent.
+        program: String,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// The kernel refused for want of privilege.
+    #[error(
+        "no permission for `{command}`: {stderr}; run as root, or with CAP_NET_ADMIN and CAP_SYS_ADMIN"
+    )]
+    NotPermitted {
+        /// The command line.
+        command: String,
+        /// What the program wrote on its standard error.
+        stderr: String,
+    },
+    /// The program ran and failed.
+    #[error("`{command}` failed ({status}): {stderr}")]
+    Failed {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What the program wrote on its standard error.
+        stderr: String,
+    },
+    /// The program exists and could not be run.
+    #[error("cannot run `{command}`: {source}")]
+    NotStarted {
+        /// The command line.
+        command: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// Runs `program` with `arguments` and returns its standard output.
+///
+/// # Errors
+/// [`CommandError`], quoting the command line and its standard error.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, CommandError> {
+    let command_line = || {
+        std::iter::once(program)
+            .chain(arguments.iter().copied())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let output = Command::new(program)
+        .args(arguments)
+        // A stable language: the messages are quoted and searched.
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => CommandError::NotInstalled {
+                program: program.to_owned(),
+                package: package_of(program),
+            },
+            _ => CommandError::NotStarted {
+                command: command_line(),
+                source,
+            },
+        })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if stderr.contains("not permitted") || stderr.contains("ermission denied") {
+        return Err(CommandError::NotPermitted {
+            command: command_line(),
+            stderr,
+        });
+    }
+    Err(CommandError::Failed {
+        command: command_line(),
+        status: output.status,
+        stderr,
+    })
+}
+
+/// The Debian package that has a program used by this crate.
+pub(crate) fn package_of(program: &str) -> &'static str {
+    match program {
+        "ip" | "bridge" => "iproute2",
+        "ethtool" => "ethtool",
+        _ => "util-linux",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_of_a_program_comes_back() {
+        assert_eq!(run("echo", &["two", "words"]).unwrap(), "two words\n");
+    }
+
+    #[test]
+    fn a_failure_quotes_the_command_and_its_stderr() {
+        let message = run("sh", &["-c", "echo no such bridge >&2; exit 3"])
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("`sh -c echo no such bridge"), "{message}");
+        assert!(message.ends_with("no such bridge"), "{message}");
+        assert!(message.contains("exit status: 3"), "{message}");
+    }
+
+    #[test]
+    fn an_absent_program_says_which_package_has_it() {
+        let error = run("taut-no-such-program", &[]).unwrap_err();
+        assert!(
+            matches!(error, CommandError::NotInstalled { .. }),
+            "{error}"
+        );
+        assert_eq!(package_of("ip"), "iproute2");
+    }
+
+    #[test]
+    fn want_of_privilege_is_told_apart() {
+        let error = run(
+            "sh",
+            &[
+                "-c",
+                "echo 'RTNETLINK answers: Operation not permitted' >&2; exit 2",
+            ],
+        );
+        assert!(matches!(error, Err(CommandError::NotPermitted { .. })));
+    }
+}

@@ -1,0 +1,676 @@
+//! Facts about the machine that a result depends on, each with the file it was read from.
+//!
+//! No fact names the machine or its user: a record can be published. A file that is missing or
+//! unreadable gives `None` (or an empty list), never an error.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cpu_list::parse_cpu_list;
+use crate::permissions::{Capability, effective_capabilities};
+
+/// A value and the file it was read from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact<T> {
+    /// The value.
+    pub value: T,
+    /// The absolute path of the file.
+    pub source: String,
+}
+
+/// One cache that CPU 0 (or the first online CPU) uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cache {
+    /// 1 is nearest to the core.
+    pub level: u8,
+    /// `Data`, `Instruction` or `Unified`.
+    pub kind: String,
+    /// Size of this one cache.
+    pub size_bytes: u64,
+    /// The CPUs that share it.
+    pub shared_by_cpus: BTreeSet<usize>,
+}
+
+/// Pages of one size beyond the ordinary one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HugePages {
+    /// Size of one page.
+    pub page_bytes: u64,
+    /// Pages set aside.
+    pub total: u64,
+    /// Pages set aside and unused.
+    pub free: u64,
+}
+
+/// One idle state that a CPU can fall into when it has nothing to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleState {
+    /// The driver's name, such as `C6` or `haltpoll idle`.
+    pub name: String,
+    /// Stated time to leave it, in microseconds.
+    pub exit_latency_us: u64,
+    /// Turned off by the administrator.
+    pub disabled: bool,
+}
+
+/// What is known of the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model of the first CPU.
+    pub cpu_model: Option<Fact<String>>,
+    /// Vendor of the first CPU, such as `AuthenticAMD`.
+    pub cpu_vendor: Option<Fact<String>>,
+    /// CPUs that run.
+    pub online_cpus: Option<Fact<BTreeSet<usize>>>,
+    /// Physical cores among the online CPUs.
+    pub cores: Option<usize>,
+    /// Hardware threads of the first core.
+    pub threads_per_core: Option<Fact<usize>>,
+    /// Memory nodes.
+    pub numa_nodes: Option<Fact<usize>>,
+    /// Caches of the first online CPU, nearest first.
+    pub caches: Vec<Cache>,
+    /// Kernel release, such as `6.18.0`.
+    pub kernel_release: Option<Fact<String>>,
+    /// Kernel build line, with its preemption model.
+    pub kernel_version: Option<Fact<String>>,
+    /// Kernel command line.
+    pub kernel_command_line: Option<Fact<String>>,
+    /// Timer interrupts per second, as the kernel was configured.
+    pub timer_hz: Option<Fact<u32>>,
+    /// Memory that the kernel manages.
+    pub memory_bytes: Option<Fact<u64>>,
+    /// The hypervisor below, `None` on bare metal: `KVM (full)`, `Xen`, `unnamed`.
+    pub hypervisor: Option<Fact<String>>,
+    /// Clock source in use.
+    pub clock_source: Option<Fact<String>>,
+    /// Of the CPU flags, those that say how far the time-stamp counter can be trusted.
+    pub tsc_flags: Option<Fact<Vec<String>>>,
+    /// Hugepages by size, smallest first.
+    pub huge_pages: Vec<HugePages>,
+    /// CPUs that the scheduler leaves alone (`isolcpus`).
+    pub isolated_cpus: Option<Fact<BTreeSet<usize>>>,
+    /// CPUs without timer interrupts while one task runs (`nohz_full`).
+    pub nohz_full_cpus: Option<Fact<BTreeSet<usize>>>,
+    /// Simultaneous multithreading: `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
+    pub smt: Option<Fact<String>>,
+    /// Frequency governor of the first online CPU; `None` where the frequency is not ours to set.
+    pub frequency_governor: Option<Fact<String>>,
+    /// Whether the CPU may go above its base frequency.
+    pub turbo: Option<Fact<bool>>,
+    /// Idle states of the first online CPU, lightest first.
+    pub idle_states: Vec<IdleState>,
+    /// State per CPU vulnerability.
+    pub mitigations: BTreeMap<String, String>,
+    /// RLIMIT_MEMLOCK, soft; `u64::MAX` when unlimited.
+    pub memory_lock_limit_bytes: Option<Fact<u64>>,
+    /// Of the effective capabilities, those that packet work asks for.
+    pub capabilities: Option<Fact<Vec<Capability>>>,
+}
+
+impl Machine {
+    /// Reads the facts of this machine.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::read_under(Path::new("/"))
+    }
+
+    /// Reads the facts from the tree of `proc`, `sys` and `boot` below `root`.
+    #[must_use]
+    pub fn read_under(root: &Path) -> Self {
+        let tree = Tree { root };
+        let online_cpus = tree.cpus("/sys/devices/system/cpu/online");
+        let first_cpu = online_cpus
+            .as_ref()
+            .and_then(|online| online.value.first().copied())
+            .unwrap_or(0);
+        let cpu = format!("/sys/devices/system/cpu/cpu{first_cpu}");
+        let flags = tree.cpu_info("flags");
+        Self {
+            cpu_model: tree.cpu_info("model name"),
+            cpu_vendor: tree.cpu_info("vendor_id"),
+            cores: online_cpus
+                .as_ref()
+                .and_then(|online| tree.cores(&online.value)),
+            threads_per_core: tree
+                .cpus(&format!("{cpu}/topology/thread_siblings_list"))
+                .map(|siblings| siblings.map(|cpus| cpus.len())),
+            online_cpus,
+            numa_nodes: tree
+                .cpus("/sys/devices/system/node/online")
+                .map(|nodes| nodes.map(|nodes| nodes.len())),
+            caches: tree.caches(&format!("{cpu}/cache")),
+            kernel_release: tree.line("/proc/sys/kernel/osrelease"),
+            kernel_version: tree.line("/proc/sys/kernel/version"),
+            kernel_command_line: tree.line("/proc/cmdline"),
+            timer_hz: tree.timer_hz(),
+            memory_bytes: tree.memory_bytes(),
+            hypervisor: tree.hypervisor(flags.as_ref()),
+            clock_source: tree
+                .line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            tsc_flags: flags.map(|flags| flags.map(|flags| tsc_flags(&flags))),
+            huge_pages: tree.huge_pages(),
+            isolated_cpus: tree.cpus("/sys/devices/system/cpu/isolated"),
+            nohz_full_cpus: tree.cpus("/sys/devices/system/cpu/nohz_full"),
+            smt: tree.line("/sys/devices/system/cpu/smt/control"),
+            frequency_governor: tree.line(&format!("{cpu}/cpufreq/scaling_governor")),
+            turbo: tree.turbo(),
+            idle_states: tree.idle_states(&format!("{cpu}/cpuidle")),
+            mitigations: tree.mitigations(),
+            memory_lock_limit_bytes: tree.memory_lock_limit_bytes(),
+            capabilities: tree.capabilities(),
+        }
+    }
+}
+
+impl<T> Fact<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Fact<U> {
+        Fact {
+            value: change(self.value),
+            source: self.source,
+        }
+    }
+
+    fn and_then<U>(self, change: impl FnOnce(T) -> Option<U>) -> Option<Fact<U>> {
+        Some(Fact {
+            value: change(self.value)?,
+            source: self.source,
+        })
+    }
+}
+
+/// A file tree in which absolute paths are looked up below `root`.
+struct Tree<'a> {
+    root: &'a Path,
+}
+
+impl Tree<'_> {
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    fn text(&self, path: &str) -> Option<Fact<String>> {
+        let bytes = fs::read(self.path(path)).ok()?;
+        Some(Fact {
+            value: String::from_utf8_lossy(&bytes).into_owned(),
+            source: path.to_owned(),
+        })
+    }
+
+    /// A file of one line; an empty one is a fact that is not there.
+    fn line(&self, path: &str) -> Option<Fact<String>> {
+        let fact = self.text(path)?.map(|text| text.trim().to_owned());
+        (!fact.value.is_empty()).then_some(fact)
+    }
+
+    fn number(&self, path: &str) -> Option<u64> {
+        self.line(path)?.value.parse().ok()
+    }
+
+    fn cpus(&self, path: &str) -> Option<Fact<BTreeSet<usize>>> {
+        self.text(path)?.and_then(|text| parse_cpu_list(&text))
+    }
+
+    /// The names in a folder, sorted.
+    fn names(&self, path: &str) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.path(path))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The first `key : value` of `/proc/cpuinfo`.
+    fn cpu_info(&self, key: &str) -> Option<Fact<String>> {
+        self.text("/proc/cpuinfo")?
+            .and_then(|text| value_of(&text, key))
+    }
+
+    fn cores(&self, online: &BTreeSet<usize>) -> Option<usize> {
+        let mut cores = BTreeSet::new();
+        for cpu in online {
+            let topology = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
+            cores.insert((
+                self.number(&format!("{topology}/physical_package_id"))?,
+                self.number(&format!("{topology}/core_id"))?,
+            ));
+        }
+        (!cores.is_empty()).then_some(cores.len())
+    }
+
+    fn caches(&self, folder: &str) -> Vec<Cache> {
+        let mut caches: Vec<Cache> = self
+            .names(folder)
+            .iter()
+            .filter(|name| name.starts_with("index"))
+            .filter_map(|name| {
+                let folder = format!("{folder}/{name}");
+                Some(Cache {
+                    level: u8::try_from(self.number(&format!("{folder}/level"))?).ok()?,
+                    kind: self.line(&format!("{folder}/type"))?.value,
+                    size_bytes: size_bytes(&self.line(&format!("{folder}/size"))?.value)?,
+                    shared_by_cpus: self.cpus(&format!("{folder}/shared_cpu_list"))?.value,
+                })
+            })
+            .collect();
+        caches.sort_by_key(|cache| cache.level);
+        caches
+    }
+
+    fn timer_hz(&self) -> Option<Fact<u32>> {
+        let compressed = "/proc/config.gz";
+        if let Ok(file) = fs::File::open(self.path(compressed)) {
+            let mut text = String::new();
+            flate2::read::GzDecoder::new(file)
+                .read_to_string(&mut text)
+                .ok()?;
+            return Some(Fact {
+                value: configured_hz(&text)?,
+                source: compressed.to_owned(),
+            });
+        }
+        let release = self.line("/proc/sys/kernel/osrelease")?.value;
+        self.text(&format!("/boot/config-{release}"))?
+            .and_then(|text| configured_hz(&text))
+    }
+
+    fn memory_bytes(&self) -> Option<Fact<u64>> {
+        self.text("/proc/meminfo")?.and_then(|text| {
+            let total = value_of(&text, "MemTotal")?;
+            total
+                .strip_suffix("kB")?
+                .trim()
+                .parse::<u64>()
+                .ok()?
+                .checked_mul(1024)
+        })
+    }
+
+    /// Looks where hypervisors show themselves, the surest sign first.
+    fn hypervisor(&self, flags: Option<&Fact<String>>) -> Option<Fact<String>> {
+        if let Some(kind) = self.line("/sys/hypervisor/type") {
+            return Some(kind.map(|kind| match kind.as_str() {
+                "xen" => "Xen".to_owned(),
+                _ => kind,
+            }));
+        }
+        let flags = flags.filter(|flags| has_word(&flags.value, "hypervisor"))?;
+        if let Some(vendor) = self.line("/sys/class/dmi/id/sys_vendor") {
+            let named = vendor.and_then(|vendor| {
+                [
+                    ("VMware", "VMware (full)"),
+                    ("Microsoft", "Hyper-V (full)"),
+                    ("innotek", "VirtualBox (full)"),
+                ]
+                .into_iter()
+                .find(|(mark, _)| vendor.contains(mark))
+                .map(|(_, name)| name.to_owned())
+            });
+            if named.is_some() {
+                return named;
+            }
+        }
+        if let Some(sources) =
+            self.line("/sys/devices/system/clocksource/clocksource0/available_clocksource")
+            && has_word(&sources.value, "kvm-clock")
+        {
+            return Some(sources.map(|_| "KVM (full)".to_owned()));
+        }
+        Some(Fact {
+            value: "unnamed".to_owned(),
+            source: flags.source.clone(),
+        })
+    }
+
+    fn huge_pages(&self) -> Vec<HugePages> {
+        let folder = "/sys/kernel/mm/hugepages";
+        let mut sizes: Vec<HugePages> = self
+            .names(folder)
+            .iter()
+            .filter_map(|name| {
+                let size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+                Some(HugePages {
+                    page_bytes: size.parse::<u64>().ok()?.checked_mul(1024)?,
+                    total: self.number(&format!("{folder}/{name}/nr_hugepages"))?,
+                    free: self.number(&format!("{folder}/{name}/free_hugepages"))?,
+                })
+            })
+            .collect();
+        sizes.sort_by_key(|pages| pages.page_bytes);
+        sizes
+    }
+
+    fn turbo(&self) -> Option<Fact<bool>> {
+        let is_one = |text: String| match text.as_str() {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        };
+        if let Some(off) = self.line("/sys/devices/system/cpu/intel_pstate/no_turbo") {
+            return off.and_then(|text| is_one(text).map(|off| !off));
+        }
+        self.line("/sys/devices/system/cpu/cpufreq/boost")?
+            .and_then(is_one)
+    }
+
+    fn idle_states(&self, folder: &str) -> Vec<IdleState> {
+        let mut states: Vec<(u32, IdleState)> = self
+            .names(folder)
+            .iter()
+            .filter_map(|name| {
+                let state = format!("{folder}/{name}");
+                Some((
+                    name.strip_prefix("state")?.parse().ok()?,
+                    IdleState {
+                        name: self.line(&format!("{state}/name"))?.value,
+                        exit_latency_us: self.number(&format!("{state}/latency"))?,
+                        disabled: self.number(&format!("{state}/disable")) == Some(1),
+                    },
+                ))
+            })
+            .collect();
+        states.sort_by_key(|(number, _)| *number);
+        states.into_iter().map(|(_, state)| state).collect()
+    }
+
+    fn mitigations(&self) -> BTreeMap<String, String> {
+        let folder = "/sys/devices/system/cpu/vulnerabilities";
+        self.names(folder)
+            .into_iter()
+            .filter_map(|name| {
+                let state = self.line(&format!("{folder}/{name}"))?.value;
+                Some((name, state))
+            })
+            .collect()
+    }
+
+    fn memory_lock_limit_bytes(&self) -> Option<Fact<u64>> {
+        self.text("/proc/self/limits")?.and_then(|text| {
+            let soft = text
+                .lines()
+                .find_map(|line| line.strip_prefix("Max locked memory"))?
+                .split_whitespace()
+                .next()?;
+            match soft {
+                "unlimited" => Some(u64::MAX),
+                bytes => bytes.parse().ok(),
+            }
+        })
+    }
+
+    fn capabilities(&self) -> Option<Fact<Vec<Capability>>> {
+        self.text("/proc/self/status")?.and_then(|text| {
+            let mask = effective_capabilities(&text)?;
+            Some(
+                Capability::ALL
+                    .into_iter()
+                    .filter(|capability| capability.is_in(mask))
+                    .collect(),
+            )
+        })
+    }
+}
+
+/// The value of the first line `key : value`.
+fn value_of(text: &str, key: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then(|| value.trim().to_owned())
+    })
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.split_whitespace().any(|found| found == word)
+}
+
+/// The flags that make the time-stamp counter a clock: its rate is constant, it runs in idle states,
+/// its frequency is told and not guessed, and it can be read together with the CPU's number.
+fn tsc_flags(flags: &str) -> Vec<String> {
+    [
+        "constant_tsc",
+        "nonstop_tsc",
+        "tsc_known_freq",
+        "tsc_reliable",
+        "rdtscp",
+    ]
+    .into_iter()
+    .filter(|flag| has_word(flags, flag))
+    .map(str::to_owned)
+    .collect()
+}
+
+/// A size as the kernel writes cache sizes: `32K`, `1M` or plain bytes.
+fn size_bytes(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 1024),
+        b'M' => (&text[..text.len() - 1], 1024 * 1024),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn configured_hz(kernel_configuration: &str) -> Option<u32> {
+    kernel_configuration
+        .lines()
+        .find_map(|line| line.strip_prefix("CONFIG_HZ="))?
+        .trim()
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use tempfile::TempDir;
+
+    fn tree(files: &[(&str, &str)]) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    const CPU_INFO: &str = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: A CPU @ 3: fast\n\
+        flags\t\t: fpu constant_tsc nonstop_tsc hypervisor rdtscp\n\nprocessor\t: 1\nmodel name\t: other\n";
+
+    #[test]
+    fn an_empty_tree_gives_no_facts() {
+        let root = tree(&[]);
+        assert_eq!(Machine::read_under(root.path()), Machine::default());
+    }
+
+    #[test]
+    fn damaged_files_give_no_facts() {
+        let root = tree(&[
+            ("proc/meminfo", "MemTotal: lots\n"),
+            ("proc/config.gz", "not compressed"),
+            ("proc/self/limits", "Max locked memory\n"),
+            ("sys/devices/system/cpu/online", "x-y\n"),
+            ("sys/devices/system/cpu/cpu0/cache/index0/level", "1\n"),
+            ("sys/kernel/mm/hugepages/hugepages-zkB/nr_hugepages", "1\n"),
+            ("sys/devices/system/cpu/cpufreq/boost", "maybe\n"),
+            ("proc/cpuinfo", "\u{0}\n:::\n"),
+        ]);
+        assert_eq!(Machine::read_under(root.path()), Machine::default());
+    }
+
+    #[test]
+    fn facts_remember_their_file() {
+        let root = tree(&[
+            ("proc/cpuinfo", CPU_INFO),
+            ("proc/meminfo", "MemTotal:       2048 kB\nMemFree: 1 kB\n"),
+        ]);
+        let machine = Machine::read_under(root.path());
+        assert_eq!(
+            machine.cpu_model.unwrap(),
+            Fact {
+                value: "A CPU @ 3: fast".to_owned(),
+                source: "/proc/cpuinfo".to_owned()
+            }
+        );
+        assert_eq!(machine.memory_bytes.unwrap().value, 2048 * 1024);
+        assert_eq!(
+            machine.tsc_flags.unwrap().value,
+            ["constant_tsc", "nonstop_tsc", "rdtscp"]
+        );
+    }
+
+    #[test]
+    fn hypervisor_is_named_by_the_surest_sign() {
+        let clocks = (
+            "sys/devices/system/clocksource/clocksource0/available_clocksource",
+            "tsc kvm-clock\n",
+        );
+        for (files, expected) in [
+            (vec![("proc/cpuinfo", CPU_INFO), clocks], Some("KVM (full)")),
+            (vec![("proc/cpuinfo", CPU_INFO)], Some("unnamed")),
+            (
+                vec![
+                    ("proc/cpuinfo", CPU_INFO),
+                    ("sys/class/dmi/id/sys_vendor", "VMware, Inc.\n"),
+                ],
+                Some("VMware (full)"),
+            ),
+            (vec![("sys/hypervisor/type", "xen\n")], Some("Xen")),
+            (vec![("proc/cpuinfo", "flags : fpu\n"), clocks], None),
+        ] {
+            let root = tree(&files);
+            let found = Machine::read_under(root.path()).hypervisor;
+            assert_eq!(found.map(|fact| fact.value).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn timer_rate_comes_from_the_compressed_configuration_or_from_boot() {
+        let text = "# CONFIG_HZ_100 is not set\nCONFIG_HZ_250=y\nCONFIG_HZ=250\n";
+        let root = tree(&[
+            ("proc/sys/kernel/osrelease", "6.1.0\n"),
+            ("boot/config-6.1.0", "CONFIG_HZ=1000\n"),
+        ]);
+        let plain = Machine::read_under(root.path()).timer_hz.unwrap();
+        assert_eq!(
+            (plain.value, plain.source.as_str()),
+            (1000, "/boot/config-6.1.0")
+        );
+
+        let file = fs::File::create(root.path().join("proc/config.gz")).unwrap();
+        let mut gzip = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        gzip.write_all(text.as_bytes()).unwrap();
+        gzip.finish().unwrap();
+        let compressed = Machine::read_under(root.path()).timer_hz.unwrap();
+        assert_eq!(
+            (compressed.value, compressed.source.as_str()),
+            (250, "/proc/config.gz")
+        );
+    }
+
+    #[test]
+    fn cores_caches_pages_and_idle_states_are_read() {
+        let cpu = "sys/devices/system/cpu";
+        let files: Vec<(String, &str)> = [
+            ("online", "0-3\n"),
+            ("isolated", "2-3\n"),
+            ("smt/control", "on\n"),
+            ("intel_pstate/no_turbo", "0\n"),
+            ("cpu0/cpufreq/scaling_governor", "powersave\n"),
+            ("cpu0/topology/thread_siblings_list", "0,2\n"),
+            ("cpu0/cache/index1/level", "2\n"),
+            ("cpu0/cache/index1/type", "Unified\n"),
+            ("cpu0/cache/index1/size", "1M\n"),
+            ("cpu0/cache/index1/shared_cpu_list", "0,2\n"),
+            ("cpu0/cache/index0/level", "1\n"),
+            ("cpu0/cache/index0/type", "Data\n"),
+            ("cpu0/cache/index0/size", "32K\n"),
+            ("cpu0/cache/index0/shared_cpu_list", "0\n"),
+            ("cpu0/cpuidle/state10/name", "C10\n"),
+            ("cpu0/cpuidle/state10/latency", "890\n"),
+            ("cpu0/cpuidle/state10/disable", "1\n"),
+            ("cpu0/cpuidle/state2/name", "C1\n"),
+            ("cpu0/cpuidle/state2/latency", "2\n"),
+        ]
+        .into_iter()
+        .map(|(path, text)| (format!("{cpu}/{path}"), text))
+        .chain((0..4).flat_map(|id| {
+            [
+                (
+                    format!("{cpu}/cpu{id}/topology/core_id"),
+                    ["0", "1"][id % 2],
+                ),
+                (format!("{cpu}/cpu{id}/topology/physical_package_id"), "0"),
+            ]
+        }))
+        .chain([
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages".to_owned(),
+                "512\n",
+            ),
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages".to_owned(),
+                "500\n",
+            ),
+        ])
+        .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (p.as_str(), *t)).collect();
+        let machine = Machine::read_under(tree(&files).path());
+
+        assert_eq!(machine.cores, Some(2));
+        assert_eq!(machine.threads_per_core.unwrap().value, 2);
+        assert_eq!(machine.isolated_cpus.unwrap().value, BTreeSet::from([2, 3]));
+        assert_eq!(machine.smt.unwrap().value, "on");
+        assert!(machine.turbo.unwrap().value);
+        assert_eq!(machine.frequency_governor.unwrap().value, "powersave");
+        let sizes: Vec<_> = machine
+            .caches
+            .iter()
+            .map(|c| (c.level, c.size_bytes))
+            .collect();
+        assert_eq!(sizes, [(1, 32 << 10), (2, 1 << 20)]);
+        let idle: Vec<_> = machine
+            .idle_states
+            .iter()
+            .map(|s| (s.name.as_str(), s.disabled))
+            .collect();
+        assert_eq!(idle, [("C1", false), ("C10", true)]);
+        assert_eq!(
+            machine.huge_pages,
+            [HugePages {
+                page_bytes: 2 << 20,
+                total: 512,
+                free: 500
+            }]
+        );
+    }
+
+    #[test]
+    fn limits_and_capabilities_are_read() {
+        for (soft, expected) in [("8388608", 8_388_608), ("unlimited", u64::MAX)] {
+            let limits = format!("Max locked memory         {soft}   unlimited   bytes\n");
+            let root = tree(&[
+                ("proc/self/limits", &limits),
+                ("proc/self/status", "CapEff:\t0000000000800000\n"),
+            ]);
+            let machine = Machine::read_under(root.path());
+            assert_eq!(machine.memory_lock_limit_bytes.unwrap().value, expected);
+            assert_eq!(machine.capabilities.unwrap().value, [Capability::SysNice]);
+        }
+    }
+
+    #[test]
+    fn this_machine_survives_a_trip_through_json() {
+        let machine = Machine::read();
+        assert!(machine.kernel_release.is_some());
+        let text = serde_json::to_string(&machine).unwrap();
+        assert_eq!(serde_json::from_str::<Machine>(&text).unwrap(), machine);
+    }
+}

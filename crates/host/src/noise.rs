@@ -1,0 +1,614 @@
+//! What disturbs a measurement on this machine: standing sources, and what happened during a run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+
+/// One known source of noise, for the reader of a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoiseSource {
+    /// A short name, such as `virtual machine`.
+    pub name: String,
+    /// What it does to the measurement.
+    pub detail: String,
+    /// What was seen, with the file it was seen in.
+    pub evidence: String,
+}
+
+/// The kernel's counters at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    taken: Instant,
+    /// Per CPU: milliseconds of steal, interrupt and soft interrupt.
+    times: BTreeMap<usize, CpuTimes>,
+    context_switches: u64,
+    /// Name of the interrupt to count per CPU.
+    interrupts: Counters,
+    softirqs: Counters,
+    involuntary_switches: u64,
+    load_average: Option<f64>,
+}
+
+type Counters = BTreeMap<String, BTreeMap<usize, u64>>;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct CpuTimes {
+    steal_ms: u64,
+    interrupt_ms: u64,
+    softirq_ms: u64,
+}
+
+/// How often something happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// The kernel's name for it, with the driver's where there is one: `LOC Local timer interrupts`.
+    pub name: String,
+    /// Times.
+    pub count: u64,
+}
+
+/// What happened on one CPU between two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreActivity {
+    /// The CPU.
+    pub cpu: usize,
+    /// Time that the hypervisor gave to others while this CPU wanted to run.
+    pub steal_ms: u64,
+    /// Time in interrupt handlers, where the kernel accounts for it.
+    pub interrupt_ms: u64,
+    /// Time in soft interrupts.
+    pub softirq_ms: u64,
+    /// Interrupts that came, most frequent first, without those that never did.
+    pub interrupts: Vec<Count>,
+    /// Soft interrupts that ran, likewise.
+    pub softirqs: Vec<Count>,
+}
+
+/// What happened on the machine between two snapshots.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SystemActivity {
+    /// Time between the snapshots.
+    pub duration_ms: u64,
+    /// One entry per CPU asked for, in that order.
+    pub cores: Vec<CoreActivity>,
+    /// Context switches of the whole machine.
+    pub context_switches: u64,
+    /// Times that a thread of this process was taken off its CPU against its will; only threads
+    /// alive at both snapshots are seen.
+    pub involuntary_switches: u64,
+    /// Runnable tasks averaged over the minute before the first snapshot.
+    pub load_average_before: Option<f64>,
+}
+
+impl Snapshot {
+    /// Reads the counters of this machine. A file that cannot be read counts as zeros.
+    #[must_use]
+    pub fn take() -> Self {
+        Self::take_under(Path::new("/"))
+    }
+
+    fn take_under(root: &Path) -> Self {
+        let proc = root.join("proc");
+        let text = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
+        let stat = text("stat");
+        Self {
+            taken: Instant::now(),
+            times: cpu_times(&stat, rustix::param::clock_ticks_per_second()),
+            context_switches: stat
+                .lines()
+                .find_map(|line| line.strip_prefix("ctxt "))
+                .and_then(|count| count.trim().parse().ok())
+                .unwrap_or(0),
+            interrupts: counters(&text("interrupts")),
+            softirqs: counters(&text("softirqs")),
+            involuntary_switches: involuntary_switches(&proc.join("self/task")),
+            load_average: text("loadavg")
+                .split_whitespace()
+                .next()
+                .and_then(|load| load.parse().ok()),
+        }
+    }
+
+    /// What happened between `before` and `after` on `cpus`. Counters that went backwards (a CPU
+    /// that was offline) count as zero.
+    #[must_use]
+    pub fn difference(before: &Self, after: &Self, cpus: &[usize]) -> SystemActivity {
+        let duration = after.taken.saturating_duration_since(before.taken);
+        SystemActivity {
+            duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+            cores: cpus
+                .iter()
+                .map(|&cpu| {
+                    let [old, new] = [before, after]
+                        .map(|snapshot| snapshot.times.get(&cpu).copied().unwrap_or_default());
+                    CoreActivity {
+                        cpu,
+                        steal_ms: new.steal_ms.saturating_sub(old.steal_ms),
+                        interrupt_ms: new.interrupt_ms.saturating_sub(old.interrupt_ms),
+                        softirq_ms: new.softirq_ms.saturating_sub(old.softirq_ms),
+                        interrupts: increments(&before.interrupts, &after.interrupts, cpu),
+                        softirqs: increments(&before.softirqs, &after.softirqs, cpu),
+                    }
+                })
+                .collect(),
+            context_switches: after
+                .context_switches
+                .saturating_sub(before.context_switches),
+            involuntary_switches: after
+                .involuntary_switches
+                .saturating_sub(before.involuntary_switches),
+            load_average_before: before.load_average,
+        }
+    }
+}
+
+/// Every source of noise known from the machine's facts for work pinned to `cpus`, and from what
+/// happened during a run where that is given.
+#[must_use]
+pub fn noise_sources(
+    machine: &Machine,
+    cpus: &[usize],
+    activity: Option<&SystemActivity>,
+) -> Vec<NoiseSource> {
+    let mut sources = standing_sources(machine, cpus);
+    if let Some(activity) = activity {
+        sources.extend(sources_in(activity));
+    }
+    sources
+}
+
+fn source(name: &str, detail: &str, evidence: String) -> NoiseSource {
+    NoiseSource {
+        name: name.to_owned(),
+        detail: detail.to_owned(),
+        evidence,
+    }
+}
+
+fn standing_sources(machine: &Machine, cpus: &[usize]) -> Vec<NoiseSource> {
+    let mut sources = Vec::new();
+    if let Some(hypervisor) = &machine.hypervisor {
+        sources.push(source(
+            "virtual machine",
+            "the host may take a CPU away at any time, and interrupts cost an exit to the hypervisor",
+            format!("{} ({})", hypervisor.value, hypervisor.source),
+        ));
+    }
+    if let Some(online) = &machine.online_cpus
+        && online.value.len() <= cpus.len()
+    {
+        sources.push(source(
+            "no spare CPU",
+            "the rest of the system runs on the measuring CPUs",
+            format!("{} online ({})", online.value.len(), online.source),
+        ));
+    }
+    let isolated = machine.isolated_cpus.as_ref().map(|fact| &fact.value);
+    let exposed: Vec<String> = cpus
+        .iter()
+        .filter(|cpu| !isolated.is_some_and(|isolated| isolated.contains(cpu)))
+        .map(usize::to_string)
+        .collect();
+    if !exposed.is_empty() {
+        sources.push(source(
+            "no isolation",
+            "the scheduler may put other work on the measuring CPUs",
+            format!(
+                "CPU {} not in /sys/devices/system/cpu/isolated",
+                exposed.join(", ")
+            ),
+        ));
+    }
+    let tickless = machine.nohz_full_cpus.as_ref().map(|fact| &fact.value);
+    if !cpus
+        .iter()
+        .all(|cpu| tickless.is_some_and(|tickless| tickless.contains(cpu)))
+    {
+        let rate = machine.timer_hz.as_ref().map_or_else(
+            || "rate unknown".to_owned(),
+            |hz| format!("{} per second ({})", hz.value, hz.source),
+        );
+        sources.push(source(
+            "timer interrupts",
+            "each busy CPU is interrupted at the kernel's tick",
+            format!("{rate}; nohz_full does not cover the measuring CPUs"),
+        ));
+    }
+    if let Some(smt) = machine.smt.as_ref().filter(|smt| smt.value == "on") {
+        sources.push(source(
+            "simultaneous multithreading",
+            "the other hardware thread of a core takes execution units and cache",
+            format!("{} ({})", smt.value, smt.source),
+        ));
+    }
+    sources.extend(clock_and_power_sources(machine));
+    sources
+}
+
+fn clock_and_power_sources(machine: &Machine) -> Vec<NoiseSource> {
+    let mut sources = Vec::new();
+    if let Some(governor) = machine
+        .frequency_governor
+        .as_ref()
+        .filter(|governor| governor.value != "performance")
+    {
+        sources.push(source(
+            "frequency scaling",
+            "the clock follows the load, so that idle phases are paid for later",
+            format!("governor {} ({})", governor.value, governor.source),
+        ));
+    }
+    if let Some(turbo) = machine.turbo.as_ref().filter(|turbo| turbo.value) {
+        sources.push(source(
+            "turbo",
+            "the clock depends on temperature and on the other cores",
+            format!("on ({})", turbo.source),
+        ));
+    }
+    // A microsecond is the size of what is measured; lighter states do not show.
+    let deepest = machine
+        .idle_states
+        .iter()
+        .filter(|state| !state.disabled && state.exit_latency_us > 1)
+        .max_by_key(|state| state.exit_latency_us);
+    if let Some(deepest) = deepest {
+        sources.push(source(
+            "idle states",
+            "a CPU that waits instead of polling wakes late",
+            format!(
+                "{} takes {} µs to leave (/sys/devices/system/cpu/cpu*/cpuidle)",
+                deepest.name, deepest.exit_latency_us
+            ),
+        ));
+    }
+    if let Some(clock) = machine
+        .clock_source
+        .as_ref()
+        .filter(|clock| clock.value != "tsc")
+    {
+        sources.push(source(
+            "slow clock",
+            "the kernel does not trust the time-stamp counter, and reading its clock costs more",
+            format!("{} ({})", clock.value, clock.source),
+        ));
+    }
+    sources
+}
+
+fn sources_in(activity: &SystemActivity) -> Vec<NoiseSource> {
+    let mut sources = Vec::new();
+    let during = activity.duration_ms;
+    for core in &activity.cores {
+        if core.steal_ms > 0 {
+            sources.push(source(
+                "steal time",
+                "the hypervisor ran something else while a measuring CPU wanted to run",
+                format!(
+                    "CPU {}: {} ms in {during} ms (/proc/stat)",
+                    core.cpu, core.steal_ms
+                ),
+            ));
+        }
+        let total: u64 = core.interrupts.iter().map(|count| count.count).sum();
+        if total > 0 {
+            sources.push(source(
+                "interrupts",
+                "a measuring CPU left its work for interrupt handlers",
+                format!(
+                    "CPU {}: {total} in {during} ms, most: {} (/proc/interrupts)",
+                    core.cpu,
+                    top(&core.interrupts)
+                ),
+            ));
+        }
+        if !core.softirqs.is_empty() {
+            sources.push(source(
+                "soft interrupts",
+                "a measuring CPU did deferred work of the kernel; with kernel interfaces, NET_RX is \
+                 part of what is measured",
+                format!(
+                    "CPU {}: {} in {during} ms (/proc/softirqs)",
+                    core.cpu,
+                    top(&core.softirqs)
+                ),
+            ));
+        }
+    }
+    if activity.involuntary_switches > 0 {
+        sources.push(source(
+            "preemption",
+            "the scheduler took a thread of this process off its CPU",
+            format!(
+                "{} times in {during} ms (/proc/self/task/*/status)",
+                activity.involuntary_switches
+            ),
+        ));
+    }
+    // Half a runnable task on average is more than housekeeping.
+    if let Some(load) = activity.load_average_before.filter(|load| *load >= 0.5) {
+        sources.push(source(
+            "other load",
+            "other programs were running when the measurement began",
+            format!("{load} runnable tasks on average over a minute (/proc/loadavg)"),
+        ));
+    }
+    sources
+}
+
+/// The three most frequent, as `name count, ...`.
+fn top(counts: &[Count]) -> String {
+    let top: Vec<String> = counts
+        .iter()
+        .take(3)
+        .map(|count| format!("{} {}", count.name, count.count))
+        .collect();
+    top.join(", ")
+}
+
+/// The `cpuN` lines of `/proc/stat`: user nice system idle iowait irq softirq steal, in ticks.
+fn cpu_times(stat: &str, ticks_per_second: u64) -> BTreeMap<usize, CpuTimes> {
+    let milliseconds = |ticks: u64| ticks.saturating_mul(1000) / ticks_per_second.max(1);
+    stat.lines()
+        .filter_map(|line| {
+            let mut words = line.strip_prefix("cpu")?.split(' ');
+            let cpu = words.next()?.parse().ok()?;
+            let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+            Some((
+                cpu,
+                CpuTimes {
+                    interrupt_ms: milliseconds(*ticks.get(5)?),
+                    softirq_ms: milliseconds(*ticks.get(6)?),
+                    steal_ms: milliseconds(*ticks.get(7)?),
+                },
+            ))
+        })
+        .collect()
+}
+
+/// The table of `/proc/interrupts` or `/proc/softirqs`: a header of CPUs, then a name, one count per
+/// CPU and a description. Lines with fewer counts than CPUs (`ERR`, `MIS`) belong to no CPU.
+fn counters(table: &str) -> Counters {
+    let mut lines = table.lines();
+    let cpus: Vec<usize> = lines
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .map_while(|word| word.strip_prefix("CPU")?.parse().ok())
+        .collect();
+    lines
+        .filter_map(|line| {
+            let (name, rest) = line.split_once(':')?;
+            let mut words = rest.split_whitespace();
+            let counts = cpus
+                .iter()
+                .map(|&cpu| Some((cpu, words.next()?.parse().ok()?)))
+                .collect::<Option<BTreeMap<usize, u64>>>()?;
+            let description = words.collect::<Vec<_>>().join(" ");
+            let name = format!("{} {description}", name.trim());
+            Some((name.trim().to_owned(), counts))
+        })
+        .collect()
+}
+
+fn increments(before: &Counters, after: &Counters, cpu: usize) -> Vec<Count> {
+    let count_in = |counters: &Counters, name: &str| {
+        counters
+            .get(name)
+            .and_then(|counts| counts.get(&cpu))
+            .copied()
+            .unwrap_or(0)
+    };
+    let mut counts: Vec<Count> = after
+        .keys()
+        .map(|name| Count {
+            name: name.clone(),
+            count: count_in(after, name).saturating_sub(count_in(before, name)),
+        })
+        .filter(|count| count.count > 0)
+        .collect();
+    counts.sort_by_key(|count| std::cmp::Reverse(count.count));
+    counts
+}
+
+/// The sum of `nonvoluntary_ctxt_switches` over the threads in a `task` folder.
+fn involuntary_switches(tasks: &Path) -> u64 {
+    fs::read_dir(tasks)
+        .into_iter()
+        .flatten()
+        .filter_map(|task| {
+            let status = fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?
+                .trim()
+                .parse::<u64>()
+                .ok()
+        })
+        .sum()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::machine::{Fact, IdleState};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn fact<T>(value: T) -> Option<Fact<T>> {
+        Some(Fact {
+            value,
+            source: "/a/file".to_owned(),
+        })
+    }
+
+    fn snapshot(files: &[(&str, &str)]) -> Snapshot {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join("proc").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        Snapshot::take_under(root.path())
+    }
+
+    fn names(sources: &[NoiseSource]) -> Vec<&str> {
+        sources.iter().map(|source| source.name.as_str()).collect()
+    }
+
+    #[test]
+    fn interrupts_are_counted_per_cpu_with_their_names() {
+        let before = snapshot(&[(
+            "interrupts",
+            "           CPU0       CPU3\n 36:   10   5  PCI-MSIX 1-edge  disk\nLOC:  100 200   Local timer interrupts\nERR:  7\n",
+        )]);
+        let after = snapshot(&[(
+            "interrupts",
+            "           CPU0       CPU3\n 36:   10  8  PCI-MSIX 1-edge  disk\nLOC:  150 210   Local timer interrupts\nERR:  9\n",
+        )]);
+        let activity = Snapshot::difference(&before, &after, &[3, 0]);
+        let counts: Vec<_> = activity
+            .cores
+            .iter()
+            .map(|core| {
+                let counts: Vec<_> = core
+                    .interrupts
+                    .iter()
+                    .map(|c| (c.name.as_str(), c.count))
+                    .collect();
+                (core.cpu, counts)
+            })
+            .collect();
+        assert_eq!(
+            counts,
+            [
+                (
+                    3,
+                    vec![
+                        ("LOC Local timer interrupts", 10),
+                        ("36 PCI-MSIX 1-edge disk", 3)
+                    ]
+                ),
+                (0, vec![("LOC Local timer interrupts", 50)]),
+            ]
+        );
+    }
+
+    #[test]
+    fn steal_and_switches_are_differences() {
+        let stat = |steal: u64, switches: u64| {
+            format!("cpu  0 0\ncpu1 1 2 3 4 5 6 7 {steal} 0 0\nctxt {switches}\n")
+        };
+        let status = |count: u64| format!("Name:\tx\nnonvoluntary_ctxt_switches:\t{count}\n");
+        let [before, after] = [(10, 1000, 3), (14, 1500, 5)].map(|(steal, switches, lost)| {
+            snapshot(&[
+                ("stat", &stat(steal, switches)),
+                ("self/task/1/status", &status(lost)),
+                ("self/task/2/status", &status(lost)),
+                ("loadavg", "1.50 0.2 0.1 1/80 99\n"),
+            ])
+        });
+        let activity = Snapshot::difference(&before, &after, &[1]);
+        let tick_ms = 1000 / rustix::param::clock_ticks_per_second();
+        assert_eq!(activity.cores[0].steal_ms, 4 * tick_ms);
+        assert_eq!(activity.context_switches, 500);
+        assert_eq!(activity.involuntary_switches, 4);
+        assert_eq!(
+            names(&sources_in(&activity)),
+            ["steal time", "preemption", "other load"]
+        );
+    }
+
+    #[test]
+    fn counters_that_went_backwards_count_as_zero() {
+        let [before, after] = ["9", "3"].map(|count| {
+            snapshot(&[
+                ("softirqs", &format!("  CPU0\nNET_RX: {count}\n")),
+                ("stat", &format!("ctxt {count}\n")),
+            ])
+        });
+        let activity = Snapshot::difference(&before, &after, &[0]);
+        assert_eq!(activity.cores[0].softirqs, []);
+        assert_eq!(activity.context_switches, 0);
+    }
+
+    #[test]
+    fn a_quiet_tuned_machine_has_no_standing_source() {
+        let machine = Machine {
+            online_cpus: fact(BTreeSet::from([0, 1, 2, 3])),
+            isolated_cpus: fact(BTreeSet::from([2, 3])),
+            nohz_full_cpus: fact(BTreeSet::from([2, 3])),
+            smt: fact("off".to_owned()),
+            frequency_governor: fact("performance".to_owned()),
+            turbo: fact(false),
+            clock_source: fact("tsc".to_owned()),
+            ..Machine::default()
+        };
+        assert_eq!(noise_sources(&machine, &[2, 3], None), []);
+    }
+
+    #[test]
+    fn an_untuned_machine_names_every_source() {
+        let machine = Machine {
+            hypervisor: fact("KVM (full)".to_owned()),
+            online_cpus: fact(BTreeSet::from([0, 1])),
+            timer_hz: fact(250),
+            smt: fact("on".to_owned()),
+            frequency_governor: fact("powersave".to_owned()),
+            turbo: fact(true),
+            clock_source: fact("hpet".to_owned()),
+            idle_states: vec![IdleState {
+                name: "C6".to_owned(),
+                exit_latency_us: 133,
+                disabled: false,
+            }],
+            ..Machine::default()
+        };
+        let sources = noise_sources(&machine, &[0, 1], None);
+        assert_eq!(
+            names(&sources),
+            [
+                "virtual machine",
+                "no spare CPU",
+                "no isolation",
+                "timer interrupts",
+                "simultaneous multithreading",
+                "frequency scaling",
+                "turbo",
+                "idle states",
+                "slow clock",
+            ]
+        );
+        assert_eq!(sources[0].evidence, "KVM (full) (/a/file)");
+        assert!(sources[3].evidence.starts_with("250 per second (/a/file)"));
+    }
+
+    #[test]
+    fn this_machine_counts_its_own_context_switches() {
+        let before = Snapshot::take();
+        // To sleep is to switch away.
+        std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_millis(1)))
+            .join()
+            .unwrap();
+        let activity = Snapshot::difference(&before, &Snapshot::take(), &[0]);
+        assert!(activity.context_switches > 0);
+        let text = serde_json::to_string(&activity).unwrap();
+        assert_eq!(
+            serde_json::from_str::<SystemActivity>(&text).unwrap(),
+            activity
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_table_is_read_without_panic(table in "(CPU[0-9]{1,3} ){0,3}\n(.{0,40}\n){0,5}") {
+            let _ = counters(&table);
+            let _ = cpu_times(&table, 100);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What this process may do: the questions asked before namespaces, sockets and locks are tried.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::package_of;
+
+/// The capabilities that packet work asks for; the numbers are those of capabilities(7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Capability {
+    /// Interfaces, bridges, XDP attachment.
+    NetAdmin = 12,
+    /// AF_PACKET sockets.
+    NetRaw = 13,
+    /// Memory that stays in place (hugepages, rings) beyond RLIMIT_MEMLOCK.
+    IpcLock = 14,
+    /// Namespaces and mounts.
+    SysAdmin = 21,
+    /// Real-time priorities and the affinity of others.
+    SysNice = 23,
+    /// BPF programs and maps.
+    Bpf = 39,
+}
+
+impl Capability {
+    /// Every capability that this crate knows.
+    pub const ALL: [Self; 6] = [
+        Self::NetAdmin,
+        Self::NetRaw,
+        Self::IpcLock,
+        Self::SysAdmin,
+        Self::SysNice,
+        Self::Bpf,
+    ];
+
+    /// The name as capabilities(7) writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NetAdmin => "CAP_NET_ADMIN",
+            Self::NetRaw => "CAP_NET_RAW",
+            Self::IpcLock => "CAP_IPC_LOCK",
+            Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::SysNice => "CAP_SYS_NICE",
+            Self::Bpf => "CAP_BPF",
+        }
+    }
+
+    /// Whether a mask in the form of `CapEff` in `/proc/self/status` holds this capability.
+    pub(crate) fn is_in(self, mask: u64) -> bool {
+        mask & (1 << self as u32) != 0
+    }
+}
+
+/// Something that this machine or this user lacks, and the way to get it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{what}; {how_to_get_it}")]
+pub struct Missing {
+    /// What is missing, one clause.
+    pub what: String,
+    /// What to do about it, one clause.
+    pub how_to_get_it: String,
+}
+
+impl Missing {
+    fn capability(capability: Capability, purpose: &str) -> Self {
+        Self {
+            what: format!("no {} ({purpose})", capability.name()),
+            how_to_get_it: format!("run as root, or with {}", capability.name()),
+        }
+    }
+}
+
+/// Whether the effective user is root.
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether the calling process holds `capability` (the effective set of `/proc/self/status`).
+#[must_use]
+pub fn has_capability(capability: Capability) -> bool {
+    fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| effective_capabilities(&status))
+        .is_some_and(|mask| capability.is_in(mask))
+}
+
+/// The mask after `CapEff:` in the text of `/proc/<pid>/status`.
+pub(crate) fn effective_capabilities(status: &str) -> Option<u64> {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+fn need(capability: Capability, purpose: &str) -> Result<(), Missing> {
+    if has_capability(capability) {
+        Ok(())
+    } else {
+        Err(Missing::capability(capability, purpose))
+    }
+}
+
+/// Whether a [`crate::Testbed`] can be built: kernel support, programs and privilege.
+///
+/// # Errors
+/// The first thing that is missing.
+pub fn can_make_namespaces() -> Result<(), Missing> {
+    if !Path::new("/proc/self/ns/net").exists() {
+        return Err(Missing {
+            what: "this kernel has no network namespaces".to_owned(),
+            how_to_get_it: "use a kernel built with CONFIG_NET_NS".to_owned(),
+        });
+    }
+    for program in ["ip", "bridge", "ethtool"] {
+        if !is_installed(program) {
+            return Err(Missing {
+                what: format!("`{program}` is not installed"),
+                how_to_get_it: format!("apt-get install {}", package_of(program)),
+            });
+        }
+    }
+    need(Capability::SysAdmin, "network namespaces")?;
+    need(Capability::NetAdmin, "interfaces and bridges")
+}
+
+/// Whether AF_PACKET sockets can be opened.
+///
+/// # Errors
+/// The capability that is missing.
+pub fn can_open_packet_sockets() -> Result<(), Missing> {
+    need(Capability::NetRaw, "packet sockets")
+}
+
+/// Whether XDP programs can be loaded and attached, as needed by AF_XDP.
+///
+/// # Errors
+/// The capability that is missing.
+pub fn can_load_xdp() -> Result<(), Missing> {
+    if !has_capability(Capability::SysAdmin) {
+        need(Capability::Bpf, "XDP programs")?;
+    }
+    need(Capability::NetAdmin, "attaching XDP programs")?;
+    need(Capability::NetRaw, "AF_XDP sockets")
+}
+
+/// Whether `program` is an executable file on the search path.
+fn is_installed(program: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| {
+            fs::metadata(folder.join(program))
+                .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        })
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effective_mask_is_read_bit_by_bit() {
+        let mask =
+            effective_capabilities("Name:\tx\nCapPrm:\t0\nCapEff:\t0000000000003000\n").unwrap();
+        let held: Vec<_> = Capability::ALL
+            .into_iter()
+            .filter(|c| c.is_in(mask))
+            .collect();
+        assert_eq!(held, [Capability::NetAdmin, Capability::NetRaw]);
+    }
+
+    #[test]
+    fn a_status_without_mask_holds_nothing() {
+        assert_eq!(effective_capabilities("Name:\tx\n"), None);
+        assert_eq!(effective_capabilities("CapEff:\tzz\n"), None);
+    }
+
+    #[test]
+    fn programs_are_found_on_the_search_path_only() {
+        assert!(is_installed("sh"));
+        assert!(!is_installed("taut-no-such-program"));
+    }
+
+    #[test]
+    fn what_is_missing_says_how_to_get_it() {
+        let missing = Missing::capability(Capability::NetRaw, "packet sockets");
+        assert_eq!(
+            missing.to_string(),
+            "no CAP_NET_RAW (packet sockets); run as root, or with CAP_NET_RAW"
+        );
+    }
+}

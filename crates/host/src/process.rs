@@ -1,0 +1,488 @@
+//! A device under test that runs as a child process on its own CPU and is stopped with certainty.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use crate::affinity::{AffinityError, pin_current_thread};
+
+/// Each signal of [`DeviceProcess::stop`] and the time it has to work.
+const STOP_SIGNALS: [(Signal, Duration); 3] = [
+    (Signal::INT, Duration::from_secs(2)),
+    (Signal::TERM, Duration::from_secs(1)),
+    (Signal::KILL, Duration::from_secs(5)),
+];
+/// How often a deadline looks again.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Lines of standard error quoted in a message.
+const LAST_LINES: usize = 10;
+
+/// Why a device under test did not start, answer or stay alive.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The program could not be run.
+    #[error("cannot start {name} (`{command}`): {source}")]
+    NotStarted {
+        /// The device's name.
+        name: String,
+        /// Its command line.
+        command: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// It could not be given its CPU.
+    #[error("cannot start {name}: {source}")]
+    NotPinned {
+        /// The device's name.
+        name: String,
+        /// The reason.
+        source: AffinityError,
+    },
+    /// Its output file could not be written or read.
+    #[error("cannot use {path} for the output of {name}: {source}")]
+    Output {
+        /// The device's name.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// It ended by itself.
+    #[error("{name} died unexpectedly ({status}); its last words:\n{last_lines}")]
+    Died {
+        /// The device's name.
+        name: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The end of its standard error, or of its standard output when that is empty.
+        last_lines: String,
+    },
+    /// It lives and did not say what was waited for.
+    #[error(
+        "{name} said nothing of what was expected within {waited:?}; its last words:\n{last_lines}"
+    )]
+    Silent {
+        /// The device's name.
+        name: String,
+        /// How long it was given.
+        waited: Duration,
+        /// The end of its standard error, or of its standard output when that is empty.
+        last_lines: String,
+    },
+    /// It could not be signalled or waited for.
+    #[error("cannot stop {name} (process {pid}): {source}")]
+    NotStopped {
+        /// The device's name.
+        name: String,
+        /// Its process number.
+        pid: u32,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// A running device under test. Dropping it stops it.
+///
+/// It runs in its own process group, so a Ctrl-C at the terminal reaches it only through
+/// [`DeviceProcess::stop`]. Its standard input is a pipe that closes when this process ends, however
+/// that happens: a device that watches for the end of its input outlives nobody.
+#[derive(Debug)]
+pub struct DeviceProcess {
+    name: String,
+    child: Child,
+    pid: Pid,
+    stdout: PathBuf,
+    stderr: PathBuf,
+    /// Bytes of standard output already seen by [`DeviceProcess::wait_for_line`].
+    read_bytes: u64,
+    ended: Option<ExitStatus>,
+}
+
+impl DeviceProcess {
+    /// Starts `command` pinned to `cpu`, its output going to `<name>.stdout` and `<name>.stderr` in
+    /// `folder`, which must exist. Threads that it makes inherit the pin.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotStarted`], [`DeviceError::NotPinned`], [`DeviceError::Output`].
+    pub fn start(
+        name: &str,
+        mut command: Command,
+        cpu: usize,
+        folder: &Path,
+    ) -> Result<Self, DeviceError> {
+        let create = |stream: &str| {
+            let path = folder.join(format!("{name}.{stream}"));
+            match File::create(&path) {
+                Ok(file) => Ok((path, file)),
+                Err(source) => Err(DeviceError::Output {
+                    name: name.to_owned(),
+                    path,
+                    source,
+                }),
+            }
+        };
+        let (stdout, stdout_file) = create("stdout")?;
+        let (stderr, stderr_file) = create("stderr")?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(stdout_file)
+            .stderr(stderr_file)
+            .process_group(0);
+        // A child inherits the affinity of the thread that starts it, so a pinned thread starts it.
+        let started = thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    pin_current_thread(cpu).map_err(|source| DeviceError::NotPinned {
+                        name: name.to_owned(),
+                        source,
+                    })?;
+                    command.spawn().map_err(|source| DeviceError::NotStarted {
+                        name: name.to_owned(),
+                        command: command_line(&command),
+                        source,
+                    })
+                })
+                .join()
+        });
+        let child = match started {
+            Ok(started) => started?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            pid: Pid::from_child(&child),
+            child,
+            stdout,
+            stderr,
+            read_bytes: 0,
+            ended: None,
+        })
+    }
+
+    /// The process number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.reap(), Ok(None))
+    }
+
+    /// Fine while it runs.
+    ///
+    /// # Errors
+    /// [`DeviceError::Died`] once it does not, with its exit status and last lines.
+    pub fn check(&mut self) -> Result<(), DeviceError> {
+        match self.reap()? {
+            None => Ok(()),
+            Some(status) => Err(self.died(status)),
+        }
+    }
+
+    /// Waits for a whole line of its standard output that `matches` and returns it without the line
+    /// end. Each line is shown to `matches` once, also across calls.
+    ///
+    /// # Errors
+    /// [`DeviceError::Died`] when it ends first, [`DeviceError::Silent`] after `timeout`.
+    pub fn wait_for_line(
+        &mut self,
+        mut matches: impl FnMut(&str) -> bool,
+        timeout: Duration,
+    ) -> Result<String, DeviceError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            // Asked before reading: what a dead process wrote is then all there.
+            let ended = self.reap()?;
+            while let Some(line) = self.next_line()? {
+                if matches(&line) {
+                    return Ok(line);
+                }
+            }
+            if let Some(status) = ended {
+                return Err(self.died(status));
+            }
+            if Instant::now() >= deadline {
+                return Err(DeviceError::Silent {
+                    name: self.name.clone(),
+                    waited: timeout,
+                    last_lines: self.last_lines(),
+                });
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Ends it and everything in its process group: SIGINT, after 2 s SIGTERM, after 1 s more SIGKILL.
+    /// Returns how it ended.
+    ///
+    /// # Errors
+    /// [`DeviceError::Died`] when it had ended by itself before, unless with success;
+    /// [`DeviceError::NotStopped`] when even SIGKILL did not work.
+    pub fn stop(mut self) -> Result<ExitStatus, DeviceError> {
+        if let Some(status) = self.reap()? {
+            return if status.success() {
+                Ok(status)
+            } else {
+                Err(self.died(status))
+            };
+        }
+        self.end()
+    }
+
+    /// The end of its standard error, or of its standard output when that is empty.
+    #[must_use]
+    pub fn last_lines(&self) -> String {
+        [&self.stderr, &self.stdout]
+            .into_iter()
+            .map(|path| last_lines_of(path))
+            .find(|lines| !lines.is_empty())
+            .unwrap_or_else(|| "(nothing)".to_owned())
+    }
+
+    fn died(&self, status: ExitStatus) -> DeviceError {
+        DeviceError::Died {
+            name: self.name.clone(),
+            status,
+            last_lines: self.last_lines(),
+        }
+    }
+
+    fn not_stopped(&self, source: io::Error) -> DeviceError {
+        DeviceError::NotStopped {
+            name: self.name.clone(),
+            pid: self.id(),
+            source,
+        }
+    }
+
+    fn output_error(&self, source: io::Error) -> DeviceError {
+        DeviceError::Output {
+            name: self.name.clone(),
+            path: self.stdout.clone(),
+            source,
+        }
+    }
+
+    /// How it ended, if it has. What is left of its process group is killed before its number is
+    /// given back to the system, since after that the number may belong to others.
+    fn reap(&mut self) -> Result<Option<ExitStatus>, DeviceError> {
+        if self.ended.is_none() {
+            let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            let dead = waitid(WaitId::Pid(self.pid), peek)
+                .map_err(|errno| self.not_stopped(errno.into()))?
+                .is_some();
+            if dead {
+                // Nothing left in the group is the good case, not an error.
+                let _ = kill_process_group(self.pid, Signal::KILL);
+                let status = self
+                    .child
+                    .wait()
+                    .map_err(|source| self.not_stopped(source))?;
+                self.ended = Some(status);
+            }
+        }
+        Ok(self.ended)
+    }
+
+    fn end(&mut self) -> Result<ExitStatus, DeviceError> {
+        for (signal, patience) in STOP_SIGNALS {
+            kill_process_group(self.pid, signal).map_err(|errno| self.not_stopped(errno.into()))?;
+            let deadline = Instant::now() + patience;
+            while Instant::now() < deadline {
+                if let Some(status) = self.reap()? {
+                    return Ok(status);
+                }
+                thread::sleep(POLL_INTERVAL);
+            }
+        }
+        Err(self.not_stopped(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// The next whole line of standard output not yet seen.
+    fn next_line(&mut self) -> Result<Option<String>, DeviceError> {
+        let unread = || -> io::Result<Vec<u8>> {
+            let mut file = File::open(&self.stdout)?;
+            file.seek(SeekFrom::Start(self.read_bytes))?;
+            let mut unread = Vec::new();
+            file.read_to_end(&mut unread)?;
+            Ok(unread)
+        };
+        let unread = unread().map_err(|source| self.output_error(source))?;
+        let Some(end) = unread.iter().position(|byte| *byte == b'\n') else {
+            return Ok(None);
+        };
+        self.read_bytes += end as u64 + 1;
+        Ok(Some(String::from_utf8_lossy(&unread[..end]).into_owned()))
+    }
+}
+
+impl Drop for DeviceProcess {
+    fn drop(&mut self) {
+        if self.is_alive() {
+            // There is nobody left to tell.
+            let _ = self.end();
+        }
+    }
+}
+
+fn command_line(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn last_lines_of(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use tempfile::TempDir;
+
+    /// Long enough for a machine under load; nothing waits this long when all is well.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn shell(script: &str) -> (DeviceProcess, TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let cpu = crate::choose_cores().device;
+        let device = DeviceProcess::start("shell", command, cpu, folder.path()).unwrap();
+        (device, folder)
+    }
+
+    fn wait_until_dead(device: &mut DeviceProcess) {
+        let deadline = Instant::now() + PATIENCE;
+        while device.is_alive() {
+            assert!(Instant::now() < deadline, "still alive");
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    #[test]
+    fn a_device_that_obeys_is_stopped_by_the_first_signal() {
+        let (mut device, _folder) =
+            shell("trap 'echo bye; exit 0' INT; echo ready; while :; do sleep 0.01; done");
+        device
+            .wait_for_line(|line| line == "ready", PATIENCE)
+            .unwrap();
+        assert!(device.is_alive());
+        assert!(device.stop().unwrap().success());
+    }
+
+    #[test]
+    fn a_device_that_ignores_everything_is_killed() {
+        let (mut device, _folder) =
+            shell("trap '' INT TERM; echo ready; while :; do sleep 0.01; done");
+        device
+            .wait_for_line(|line| line == "ready", PATIENCE)
+            .unwrap();
+        assert_eq!(device.stop().unwrap().signal(), Some(9));
+    }
+
+    #[test]
+    fn unexpected_death_tells_the_status_and_the_last_lines() {
+        let (mut device, _folder) =
+            shell("echo started; for i in $(seq 20); do echo trouble $i >&2; done; exit 7");
+        wait_until_dead(&mut device);
+        let message = device.check().unwrap_err().to_string();
+        assert!(message.starts_with("shell died unexpectedly (exit status: 7)"));
+        assert!(
+            message.ends_with("trouble 19\ntrouble 20"),
+            "the end is quoted: {message}"
+        );
+        assert!(
+            !message.contains("trouble 10\n"),
+            "not all is quoted: {message}"
+        );
+        assert!(matches!(device.stop(), Err(DeviceError::Died { .. })));
+    }
+
+    #[test]
+    fn waiting_ends_when_the_device_dies() {
+        let (mut device, _folder) = shell("echo one; echo two; exit 0");
+        assert_eq!(device.wait_for_line(|_| true, PATIENCE).unwrap(), "one");
+        let error = device.wait_for_line(|line| line == "one", PATIENCE);
+        assert!(matches!(error, Err(DeviceError::Died { .. })), "{error:?}");
+        assert!(device.stop().unwrap().success());
+    }
+
+    #[test]
+    fn silence_is_told_apart_from_death() {
+        let (mut device, _folder) = shell("printf 'half a line'; sleep 1000");
+        let error = device
+            .wait_for_line(|_| true, Duration::from_millis(20))
+            .unwrap_err();
+        assert!(matches!(error, DeviceError::Silent { .. }), "{error}");
+        device.check().unwrap();
+    }
+
+    #[test]
+    fn its_input_stays_open_and_closes_with_the_owner() {
+        // `cat` ends at the end of its input, as a device that watches its owner does.
+        let (mut device, _folder) = shell("cat; echo owner gone");
+        drop(device.child.stdin.take());
+        device
+            .wait_for_line(|line| line == "owner gone", PATIENCE)
+            .unwrap();
+    }
+
+    #[test]
+    fn it_runs_on_its_cpu_alone() {
+        let (mut device, _folder) = shell("grep Cpus_allowed_list /proc/self/status; sleep 1000");
+        let line = device.wait_for_line(|_| true, PATIENCE).unwrap();
+        let cpu = crate::choose_cores().device.to_string();
+        assert_eq!(line.split_whitespace().nth(1), Some(cpu.as_str()));
+    }
+
+    #[test]
+    fn dropping_it_ends_its_whole_process_group() {
+        let (mut device, _folder) = shell("sleep 1000 & echo $!; wait");
+        let grandchild = device.wait_for_line(|_| true, PATIENCE).unwrap();
+        drop(device);
+        let status = PathBuf::from(format!("/proc/{grandchild}/status"));
+        let deadline = Instant::now() + PATIENCE;
+        // Whoever adopts it reaps it in its own time; a zombie is dead enough.
+        while fs::read_to_string(&status).is_ok_and(|status| !status.contains("State:\tZ")) {
+            assert!(Instant::now() < deadline, "grandchild still runs");
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    #[test]
+    fn an_absent_program_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let command = Command::new("/no/such/device");
+        let cpu = crate::choose_cores().device;
+        let error = DeviceProcess::start("bridge", command, cpu, folder.path()).unwrap_err();
+        let message = error.to_string();
+        assert!(message.starts_with("cannot start bridge (`/no/such/device`)"));
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_named() {
+        let command = Command::new("true");
+        let error = DeviceProcess::start("x", command, 0, Path::new("/no/such/run")).unwrap_err();
+        assert!(
+            error.to_string().contains("/no/such/run/x.stdout"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! One stop flag for the whole program, set by Ctrl-C and its kin, so that long work ends cleanly.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// What a shell reports for a program ended by Ctrl-C: 128 + SIGINT.
+const EXIT_STATUS_INTERRUPTED: i32 = 130;
+
+/// The flag that SIGINT, SIGTERM or SIGHUP sets; the handlers are installed by the first call.
+///
+/// Read it with `Ordering::Relaxed` in every loop that may take longer than a blink, and return what
+/// is complete when it is set. A second SIGINT (an impatient Ctrl-C) ends the process at once with
+/// status 130; what it leaves behind is removed by the next [`crate::Testbed::sweep_stale`].
+///
+/// # Errors
+/// The system's reason when a handler cannot be installed.
+pub fn stop_flag() -> io::Result<&'static AtomicBool> {
+    static FLAG: OnceLock<Result<Arc<AtomicBool>, io::ErrorKind>> = OnceLock::new();
+    match FLAG.get_or_init(|| install().map_err(|error| error.kind())) {
+        Ok(flag) => Ok(flag),
+        Err(kind) => Err(io::Error::from(*kind)),
+    }
+}
+
+fn install() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    // Runs before the one that sets the flag, so that only the second signal finds it set.
+    flag::register_conditional_shutdown(SIGINT, EXIT_STATUS_INTERRUPTED, Arc::clone(&stop))?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_hang_up_sets_the_flag_instead_of_ending_the_program() {
+        let flag = stop_flag().unwrap();
+        assert!(!flag.load(Ordering::Relaxed));
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP)
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !flag.load(Ordering::Relaxed) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(flag.load(Ordering::Relaxed));
+        assert!(std::ptr::eq(flag, stop_flag().unwrap()));
+    }
+}

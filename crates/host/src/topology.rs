@@ -1,0 +1,296 @@
+//! Chooses one CPU for the load generator and one for the device under test.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde::{Deserialize, Serialize};
+
+use crate::cpu_list::parse_cpu_list;
+
+/// The two CPUs of an experiment on one machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CorePlan {
+    /// CPU of the load generator (sends and receives in one loop).
+    pub generator: usize,
+    /// CPU of the device under test.
+    pub device: usize,
+    /// What a reader of the results must know of this choice.
+    pub note: String,
+}
+
+impl CorePlan {
+    /// Whether generator and device share one CPU, so that results mean nothing.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.generator == self.device
+    }
+}
+
+/// One CPU that this process may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cpu {
+    /// The kernel's number.
+    pub id: usize,
+    /// The hardware threads of the same core, itself included.
+    pub siblings: BTreeSet<usize>,
+    /// The CPUs that share its last cache, itself included; empty when unknown.
+    pub near: BTreeSet<usize>,
+    /// The scheduler keeps other work away (`isolcpus`).
+    pub isolated: bool,
+}
+
+/// The CPUs to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    /// Ascending by number.
+    pub cpus: Vec<Cpu>,
+}
+
+/// Chooses from the CPUs that the affinity mask and the cpuset of this process allow.
+#[must_use]
+pub fn choose_cores() -> CorePlan {
+    Topology::read_under(Path::new("/"), &allowed_cpus()).choose_cores()
+}
+
+/// The affinity mask of the calling thread; the kernel keeps it within the cpuset.
+fn allowed_cpus() -> BTreeSet<usize> {
+    let Ok(set) = sched_getaffinity(None) else {
+        // Only more than 1024 CPUs end here; the first two then stand for all.
+        return BTreeSet::from([0, 1]);
+    };
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect()
+}
+
+impl Topology {
+    /// Reads what the `sys` tree below `root` says of the `allowed` CPUs. What it does not say is
+    /// taken as: no siblings, cache sharing unknown, not isolated.
+    #[must_use]
+    pub fn read_under(root: &Path, allowed: &BTreeSet<usize>) -> Self {
+        let folder = root.join("sys/devices/system/cpu");
+        let list = |path: &str| {
+            fs::read_to_string(folder.join(path))
+                .ok()
+                .and_then(|text| parse_cpu_list(&text))
+        };
+        let isolated = list("isolated").unwrap_or_default();
+        let cpus = allowed
+            .iter()
+            .map(|&id| {
+                let mut siblings =
+                    list(&format!("cpu{id}/topology/thread_siblings_list")).unwrap_or_default();
+                siblings.insert(id);
+                Cpu {
+                    id,
+                    siblings,
+                    near: (0..8)
+                        .rev()
+                        .find_map(|index| {
+                            list(&format!("cpu{id}/cache/index{index}/shared_cpu_list"))
+                        })
+                        .unwrap_or_default(),
+                    isolated: isolated.contains(&id),
+                }
+            })
+            .collect();
+        Self { cpus }
+    }
+
+    /// The best pair: on different physical cores, isolated, without CPU 0 (it serves most
+    /// interrupts), near each other in the caches, lowest numbers; in this order of weight.
+    #[must_use]
+    pub fn choose_cores(&self) -> CorePlan {
+        let best = self
+            .cpus
+            .iter()
+            .enumerate()
+            .flat_map(|(at, first)| {
+                self.cpus[at + 1..]
+                    .iter()
+                    .map(move |second| (first, second))
+            })
+            // The first of equals wins, so low numbers break ties.
+            .min_by_key(|(first, second)| {
+                (
+                    first.siblings.contains(&second.id),
+                    2 - usize::from(first.isolated) - usize::from(second.isolated),
+                    first.id == 0,
+                    !first.near.is_empty() && !first.near.contains(&second.id),
+                )
+            });
+        let Some((generator, device)) = best else {
+            let only = self.cpus.first().map_or(0, |cpu| cpu.id);
+            return CorePlan {
+                generator: only,
+                device: only,
+                note: format!(
+                    "only CPU {only} may be used: generator and device take turns on it, so the \
+                     results are not meaningful"
+                ),
+            };
+        };
+        CorePlan {
+            generator: generator.id,
+            device: device.id,
+            note: self.note(generator, device),
+        }
+    }
+
+    fn note(&self, generator: &Cpu, device: &Cpu) -> String {
+        let mut remarks = vec![format!(
+            "generator on CPU {}, device under test on CPU {}",
+            generator.id, device.id
+        )];
+        remarks.push(
+            match (generator.isolated, device.isolated) {
+                (true, true) => "both isolated",
+                (false, false) => "neither is isolated",
+                _ => "only one is isolated",
+            }
+            .to_owned(),
+        );
+        if generator.siblings.contains(&device.id) {
+            remarks.push("they are hardware threads of one core and slow each other".to_owned());
+        }
+        if !generator.near.is_empty() && !generator.near.contains(&device.id) {
+            remarks.push("they share no cache".to_owned());
+        }
+        if self.cpus.len() == 2 {
+            remarks.push("no CPU is left for the rest of the system".to_owned());
+        }
+        remarks.join("; ")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cpu(id: usize) -> Cpu {
+        Cpu {
+            id,
+            siblings: BTreeSet::from([id]),
+            near: BTreeSet::new(),
+            isolated: false,
+        }
+    }
+
+    fn pair(cpus: Vec<Cpu>) -> (usize, usize) {
+        let plan = Topology { cpus }.choose_cores();
+        (plan.generator, plan.device)
+    }
+
+    #[test]
+    fn two_cpus_are_one_each_and_the_note_says_that_none_is_left() {
+        let plan = Topology {
+            cpus: vec![cpu(0), cpu(1)],
+        }
+        .choose_cores();
+        assert_eq!((plan.generator, plan.device), (0, 1));
+        assert!(plan.note.contains("no CPU is left"), "{}", plan.note);
+        assert!(!plan.is_shared());
+    }
+
+    #[test]
+    fn one_cpu_is_shared_and_called_meaningless() {
+        let plan = Topology { cpus: vec![cpu(3)] }.choose_cores();
+        assert_eq!((plan.generator, plan.device), (3, 3));
+        assert!(plan.is_shared());
+        assert!(plan.note.contains("not meaningful"), "{}", plan.note);
+    }
+
+    #[test]
+    fn cpu_0_is_left_to_the_system_when_there_is_choice() {
+        assert_eq!(pair(vec![cpu(0), cpu(1), cpu(2)]), (1, 2));
+    }
+
+    #[test]
+    fn hardware_threads_of_one_core_are_kept_apart() {
+        let cpus = (0..4)
+            .map(|id| Cpu {
+                siblings: BTreeSet::from([id % 2, id % 2 + 2]),
+                ..cpu(id)
+            })
+            .collect();
+        assert_eq!(pair(cpus), (1, 2));
+    }
+
+    #[test]
+    fn isolated_cpus_come_first() {
+        let cpus = (0..6)
+            .map(|id| Cpu {
+                isolated: id >= 4,
+                ..cpu(id)
+            })
+            .collect();
+        assert_eq!(pair(cpus), (4, 5));
+    }
+
+    #[test]
+    fn cpus_that_share_a_cache_come_before_those_that_do_not() {
+        let cpus = [1, 2, 4, 5]
+            .into_iter()
+            .map(|id| Cpu {
+                near: if id == 1 {
+                    BTreeSet::from([0, 1])
+                } else if id == 2 {
+                    BTreeSet::from([2, 3])
+                } else {
+                    BTreeSet::from([4, 5])
+                },
+                ..cpu(id)
+            })
+            .collect();
+        assert_eq!(pair(cpus), (4, 5));
+    }
+
+    #[test]
+    fn a_tree_is_read_and_what_it_lacks_is_taken_as_unknown() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("sys/devices/system/cpu");
+        fs::create_dir_all(folder.join("cpu1/topology")).unwrap();
+        fs::create_dir_all(folder.join("cpu1/cache/index3")).unwrap();
+        fs::write(folder.join("isolated"), "1\n").unwrap();
+        fs::write(folder.join("cpu1/topology/thread_siblings_list"), "1,3\n").unwrap();
+        fs::write(folder.join("cpu1/cache/index3/shared_cpu_list"), "0-3\n").unwrap();
+        let topology = Topology::read_under(root.path(), &BTreeSet::from([1, 2]));
+        assert_eq!(
+            topology.cpus,
+            [
+                Cpu {
+                    id: 1,
+                    siblings: BTreeSet::from([1, 3]),
+                    near: BTreeSet::from([0, 1, 2, 3]),
+                    isolated: true
+                },
+                cpu(2)
+            ]
+        );
+    }
+
+    #[test]
+    fn choice_stays_within_the_affinity_mask_of_the_thread() {
+        let only = *allowed_cpus().last().unwrap();
+        let plan = std::thread::spawn(move || {
+            crate::pin_current_thread(only).unwrap();
+            choose_cores()
+        })
+        .join()
+        .unwrap();
+        assert_eq!((plan.generator, plan.device), (only, only));
+    }
+
+    proptest! {
+        #[test]
+        fn choice_is_always_among_the_cpus(ids in proptest::collection::btree_set(0_usize..64, 1..12)) {
+            let (generator, device) = pair(ids.iter().map(|&id| cpu(id)).collect());
+            prop_assert!(ids.contains(&generator) && ids.contains(&device));
+            prop_assert_eq!(generator == device, ids.len() == 1);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Testbeds of real namespaces: frames cross, nothing stays behind, others are left alone.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
+use taut_host::{Steering, Testbed, choose_cores, permissions};
+
+/// The tests list what is on the machine before and after, so only one at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone_and_root() -> Option<MutexGuard<'static, ()>> {
+    if !permissions::is_root() {
+        println!("skipped: needs root (network namespaces)");
+        return None;
+    }
+    Some(
+        ONE_AT_A_TIME
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()),
+    )
+}
+
+fn namespaces() -> BTreeSet<String> {
+    fs::read_dir("/run/netns")
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+fn links() -> BTreeSet<String> {
+    fs::read_dir("/sys/class/net")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+fn ours() -> BTreeSet<String> {
+    let mine = format!("taut-{}-", std::process::id());
+    namespaces()
+        .into_iter()
+        .filter(|name| name.starts_with(&mine))
+        .collect()
+}
+
+fn in_device(testbed: &Testbed, line: &str) -> String {
+    let output = testbed
+        .command_in_device("sh")
+        .args(["-c", line])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip")
+        .args(arguments.split(' '))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "ip {arguments}: {output:?}");
+}
+
+/// Sends `count` datagrams out of gen0 to the address of gen1, and returns how many came in at gen1.
+fn cross(testbed: &Testbed, count: usize) -> usize {
+    const PAYLOAD: &[u8] = b"taut testbed frame";
+    let namespace = testbed.generator_namespace();
+    ip(&format!(
+        "-n {namespace} addr replace 192.0.2.1/24 dev gen0"
+    ));
+    ip(&format!(
+        "-n {namespace} neigh replace 192.0.2.2 lladdr 02:00:00:00:00:02 nud permanent dev gen0"
+    ));
+    let guard = testbed.enter_generator().unwrap();
+    // Bound to a protocol and to no interface, it sees frames that come in anywhere, and none that go out.
+    let ipv4 = Protocol::from_raw(u32::from(0x0800_u16.to_be()).try_into().unwrap());
+    let incoming = socket(AddressFamily::PACKET, SocketType::RAW, Some(ipv4)).unwrap();
+    let outgoing = UdpSocket::bind("192.0.2.1:0").unwrap();
+    drop(guard);
+    let mut received = 0;
+    for _ in 0..count {
+        outgoing.send_to(PAYLOAD, "192.0.2.2:9").unwrap();
+        let mut waiting = [PollFd::new(&incoming, PollFlags::IN)];
+        let patience = Timespec {
+            tv_sec: 10,
+            tv_nsec: 0,
+        };
+        if poll(&mut waiting, Some(&patience)).unwrap() == 0 {
+            break;
+        }
+        let mut frame = [0_u8; 2048];
+        let (_, length) = recv(&incoming, &mut frame[..], RecvFlags::empty()).unwrap();
+        assert_eq!(frame[..6], [2, 0, 0, 0, 0, 2]);
+        assert!(
+            frame[..length]
+                .windows(PAYLOAD.len())
+                .any(|part| part == PAYLOAD)
+        );
+        received += 1;
+    }
+    received
+}
+
+/// NET_RX soft interrupts by CPU.
+fn receive_softirqs() -> BTreeMap<usize, u64> {
+    let table = fs::read_to_string("/proc/softirqs").unwrap();
+    let line = table.lines().find(|line| line.contains("NET_RX:")).unwrap();
+    line.split_whitespace()
+        .skip(1)
+        .map(|count| count.parse().unwrap())
+        .enumerate()
+        .collect()
+}
+
+#[test]
+fn a_frame_crosses_the_bridge_and_nothing_stays_behind() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    let links_before = links();
+    let testbed = Testbed::builder().bridge(true).build().unwrap();
+    assert_eq!(ours().len(), 2);
+    assert_eq!(cross(&testbed, 10), 10);
+    // Known addresses are not flooded: nothing went back out where it came from or to the bridge.
+    let up = in_device(&testbed, "cat /sys/class/net/br0/statistics/rx_packets");
+    assert_eq!(up.trim(), "0");
+    drop(testbed);
+    assert_eq!(ours(), BTreeSet::new());
+    assert_eq!(links(), links_before);
+}
+
+#[test]
+fn without_a_device_nothing_crosses_and_the_wires_are_silent() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    let testbed = Testbed::builder().build().unwrap();
+    for interface in ["dut0", "dut1"] {
+        let count = format!("cat /sys/class/net/{interface}/statistics/rx_packets");
+        assert_eq!(in_device(&testbed, &count).trim(), "0", "{interface}");
+        let features = in_device(&testbed, &format!("ethtool -k {interface}"));
+        for feature in [
+            "generic-receive-offload",
+            "generic-segmentation-offload",
+            "tcp-segmentation-offload",
+            "tx-checksumming",
+            "rx-checksumming",
+        ] {
+            assert!(
+                features.contains(&format!("{feature}: off")),
+                "{interface} {feature}: {features}"
+            );
+        }
+    }
+}
+
+#[test]
+fn receive_processing_moves_to_the_devices_cpu() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    let cores = choose_cores();
+    if cores.is_shared() {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    let frames = 200;
+    for steering in [
+        Steering::PacketSteering { cpu: cores.device },
+        Steering::KernelThread { cpu: cores.device },
+    ] {
+        let testbed = Testbed::builder()
+            .bridge(true)
+            .steering(steering)
+            .build()
+            .unwrap();
+        let before = receive_softirqs();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                taut_host::pin_current_thread(cores.generator).unwrap();
+                assert_eq!(cross(&testbed, frames), frames);
+            });
+        });
+        // One per frame at least: gen1's end is served by the CPU that forwarded the frame.
+        let on_device = receive_softirqs()[&cores.device] - before[&cores.device];
+        assert!(on_device >= frames as u64, "{steering:?}: {on_device}");
+    }
+}
+
+#[test]
+fn the_guard_goes_back_to_where_it_came_from() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    let here = || fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let before = here();
+    let testbed = Testbed::builder().build().unwrap();
+    let generator = testbed.enter_generator().unwrap();
+    let in_generator = here();
+    let device = testbed.enter_device().unwrap();
+    assert!(![&before, &in_generator].contains(&&here()));
+    drop(device);
+    assert_eq!(here(), in_generator);
+    drop(generator);
+    assert_eq!(here(), before);
+}
+
+#[test]
+fn two_testbeds_live_side_by_side() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    let first = Testbed::builder().bridge(true).build().unwrap();
+    let second = Testbed::builder().bridge(true).build().unwrap();
+    assert_eq!(ours().len(), 4);
+    drop(first);
+    assert_eq!(cross(&second, 1), 1);
+}
+
+#[test]
+fn a_sweep_removes_what_the_dead_left_and_spares_the_living() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    let mut dead = Command::new("true").spawn().unwrap();
+    let mut living = Command::new("sleep")
+        .arg("1000")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    dead.wait().unwrap();
+    let stale = format!("taut-{}-0-gen", dead.id());
+    let others = [
+        format!("taut-{}-0-dut", living.id()),
+        format!("taut-{}-0-mine", dead.id()),
+    ];
+    for name in others.iter().chain([&stale]) {
+        ip(&format!("netns add {name}"));
+    }
+    let swept = Testbed::sweep_stale();
+    let after = namespaces();
+    living.kill().unwrap();
+    living.wait().unwrap();
+    for name in &others {
+        ip(&format!("netns del {name}"));
+    }
+    assert!(swept.unwrap().contains(&stale));
+    assert!(!after.contains(&stale));
+    assert!(others.iter().all(|name| after.contains(name)), "{after:?}");
+}
+
+#[test]
+fn a_testbed_whose_process_was_killed_is_swept_by_the_next_build() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    // This test is also the program that is killed: told so by the environment, it builds and waits.
+    if std::env::var_os("TAUT_TEST_BUILD_AND_WAIT").is_some() {
+        let _testbed = Testbed::builder().bridge(true).build().unwrap();
+        std::thread::sleep(Duration::from_secs(1000));
+        return;
+    }
+    let mut killed = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_testbed_whose_process_was_killed_is_swept_by_the_next_build",
+        ])
+        .env("TAUT_TEST_BUILD_AND_WAIT", "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let name = format!("taut-{}-0-dut", killed.id());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !namespaces().contains(&name) {
+        assert!(Instant::now() < deadline, "the child built nothing");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    // One that was starting when it was killed may add its namespace a moment later.
+    while namespaces()
+        .iter()
+        .any(|found| found.starts_with(&format!("taut-{}-", killed.id())))
+    {
+        assert!(Instant::now() < deadline, "still there");
+        drop(Testbed::builder().build().unwrap());
+    }
+    assert_eq!(ours(), BTreeSet::new());
+}
