@@ -375,6 +375,19 @@ mod tests {
     }
 
     #[test]
+    fn quantile_never_leaves_the_range_of_the_values() {
+        let latency = of(&[1_000_001; 3]);
+        assert_eq!(latency.quantile(0.5), Some(1_000_001));
+    }
+
+    #[test]
+    fn merging_keeps_the_saturated_apart() {
+        let mut latency = of(&[u64::MAX, 1]);
+        latency.merge(&of(&[u64::MAX, u64::MAX]));
+        assert_eq!((latency.saturated(), latency.count()), (3, 4));
+    }
+
+    #[test]
     fn clearing_equals_a_new_histogram() {
         let mut latency = of(&[1, 2, u64::MAX]);
         latency.clear();
@@ -390,7 +403,7 @@ mod tests {
         latency.record(3);
         assert!(latency.saturated() > 0);
         assert!(latency.quantile(0.5).is_some());
-        assert!(Histogram::from(&latency).len() > 0);
+        assert!(!Histogram::from(&latency).is_empty());
     }
 
     #[test]

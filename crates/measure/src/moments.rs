@@ -109,6 +109,13 @@ mod tests {
     }
 
     #[test]
+    fn fractional_mean_is_the_centre_of_the_deviation() {
+        let moments = of(&[1, 2, 2, 2]);
+        assert_eq!(moments.mean().unwrap(), 1.75);
+        assert_eq!(moments.variance().unwrap(), 0.1875);
+    }
+
+    #[test]
     fn largest_values_neither_panic_nor_lose_the_deviation() {
         let moments = of(&[u64::MAX; 1000]);
         assert_eq!(moments.variance().unwrap(), 0.0);

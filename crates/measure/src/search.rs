@@ -519,6 +519,24 @@ mod tests {
     }
 
     #[test]
+    fn only_lossy_rungs_in_a_row_end_the_climb() {
+        let mut rungs = std::collections::BTreeMap::new();
+        let result = search(settings(), |rate_pps| {
+            let rung = rungs.len();
+            match rungs
+                .entry(rate_pps as u64)
+                .or_insert(rung)
+                .is_multiple_of(2)
+            {
+                true => Verdict::Lossy,
+                false => Verdict::LossFree,
+            }
+        });
+        assert_eq!(result.loss_free_pps, Some(1.28e7));
+        assert!(!result.monotonic);
+    }
+
+    #[test]
     fn cut_short_it_gives_what_it_has() {
         let mut search = LadderSearch::new(settings()).unwrap();
         search.report(outcome(1e5, Verdict::LossFree));
