@@ -1,1 +1,48 @@
 //! Frames on the wire: views and builders. No I/O, no unsafe, no allocation on the data path.
+//!
+//! Each protocol is one file in two parts. A *view* (`Udp<B>`) lies over bytes: its constructor
+//! checks every length once, so its accessors cannot fail; over `&mut [u8]` it also sets fields. A
+//! *representation* (`UdpRepr`) is the header as a value: `parse` reads it from a view, `emit` writes
+//! it to the front of a buffer, and emitting what was parsed gives the same bytes again.
+//!
+//! ```
+//! use taut_wire::{EtherType, Ethernet, Ipv4, Udp, UdpFlow};
+//!
+//! let frame = UdpFlow::default().frame(64)?;
+//! let ethernet = Ethernet::new(&frame[..])?;
+//! assert_eq!(ethernet.ethertype(), EtherType::IPV4);
+//! let ip = Ipv4::new(ethernet.payload())?;
+//! let udp = Udp::new(ip.payload())?;
+//! udp.verify_checksum(ip.pseudo_header(udp.length()))?;
+//! # Ok::<(), taut_wire::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod arp;
+pub mod checksum;
+pub mod error;
+pub mod ethernet;
+pub mod frame;
+pub mod gtpu;
+pub mod icmp;
+pub mod ip_protocol;
+pub mod ipv4;
+pub mod ipv6;
+pub mod stamp;
+pub mod tcp;
+pub mod udp;
+mod view;
+
+pub use arp::{Arp, ArpRepr};
+pub use checksum::Sum;
+pub use error::Error;
+pub use ethernet::{EtherType, Ethernet, EthernetRepr, Mac, TagKind, Vlan, VlanTag};
+pub use frame::{MAX_FRAME_SIZE_BYTES, MIN_FRAME_SIZE_BYTES, UdpFlow};
+pub use gtpu::{Gtpu, GtpuRepr};
+pub use icmp::{Icmpv4, Icmpv4Repr};
+pub use ip_protocol::IpProtocol;
+pub use ipv4::{Ipv4, Ipv4Repr};
+pub use ipv6::{Ipv6, Ipv6Repr, Transport};
+pub use stamp::{Received, Stamp, StampLayout, classify};
+pub use tcp::{Tcp, TcpFlags, TcpRepr};
+pub use udp::{Udp, UdpRepr};

@@ -1,0 +1,240 @@
+//! ARP packets that map IPv4 addresses to Ethernet addresses (RFC 826).
+
+use std::net::Ipv4Addr;
+
+use zerocopy::byteorder::big_endian::U16;
+use zerocopy::{
+    ByteSlice, ByteSliceMut, FromBytes, Immutable, IntoBytes, KnownLayout, Ref, SplitByteSlice,
+    Unaligned,
+};
+
+use crate::{Error, EtherType, Mac, view};
+
+const HARDWARE_ETHERNET: u16 = 1;
+
+/// What an ARP packet asks for or says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation(pub u16);
+
+impl Operation {
+    /// Who has the target address?
+    pub const REQUEST: Self = Self(1);
+    /// The sender has it.
+    pub const REPLY: Self = Self(2);
+}
+
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Packet {
+    hardware_type: U16,
+    protocol_type: U16,
+    hardware_len: u8,
+    protocol_len: u8,
+    operation: U16,
+    sender_mac: Mac,
+    sender_ip: [u8; 4],
+    target_mac: Mac,
+    target_ip: [u8; 4],
+}
+
+/// A view over an ARP packet for IPv4 on Ethernet; padding after its 28 bytes is ignored.
+#[derive(Debug)]
+pub struct Arp<B: ByteSlice> {
+    packet: Ref<B, Packet>,
+}
+
+impl<B: SplitByteSlice> Arp<B> {
+    /// Lays a view over `bytes`.
+    ///
+    /// # Errors
+    /// `Truncated` under 28 bytes; `BadValue` where it is about other kinds of addresses.
+    pub fn new(bytes: B) -> Result<Self, Error> {
+        let (packet, _) = view::header::<B, Packet>(bytes, "ARP packet")?;
+        for (what, value, right) in [
+            (
+                "ARP hardware type",
+                packet.hardware_type.get(),
+                HARDWARE_ETHERNET,
+            ),
+            (
+                "ARP protocol type",
+                packet.protocol_type.get(),
+                EtherType::IPV4.0,
+            ),
+            ("ARP hardware address length", packet.hardware_len.into(), 6),
+            ("ARP protocol address length", packet.protocol_len.into(), 4),
+        ] {
+            if value != right {
+                return Err(Error::BadValue {
+                    what,
+                    value: value.into(),
+                });
+            }
+        }
+        Ok(Self { packet })
+    }
+}
+
+impl<B: ByteSlice> Arp<B> {
+    /// Request or reply.
+    pub fn operation(&self) -> Operation {
+        Operation(self.packet.operation.get())
+    }
+
+    /// The sender's MAC address.
+    pub fn sender_mac(&self) -> Mac {
+        self.packet.sender_mac
+    }
+
+    /// The sender's IPv4 address.
+    pub fn sender_ip(&self) -> Ipv4Addr {
+        self.packet.sender_ip.into()
+    }
+
+    /// The target's MAC address; zero in a request.
+    pub fn target_mac(&self) -> Mac {
+        self.packet.target_mac
+    }
+
+    /// The target's IPv4 address.
+    pub fn target_ip(&self) -> Ipv4Addr {
+        self.packet.target_ip.into()
+    }
+}
+
+impl<B: ByteSliceMut> Arp<B> {
+    /// Turns a request for the station `mac` into its reply, in place.
+    pub fn make_reply(&mut self, mac: Mac) {
+        let packet = &mut *self.packet;
+        packet.operation.set(Operation::REPLY.0);
+        packet.target_mac = packet.sender_mac;
+        packet.sender_mac = mac;
+        std::mem::swap(&mut packet.sender_ip, &mut packet.target_ip);
+    }
+}
+
+/// An ARP packet as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArpRepr {
+    /// Request or reply.
+    pub operation: Operation,
+    /// The sender's MAC address.
+    pub sender_mac: Mac,
+    /// The sender's IPv4 address.
+    pub sender_ip: Ipv4Addr,
+    /// The target's MAC address; zero in a request.
+    pub target_mac: Mac,
+    /// The target's IPv4 address.
+    pub target_ip: Ipv4Addr,
+}
+
+impl ArpRepr {
+    /// The length of a packet in bytes.
+    pub const LEN_BYTES: usize = size_of::<Packet>();
+
+    /// Reads the packet.
+    ///
+    /// # Errors
+    /// None at present; the signature is that of all representations.
+    pub fn parse<B: ByteSlice>(view: &Arp<B>) -> Result<Self, Error> {
+        Ok(Self {
+            operation: view.operation(),
+            sender_mac: view.sender_mac(),
+            sender_ip: view.sender_ip(),
+            target_mac: view.target_mac(),
+            target_ip: view.target_ip(),
+        })
+    }
+
+    /// Writes the packet to the front of `buffer` and views it.
+    ///
+    /// # Errors
+    /// `Truncated` where it does not fit.
+    pub fn emit<'a>(&self, buffer: &'a mut [u8]) -> Result<Arp<&'a mut [u8]>, Error> {
+        let (mut packet, _) = view::header::<_, Packet>(buffer, "room for the ARP packet")?;
+        *packet = Packet {
+            hardware_type: HARDWARE_ETHERNET.into(),
+            protocol_type: EtherType::IPV4.0.into(),
+            hardware_len: 6,
+            protocol_len: 4,
+            operation: self.operation.0.into(),
+            sender_mac: self.sender_mac,
+            sender_ip: self.sender_ip.octets(),
+            target_mac: self.target_mac,
+            target_ip: self.target_ip.octets(),
+        };
+        Ok(Arp { packet })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request() -> ArpRepr {
+        ArpRepr {
+            operation: Operation::REQUEST,
+            sender_mac: Mac([2, 0, 0, 0, 0, 1]),
+            sender_ip: Ipv4Addr::new(10, 0, 0, 1),
+            target_mac: Mac::default(),
+            target_ip: Ipv4Addr::new(10, 0, 0, 2),
+        }
+    }
+
+    #[test]
+    fn reply_answers_the_sender() {
+        let mut bytes = [0; 28];
+        let mut view = request().emit(&mut bytes).unwrap();
+        view.make_reply(Mac([2, 0, 0, 0, 0, 2]));
+        assert_eq!(
+            ArpRepr::parse(&view).unwrap(),
+            ArpRepr {
+                operation: Operation::REPLY,
+                sender_mac: Mac([2, 0, 0, 0, 0, 2]),
+                sender_ip: Ipv4Addr::new(10, 0, 0, 2),
+                target_mac: Mac([2, 0, 0, 0, 0, 1]),
+                target_ip: Ipv4Addr::new(10, 0, 0, 1),
+            }
+        );
+    }
+
+    #[test]
+    fn other_address_kinds_are_refused() {
+        let mut bytes = [0; 28];
+        request().emit(&mut bytes).unwrap();
+        for at in [1, 2, 4, 5] {
+            let mut bytes = bytes;
+            bytes[at] += 1;
+            assert!(
+                matches!(Arp::new(&bytes[..]), Err(Error::BadValue { .. })),
+                "{at}"
+            );
+        }
+    }
+
+    #[test]
+    fn etherparse_reads_what_we_write() {
+        let mut bytes = [0; 28];
+        request().emit(&mut bytes).unwrap();
+        let theirs = etherparse::ArpPacketSlice::from_slice(&bytes).unwrap();
+        assert_eq!(theirs.operation(), etherparse::ArpOperation::REQUEST);
+        assert_eq!(theirs.sender_hw_addr(), request().sender_mac.0);
+        assert_eq!(theirs.target_protocol_addr(), [10, 0, 0, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn parse_then_emit_gives_the_same(mut bytes: [u8; 28], length in 0usize..=28) {
+            bytes[..6].copy_from_slice(&[0, 1, 8, 0, 6, 4]);
+            prop_assert_eq!(Arp::new(&bytes[..length]).is_ok(), length == 28);
+            let repr = ArpRepr::parse(&Arp::new(&bytes[..]).unwrap()).unwrap();
+            let mut again = [0; 28];
+            repr.emit(&mut again).unwrap();
+            prop_assert_eq!(again, bytes);
+        }
+    }
+}

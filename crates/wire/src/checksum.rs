@@ -1,0 +1,255 @@
+//! The Internet checksum: ones-complement sums (RFC 1071) and their incremental update (RFC 1624).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::IpProtocol;
+
+/// A ones-complement sum under way. Sums are added in any order; only the last step folds to 16 bits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum(u64);
+
+impl Sum {
+    /// The sum of nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// The sum of `bytes` as big-endian 16-bit words, an odd last byte filled up with a zero byte.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> Self {
+        // Summed in host byte order and swapped once at the end, which RFC 1071 section 2(B) allows.
+        // The two halves of each word are added apart, so that no carry is lost and the loop vectorises.
+        let (words, tail) = bytes.as_chunks::<8>();
+        let mut sum = 0u64;
+        for word in words {
+            let word = u64::from_ne_bytes(*word);
+            sum += (word & 0xffff_ffff) + (word >> 32);
+        }
+        if !tail.is_empty() {
+            let mut last = [0; 8];
+            for (to, from) in last.iter_mut().zip(tail) {
+                *to = *from;
+            }
+            let word = u64::from_ne_bytes(last);
+            sum += (word & 0xffff_ffff) + (word >> 32);
+        }
+        Self(u64::from(fold(sum).to_be()))
+    }
+
+    /// Adds one 16-bit word.
+    #[inline]
+    pub fn add_u16(self, word: u16) -> Self {
+        Self(self.0 + u64::from(word))
+    }
+
+    /// Adds two 16-bit words.
+    #[inline]
+    pub fn add_u32(self, words: u32) -> Self {
+        Self(self.0 + u64::from(words))
+    }
+
+    /// Adds four 16-bit words.
+    #[inline]
+    pub fn add_u64(self, words: u64) -> Self {
+        Self(self.0 + (words & 0xffff_ffff) + (words >> 32))
+    }
+
+    /// The sum of two pieces that both begin at an even offset.
+    #[inline]
+    pub fn combine(self, other: Self) -> Self {
+        Self(u64::from(self.fold()) + u64::from(other.fold()))
+    }
+
+    /// The sum of a piece of `length_bytes` bytes (this one) and the piece that follows it.
+    ///
+    /// After an odd number of bytes the second piece's words straddle ours, which swaps its bytes
+    /// (RFC 1071 section 2(B)).
+    #[inline]
+    pub fn append(self, length_bytes: usize, next: Self) -> Self {
+        let next = next.fold();
+        let next = if length_bytes % 2 == 1 {
+            next.swap_bytes()
+        } else {
+            next
+        };
+        Self(u64::from(self.fold()) + u64::from(next))
+    }
+
+    /// The 16-bit ones-complement sum; 0xffff over bytes that carry their right checksum.
+    #[inline]
+    pub fn fold(self) -> u16 {
+        fold(self.0)
+    }
+
+    /// The checksum to write: the complement of the sum.
+    #[inline]
+    pub fn checksum(self) -> u16 {
+        !self.fold()
+    }
+
+    /// Whether the summed bytes, their checksum field among them, are as they were sent.
+    #[inline]
+    pub fn is_valid(self) -> bool {
+        self.fold() == 0xffff
+    }
+}
+
+#[inline]
+fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    sum as u16
+}
+
+/// The sum of the pseudo header that UDP and TCP checksums cover over IPv4 (RFC 768, RFC 9293).
+///
+/// `length_bytes` is that of the transport header and its payload.
+#[inline]
+pub fn pseudo_header_v4(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    protocol: IpProtocol,
+    length_bytes: u16,
+) -> Sum {
+    Sum::ZERO
+        .add_u32(source.to_bits())
+        .add_u32(destination.to_bits())
+        .add_u16(u16::from(protocol.0))
+        .add_u16(length_bytes)
+}
+
+/// The sum of the pseudo header that transport checksums cover over IPv6 (RFC 8200 section 8.1).
+///
+/// `length_bytes` is that of the transport header and its payload.
+#[inline]
+pub fn pseudo_header_v6(
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    protocol: IpProtocol,
+    length_bytes: u32,
+) -> Sum {
+    let (source, destination) = (source.to_bits(), destination.to_bits());
+    Sum::ZERO
+        .add_u64((source >> 64) as u64)
+        .add_u64(source as u64)
+        .add_u64((destination >> 64) as u64)
+        .add_u64(destination as u64)
+        .add_u32(length_bytes)
+        .add_u16(u16::from(protocol.0))
+}
+
+/// The checksum after one covered 16-bit word changed (RFC 1624 equation 3).
+///
+/// Equals a recomputation unless all covered bytes are zero, which no IP, UDP or TCP header is. A UDP
+/// checksum field of 0 means "none" and must not be updated; a result of 0 must be written as 0xffff.
+#[inline]
+pub fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
+    Sum::ZERO
+        .add_u16(!checksum)
+        .add_u16(!old)
+        .add_u16(new)
+        .checksum()
+}
+
+/// The checksum after two covered 16-bit words, such as an IPv4 address, changed; see [`update_u16`].
+#[inline]
+pub fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
+    Sum::ZERO
+        .add_u16(!checksum)
+        .add_u32(!old)
+        .add_u32(new)
+        .checksum()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// RFC 1071 section 1, word by word.
+    fn naive_checksum(bytes: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for pair in bytes.chunks(2) {
+            let low = pair.get(1).copied().unwrap_or(0);
+            sum += u32::from(pair[0]) << 8 | u32::from(low);
+            if sum > 0xffff {
+                sum -= 0xffff;
+            }
+        }
+        !(sum as u16)
+    }
+
+    #[test]
+    fn example_of_rfc_1071_sums_to_ddf2() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(Sum::of(&bytes).fold(), 0xddf2);
+    }
+
+    #[test]
+    fn example_of_rfc_1624_updates_to_zero() {
+        assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    #[test]
+    fn largest_frame_of_ones_does_not_lose_a_carry() {
+        for length in [1, 2, 7, 8, 9, 9215, 9216, 65_535] {
+            let bytes = vec![0xff; length];
+            assert_eq!(Sum::of(&bytes).checksum(), naive_checksum(&bytes));
+        }
+        assert_eq!(fold(u64::MAX), 0xffff);
+    }
+
+    proptest! {
+        #[test]
+        fn sum_equals_naive_reference(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert_eq!(Sum::of(&bytes).checksum(), naive_checksum(&bytes));
+        }
+
+        #[test]
+        fn words_added_one_by_one_equal_their_bytes(a: u16, b: u32, c: u64) {
+            let bytes = [&a.to_be_bytes()[..], &b.to_be_bytes(), &c.to_be_bytes()].concat();
+            let sum = Sum::ZERO.add_u16(a).add_u32(b).add_u64(c);
+            prop_assert_eq!(sum.checksum(), naive_checksum(&bytes));
+        }
+
+        #[test]
+        fn pieces_append_to_the_whole(bytes in proptest::collection::vec(any::<u8>(), 0..100), cut: usize) {
+            let (head, tail) = bytes.split_at(cut % (bytes.len() + 1));
+            let sum = Sum::of(head).append(head.len(), Sum::of(tail));
+            prop_assert_eq!(sum.checksum(), naive_checksum(&bytes));
+            if head.len().is_multiple_of(2) {
+                let sum = Sum::of(head).combine(Sum::of(tail));
+                prop_assert_eq!(sum.checksum(), naive_checksum(&bytes));
+            }
+        }
+
+        #[test]
+        fn incremental_update_equals_recomputation(
+            mut bytes in proptest::collection::vec(any::<u8>(), 20..60), at in 0usize..8, new: u32,
+        ) {
+            bytes[18] = 0x45;
+            let before = naive_checksum(&bytes);
+            let at = at * 2;
+            let old = u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+            bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
+            prop_assert_eq!(update_u32(before, old, new), naive_checksum(&bytes));
+            let newer = !(new as u16);
+            let between = naive_checksum(&bytes);
+            bytes[at + 2..at + 4].copy_from_slice(&newer.to_be_bytes());
+            prop_assert_eq!(update_u16(between, new as u16, newer), naive_checksum(&bytes));
+        }
+
+        #[test]
+        fn pseudo_headers_equal_their_bytes(a: [u8; 16], b: [u8; 16], length: u16, protocol: u8) {
+            let six = [&a[..], &b, &u32::from(length).to_be_bytes(), &[0, 0, 0, protocol]].concat();
+            let sum = pseudo_header_v6(a.into(), b.into(), IpProtocol(protocol), length.into());
+            prop_assert_eq!(sum.checksum(), naive_checksum(&six));
+            let four = [&a[..4], &b[..4], &[0, protocol], &length.to_be_bytes()].concat();
+            let source = Ipv4Addr::new(a[0], a[1], a[2], a[3]);
+            let destination = Ipv4Addr::new(b[0], b[1], b[2], b[3]);
+            let sum = pseudo_header_v4(source, destination, IpProtocol(protocol), length);
+            prop_assert_eq!(sum.checksum(), naive_checksum(&four));
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! IPv6 packets and the walk over their extension headers to the transport (RFC 8200).
+
+use std::net::Ipv6Addr;
+
+use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::{
+    ByteSlice, ByteSliceMut, FromBytes, Immutable, IntoBytes, KnownLayout, Ref, SplitByteSlice,
+    Unaligned,
+};
+
+use crate::{Error, IpProtocol, Sum, checksum, view};
+
+const WHAT: &str = "IPv6 header";
+const EXTENSION: &str = "IPv6 extension header";
+
+/// The length of the fixed header in bytes.
+pub const HEADER_LEN_BYTES: usize = size_of::<Header>();
+
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Header {
+    version_class_label: U32,
+    payload_len: U16,
+    next_header: u8,
+    hop_limit: u8,
+    source: [u8; 16],
+    destination: [u8; 16],
+}
+
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct FragmentHeader {
+    next_header: u8,
+    reserved: u8,
+    offset_and_more: U16,
+    identification: U32,
+}
+
+/// A view over an IPv6 packet; bytes after its payload length (Ethernet padding) are left out.
+#[derive(Debug)]
+pub struct Ipv6<B: ByteSlice> {
+    header: Ref<B, Header>,
+    payload: B,
+}
+
+/// Where a packet belongs in a larger one that was cut into fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// Where in the whole packet's fragmentable part this one begins, in bytes.
+    pub offset_bytes: usize,
+    /// Whether later fragments exist.
+    pub more: bool,
+    /// The number that the fragments of one packet share.
+    pub identification: u32,
+}
+
+/// What lies behind the extension headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transport<'a> {
+    /// What `payload` is; behind a fragment header of offset > 0 it is a middle piece of that.
+    pub protocol: IpProtocol,
+    /// Bytes of extension headers walked over.
+    pub extensions_len_bytes: usize,
+    /// What the fragment header says, if there is one.
+    pub fragment: Option<Fragment>,
+    /// The transport header and its payload.
+    pub payload: &'a [u8],
+}
+
+impl<B: SplitByteSlice> Ipv6<B> {
+    /// Lays a view over `bytes`.
+    ///
+    /// # Errors
+    /// `Truncated` where the header or the payload length goes past the end; `BadVersion`.
+    #[inline]
+    pub fn new(bytes: B) -> Result<Self, Error> {
+        let (header, rest) = view::header::<B, Header>(bytes, WHAT)?;
+        let version = (header.version_class_label.get() >> 28) as u8;
+        if version != 6 {
+            return Err(Error::BadVersion {
+                what: WHAT,
+                version,
+            });
+        }
+        let payload_len = usize::from(header.payload_len.get());
+        let (payload, _) = view::take(rest, payload_len, "IPv6 payload")?;
+        Ok(Self { header, payload })
+    }
+}
+
+impl<B: ByteSlice> Ipv6<B> {
+    /// DSCP (6 bits) and ECN (2 bits).
+    pub fn traffic_class(&self) -> u8 {
+        (self.header.version_class_label.get() >> 20) as u8
+    }
+
+    /// The flow label, 20 bits.
+    pub fn flow_label(&self) -> u32 {
+        self.header.version_class_label.get() & 0x000f_ffff
+    }
+
+    /// The first extension header or the transport.
+    pub fn next_header(&self) -> IpProtocol {
+        IpProtocol(self.header.next_header)
+    }
+
+    /// Hops left.
+    pub fn hop_limit(&self) -> u8 {
+        self.header.hop_limit
+    }
+
+    /// The sender.
+    #[inline]
+    pub fn source(&self) -> Ipv6Addr {
+        self.header.source.into()
+    }
+
+    /// The receiver.
+    #[inline]
+    pub fn destination(&self) -> Ipv6Addr {
+        self.header.destination.into()
+    }
+
+    /// Extension headers, transport header and its payload.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The pseudo header's sum for a transport header and payload of `length_bytes`.
+    ///
+    /// The protocol is the transport's and the receiver is that of the fixed header, which holds unless
+    /// a routing header still names hops to come (RFC 8200 section 8.1).
+    #[inline]
+    pub fn pseudo_header(&self, protocol: IpProtocol, length_bytes: u32) -> Sum {
+        checksum::pseudo_header_v6(self.source(), self.destination(), protocol, length_bytes)
+    }
+
+    /// Walks over hop-by-hop, routing, fragment and destination headers.
+    ///
+    /// The walk ends at any other header, and behind a fragment header of a later fragment.
+    ///
+    /// # Errors
+    /// `Truncated` where an extension header goes past the payload.
+    pub fn transport(&self) -> Result<Transport<'_>, Error> {
+        let mut protocol = self.next_header();
+        let mut rest = self.payload();
+        let mut fragment = None;
+        while fragment.is_none_or(|fragment: Fragment| fragment.offset_bytes == 0) {
+            let length = match protocol {
+                IpProtocol::HOP_BY_HOP | IpProtocol::ROUTING | IpProtocol::DESTINATION => {
+                    let (&[_, units], _) = view::header::<_, [u8; 2]>(rest, EXTENSION)
+                        .map(|(start, rest)| (Ref::into_ref(start), rest))?;
+                    8 + usize::from(units) * 8
+                }
+                IpProtocol::FRAGMENT => {
+                    let (header, _) = view::header::<_, FragmentHeader>(rest, EXTENSION)?;
+                    let offset_and_more = header.offset_and_more.get();
+                    fragment = Some(Fragment {
+                        offset_bytes: usize::from(offset_and_more & 0xfff8),
+                        more: offset_and_more & 1 == 1,
+                        identification: header.identification.get(),
+                    });
+                    size_of::<FragmentHeader>()
+                }
+                _ => break,
+            };
+            let (extension, after) = view::take(rest, length, EXTENSION)?;
+            // Every extension header begins with the number of what follows; each is 8 bytes or more.
+            protocol = IpProtocol(extension.first().copied().unwrap_or(protocol.0));
+            rest = after;
+        }
+        let extensions_len_bytes = self.payload().len() - rest.len();
+        Ok(Transport {
+            protocol,
+            extensions_len_bytes,
+            fragment,
+            payload: rest,
+        })
+    }
+}
+
+impl<B: ByteSliceMut> Ipv6<B> {
+    /// Takes one hop off; returns the hops left. A packet that arrives with 0 hops stays at 0.
+    #[inline]
+    pub fn decrement_hop_limit(&mut self) -> u8 {
+        self.header.hop_limit = self.header.hop_limit.saturating_sub(1);
+        self.header.hop_limit
+    }
+
+    /// Extension headers, transport header and its payload, to be written.
+    #[inline]
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        &mut self.payload
+    }
+}
+
+/// An IPv6 fixed header as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Repr {
+    /// DSCP (6 bits) and ECN (2 bits).
+    pub traffic_class: u8,
+    /// The flow label; its low 20 bits are written.
+    pub flow_label: u32,
+    /// The first extension header or the transport.
+    pub next_header: IpProtocol,
+    /// Hops left.
+    pub hop_limit: u8,
+    /// The sender.
+    pub source: Ipv6Addr,
+    /// The receiver.
+    pub destination: Ipv6Addr,
+    /// Length of extension headers, transport header and payload in bytes.
+    pub payload_len_bytes: usize,
+}
+
+impl Ipv6Repr {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// None at present; the signature is that of all representations.
+    pub fn parse<B: ByteSlice>(view: &Ipv6<B>) -> Result<Self, Error> {
+        Ok(Self {
+            traffic_class: view.traffic_class(),
+            flow_label: view.flow_label(),
+            next_header: view.next_header(),
+            hop_limit: view.hop_limit(),
+            source: view.source(),
+            destination: view.destination(),
+            payload_len_bytes: view.payload().len(),
+        })
+    }
+
+    /// Writes the header to the front of `buffer` and views the packet.
+    ///
+    /// # Errors
+    /// `Truncated` where header and payload do not fit; `BadLength` where the payload is over 65535
+    /// bytes.
+    pub fn emit<'a>(&self, buffer: &'a mut [u8]) -> Result<Ipv6<&'a mut [u8]>, Error> {
+        let Ok(payload_len) = u16::try_from(self.payload_len_bytes) else {
+            let (length, min, max) = (self.payload_len_bytes, 0, 0xffff);
+            return Err(Error::BadLength {
+                what: "IPv6 payload",
+                length,
+                min,
+                max,
+            });
+        };
+        let total_len = HEADER_LEN_BYTES + self.payload_len_bytes;
+        let buffer = view::room(buffer, total_len, "room for the IPv6 packet")?;
+        let (mut header, payload) = view::header::<_, Header>(buffer, WHAT)?;
+        let class_label = u32::from(self.traffic_class) << 20 | self.flow_label & 0x000f_ffff;
+        *header = Header {
+            version_class_label: (6 << 28 | class_label).into(),
+            payload_len: payload_len.into(),
+            next_header: self.next_header.0,
+            hop_limit: self.hop_limit,
+            source: self.source.octets(),
+            destination: self.destination.octets(),
+        };
+        Ok(Ipv6 { header, payload })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packet(next_header: IpProtocol, payload: &[u8]) -> Vec<u8> {
+        let repr = Ipv6Repr {
+            traffic_class: 0,
+            flow_label: 0,
+            next_header,
+            hop_limit: 64,
+            source: Ipv6Addr::LOCALHOST,
+            destination: Ipv6Addr::LOCALHOST,
+            payload_len_bytes: payload.len(),
+        };
+        let mut bytes = vec![0; 40 + payload.len()];
+        repr.emit(&mut bytes)
+            .unwrap()
+            .payload_mut()
+            .copy_from_slice(payload);
+        bytes
+    }
+
+    /// Hop-by-hop (8 bytes), routing (16), destination (8), fragment (8), then two bytes of UDP.
+    fn chain(fragment_offset_and_more: u16) -> Vec<u8> {
+        let mut payload = vec![43, 0, 0, 0, 0, 0, 0, 0];
+        payload.extend([60, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        payload.extend([44, 0, 0, 0, 0, 0, 0, 0]);
+        payload.extend([17, 0]);
+        payload.extend(fragment_offset_and_more.to_be_bytes());
+        payload.extend([0, 0, 0, 9, 0xab, 0xcd]);
+        packet(IpProtocol::HOP_BY_HOP, &payload)
+    }
+
+    #[test]
+    fn walk_reaches_the_transport_behind_all_extensions() {
+        let bytes = chain(1);
+        let view = Ipv6::new(&bytes[..]).unwrap();
+        let transport = view.transport().unwrap();
+        assert_eq!(transport.protocol, IpProtocol::UDP);
+        assert_eq!(transport.payload, [0xab, 0xcd]);
+        assert_eq!(transport.extensions_len_bytes, 40);
+        let fragment = Fragment {
+            offset_bytes: 0,
+            more: true,
+            identification: 9,
+        };
+        assert_eq!(transport.fragment, Some(fragment));
+    }
+
+    #[test]
+    fn walk_ends_behind_a_later_fragment() {
+        // The piece would read as one more extension header if it were taken for one.
+        let piece = [60, 0, 0, 8 << 3, 0, 0, 0, 1, 17, 0, 0, 0, 0, 0, 0, 0];
+        let bytes = packet(IpProtocol::FRAGMENT, &piece);
+        let view = Ipv6::new(&bytes[..]).unwrap();
+        let transport = view.transport().unwrap();
+        assert_eq!(transport.protocol, IpProtocol::DESTINATION);
+        assert_eq!(transport.fragment.unwrap().offset_bytes, 64);
+        assert_eq!(transport.extensions_len_bytes, 8);
+    }
+
+    #[test]
+    fn extension_that_lies_about_its_length_is_truncated() {
+        for at in [41, 49, 65] {
+            let mut bytes = chain(0);
+            bytes[at] = 200;
+            let view = Ipv6::new(&bytes[..]).unwrap();
+            assert!(
+                matches!(view.transport(), Err(Error::Truncated { .. })),
+                "{at}"
+            );
+        }
+        for length in [0, 1, 7] {
+            for first in [IpProtocol::HOP_BY_HOP, IpProtocol::FRAGMENT] {
+                let bytes = packet(first, &vec![0; length]);
+                assert!(Ipv6::new(&bytes[..]).unwrap().transport().is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn lying_payload_length_and_version_are_refused() {
+        let mut bytes = packet(IpProtocol::UDP, &[0; 8]);
+        for length in 0..48 {
+            assert!(matches!(
+                Ipv6::new(&bytes[..length]),
+                Err(Error::Truncated { .. })
+            ));
+        }
+        bytes[0] = 0x45;
+        assert!(matches!(
+            Ipv6::new(&bytes[..]),
+            Err(Error::BadVersion { version: 4, .. })
+        ));
+    }
+
+    #[test]
+    fn hop_limit_stops_at_zero() {
+        let mut bytes = packet(IpProtocol::UDP, &[]);
+        bytes[7] = 1;
+        let mut view = Ipv6::new(&mut bytes[..]).unwrap();
+        assert_eq!(view.decrement_hop_limit(), 0);
+        assert_eq!(view.decrement_hop_limit(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn parse_then_emit_gives_the_same_and_etherparse_agrees(
+            mut bytes in proptest::collection::vec(any::<u8>(), 40..90),
+        ) {
+            let payload_len = bytes.len() as u8 - 40;
+            bytes[0] = 0x60 | bytes[0] & 0x0f;
+            bytes[4..6].copy_from_slice(&[0, payload_len]);
+            let repr = Ipv6Repr::parse(&Ipv6::new(&bytes[..]).unwrap()).unwrap();
+            let mut again = bytes.clone();
+            again[..40].fill(0xaa);
+            repr.emit(&mut again).unwrap();
+            prop_assert_eq!(&again, &bytes);
+
+            let (theirs, _) = etherparse::Ipv6Header::from_slice(&bytes).unwrap();
+            prop_assert_eq!(theirs.traffic_class, repr.traffic_class);
+            prop_assert_eq!(theirs.flow_label.value(), repr.flow_label);
+            prop_assert_eq!(theirs.hop_limit, repr.hop_limit);
+            prop_assert_eq!(theirs.destination, repr.destination.octets());
+        }
+    }
+}

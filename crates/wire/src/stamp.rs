@@ -1,0 +1,591 @@
+//! The measurement stamp: the first 18 bytes of a UDP payload that say which packet it is and when it left.
+//!
+//! 18 bytes are what a 64-byte frame leaves. All fields are big-endian: magic (16 bits), flow (16),
+//! sequence number (48), send stamp (64). Every stamped packet carries a right UDP checksum, so the
+//! receiver tells damage on the way from packets that were never ours.
+
+use crate::{
+    Error, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Sum, Udp, ipv6,
+    udp::{self, nonzero},
+};
+
+/// What a stamp begins with.
+pub const MAGIC: u16 = 0x7a07;
+/// The length of a stamp in bytes.
+pub const STAMP_LEN_BYTES: usize = 18;
+/// Sequence numbers are taken modulo this: 48 bits, 32 days at 100 million packets a second.
+pub const SEQUENCE_MODULUS: u64 = 1 << 48;
+
+/// The checksum field ends where the payload begins, so both are written in one piece.
+const CHECKSUM_LEN_BYTES: usize = 2;
+const WRITTEN_LEN_BYTES: usize = CHECKSUM_LEN_BYTES + STAMP_LEN_BYTES;
+
+/// What a stamp says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Which flow of the sender.
+    pub flow: u16,
+    /// Which packet of the flow, modulo [`SEQUENCE_MODULUS`].
+    pub sequence: u64,
+    /// The sender's clock as the packet left, in its raw ticks.
+    pub stamp_ticks: u64,
+}
+
+impl Stamp {
+    #[inline]
+    fn from_payload(payload: &[u8]) -> Option<Self> {
+        let bytes: &[u8; STAMP_LEN_BYTES] = payload.first_chunk()?;
+        let [m0, m1, f0, f1, s0, s1, s2, s3, s4, s5, ticks @ ..] = *bytes;
+        (u16::from_be_bytes([m0, m1]) == MAGIC).then_some(Self {
+            flow: u16::from_be_bytes([f0, f1]),
+            sequence: u64::from_be_bytes([0, 0, s0, s1, s2, s3, s4, s5]),
+            stamp_ticks: u64::from_be_bytes(ticks),
+        })
+    }
+}
+
+/// Where the stamp goes in frames made from one template, and the checksum work that can be done ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct StampLayout {
+    payload_offset: usize,
+    base_sum: Sum,
+}
+
+impl StampLayout {
+    /// Prepares for stamping copies of `template`, a complete frame such as
+    /// [`UdpFlow::frame`](crate::UdpFlow::frame) builds.
+    ///
+    /// # Errors
+    /// Those of the views on it; `BadValue` where it is not UDP over IPv4 or IPv6, or is a fragment;
+    /// `BadLength` where the UDP payload is under 18 bytes.
+    pub fn new(template: &[u8]) -> Result<Self, Error> {
+        let ethernet = Ethernet::new(template)?;
+        let ethertype = ethernet.ethertype();
+        match ethertype {
+            EtherType::IPV4 => {
+                let ip = Ipv4::new(ethernet.payload())?;
+                let offset = ethernet.header_len_bytes() + ip.header_len_bytes();
+                let protocol = ip.protocol();
+                let length = ip.payload().len();
+                let pseudo_header = ip.pseudo_header(length as u16);
+                Self::over_ip(
+                    offset,
+                    protocol,
+                    ip.is_fragment(),
+                    ip.payload(),
+                    pseudo_header,
+                )
+            }
+            EtherType::IPV6 => {
+                let ip = Ipv6::new(ethernet.payload())?;
+                let transport = ip.transport()?;
+                let payload = transport.payload;
+                let offset = ethernet.header_len_bytes()
+                    + ipv6::HEADER_LEN_BYTES
+                    + transport.extensions_len_bytes;
+                let protocol = transport.protocol;
+                let is_fragment = transport.fragment.is_some();
+                let pseudo_header = ip.pseudo_header(IpProtocol::UDP, payload.len() as u32);
+                Self::over_ip(offset, protocol, is_fragment, payload, pseudo_header)
+            }
+            EtherType(other) => {
+                let value = u32::from(other);
+                Err(Error::BadValue {
+                    what: "EtherType of a stamped frame",
+                    value,
+                })
+            }
+        }
+    }
+
+    fn over_ip(
+        offset: usize,
+        protocol: IpProtocol,
+        is_fragment: bool,
+        datagram: &[u8],
+        pseudo_header: Sum,
+    ) -> Result<Self, Error> {
+        if protocol != IpProtocol::UDP {
+            let value = u32::from(protocol.0);
+            return Err(Error::BadValue {
+                what: "IP protocol of a stamped frame",
+                value,
+            });
+        }
+        if is_fragment {
+            return Err(Error::BadValue {
+                what: "fragment flag of a stamped frame",
+                value: 1,
+            });
+        }
+        let udp = Udp::new(datagram)?;
+        let payload = udp.payload();
+        let Some((_, rest)) = payload.split_first_chunk::<STAMP_LEN_BYTES>() else {
+            let (length, min, max) = (payload.len(), STAMP_LEN_BYTES, 0xffff);
+            return Err(Error::BadLength {
+                what: "UDP payload",
+                length,
+                min,
+                max,
+            });
+        };
+        if usize::from(udp.length()) != datagram.len() {
+            let (length, min, max) = (udp.length().into(), datagram.len(), datagram.len());
+            return Err(Error::BadLength {
+                what: "UDP datagram",
+                length,
+                min,
+                max,
+            });
+        }
+        let base_sum = pseudo_header
+            .add_u16(udp.source_port())
+            .add_u16(udp.destination_port())
+            .add_u16(udp.length())
+            .combine(Sum::of(rest));
+        let payload_offset = offset + udp::HEADER_LEN_BYTES;
+        Ok(Self {
+            payload_offset,
+            base_sum,
+        })
+    }
+
+    /// Where the UDP payload, and so the stamp, begins, in bytes from the start of the frame.
+    pub fn payload_offset(&self) -> usize {
+        self.payload_offset
+    }
+
+    /// Writes the stamp and the UDP checksum that belongs to it into a copy of the template.
+    ///
+    /// Only the low 48 bits of `sequence` are sent; `stamp_ticks` is the sender's clock in raw ticks.
+    ///
+    /// # Errors
+    /// `Truncated` where `frame` ends before the stamp does.
+    #[inline]
+    pub fn write(
+        &self,
+        frame: &mut [u8],
+        flow: u16,
+        sequence: u64,
+        stamp_ticks: u64,
+    ) -> Result<(), Error> {
+        let start = self.payload_offset - CHECKSUM_LEN_BYTES;
+        let have = frame.len();
+        let Some(to) = frame
+            .get_mut(start..)
+            .and_then(|rest| rest.first_chunk_mut::<WRITTEN_LEN_BYTES>())
+        else {
+            let need = start + WRITTEN_LEN_BYTES;
+            return Err(Error::Truncated {
+                what: "frame to stamp",
+                need,
+                have,
+            });
+        };
+        let magic_flow = u32::from(MAGIC) << 16 | u32::from(flow);
+        let sequence = sequence % SEQUENCE_MODULUS;
+        let checksum = self
+            .base_sum
+            .add_u32(magic_flow)
+            .add_u64(sequence)
+            .add_u64(stamp_ticks)
+            .checksum();
+        let [c0, c1] = nonzero(checksum).to_be_bytes();
+        let [m0, m1, f0, f1] = magic_flow.to_be_bytes();
+        let [_, _, s0, s1, s2, s3, s4, s5] = sequence.to_be_bytes();
+        let [t0, t1, t2, t3, t4, t5, t6, t7] = stamp_ticks.to_be_bytes();
+        *to = [
+            c0, c1, m0, m1, f0, f1, s0, s1, s2, s3, s4, s5, t0, t1, t2, t3, t4, t5, t6, t7,
+        ];
+        Ok(())
+    }
+}
+
+/// What a received frame is to the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// One of ours, unharmed.
+    Stamped(Stamp),
+    /// One of ours by protocol and UDP port, but a length or checksum in it is wrong.
+    Corrupt,
+    /// Not one of ours.
+    Foreign,
+}
+
+/// Tells what `frame` is; `udp_port` is the destination port of the flows measured.
+///
+/// MAC addresses, VLAN tags, hop count and bytes after the IP packet do not matter, so that frames
+/// are known again after bridges and routers. IP header and UDP checksums are verified; a UDP checksum
+/// of 0 counts as wrong, since every stamp is written with one. A fragment other than the first is
+/// foreign, since its port cannot be read.
+#[inline]
+pub fn classify(frame: &[u8], udp_port: u16) -> Received {
+    let Ok(ethernet) = Ethernet::new(frame) else {
+        return Received::Foreign;
+    };
+    match ethernet.ethertype() {
+        EtherType::IPV4 => classify_v4(ethernet.payload(), udp_port),
+        EtherType::IPV6 => classify_v6(ethernet.payload(), udp_port),
+        _ => Received::Foreign,
+    }
+}
+
+#[inline]
+fn classify_v4(packet: &[u8], udp_port: u16) -> Received {
+    let Ok(ip) = Ipv4::new(packet) else {
+        let words = packet.first().copied().unwrap_or_default() & 0x0f;
+        return classify_broken(packet, 9, usize::from(words) * 4, udp_port);
+    };
+    if ip.protocol() != IpProtocol::UDP
+        || ip.fragment_offset_bytes() != 0
+        || destination_port(ip.payload()) != Some(udp_port)
+    {
+        return Received::Foreign;
+    }
+    if ip.verify_checksum().is_err() {
+        return Received::Corrupt;
+    }
+    classify_udp(ip.payload(), ip.pseudo_header(ip.payload().len() as u16))
+}
+
+#[inline]
+fn classify_v6(packet: &[u8], udp_port: u16) -> Received {
+    let Ok(ip) = Ipv6::new(packet) else {
+        return classify_broken(packet, 6, ipv6::HEADER_LEN_BYTES, udp_port);
+    };
+    let Ok(transport) = ip.transport() else {
+        return Received::Foreign;
+    };
+    let is_later_fragment = transport.fragment.is_some_and(|f| f.offset_bytes != 0);
+    if transport.protocol != IpProtocol::UDP
+        || is_later_fragment
+        || destination_port(transport.payload) != Some(udp_port)
+    {
+        return Received::Foreign;
+    }
+    let length = transport.payload.len() as u32;
+    classify_udp(transport.payload, ip.pseudo_header(IpProtocol::UDP, length))
+}
+
+/// The datagram must fill the IP payload, so that no bit of its length field can change unseen.
+#[inline]
+fn classify_udp(datagram: &[u8], pseudo_header: Sum) -> Received {
+    match Udp::new(datagram) {
+        Ok(udp)
+            if usize::from(udp.length()) == datagram.len()
+                && udp.checksum() != 0
+                && pseudo_header.combine(Sum::of(datagram)).is_valid() =>
+        {
+            Stamp::from_payload(udp.payload()).map_or(Received::Foreign, Received::Stamped)
+        }
+        _ => Received::Corrupt,
+    }
+}
+
+#[inline]
+fn destination_port(datagram: &[u8]) -> Option<u16> {
+    let &[_, _, high, low, ..] = datagram else {
+        return None;
+    };
+    Some(u16::from_be_bytes([high, low]))
+}
+
+/// A packet whose IP lengths or version are wrong is ours if UDP and our port stand where they should.
+#[cold]
+fn classify_broken(
+    packet: &[u8],
+    protocol_offset: usize,
+    header_len_bytes: usize,
+    udp_port: u16,
+) -> Received {
+    let is_udp = packet.get(protocol_offset) == Some(&IpProtocol::UDP.0);
+    let datagram = packet.get(header_len_bytes..).unwrap_or_default();
+    if is_udp && destination_port(datagram) == Some(udp_port) {
+        Received::Corrupt
+    } else {
+        Received::Foreign
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{UdpFlow, VlanTag};
+
+    const PORT: u16 = 31_239;
+    const STAMP: Stamp = Stamp {
+        flow: 3,
+        sequence: 0x1234_5678_9abc,
+        stamp_ticks: 0xfedc_ba98_7654_3210,
+    };
+
+    fn v4() -> UdpFlow {
+        UdpFlow {
+            dst_port: PORT,
+            ..UdpFlow::default()
+        }
+    }
+
+    fn v6() -> UdpFlow {
+        UdpFlow {
+            src_ip: "2001:2::1".parse().unwrap(),
+            dst_ip: "2001:2::2".parse().unwrap(),
+            ..v4()
+        }
+    }
+
+    fn tagged(flow: UdpFlow) -> UdpFlow {
+        UdpFlow {
+            vlan: Some(VlanTag::new(5).unwrap()),
+            ..flow
+        }
+    }
+
+    /// A frame of `size` bytes of `flow`, stamped with `stamp`.
+    fn stamped(flow: UdpFlow, size: usize, stamp: Stamp) -> Vec<u8> {
+        let mut frame = flow.frame(size).unwrap();
+        let layout = StampLayout::new(&frame).unwrap();
+        let Stamp {
+            flow,
+            sequence,
+            stamp_ticks,
+        } = stamp;
+        layout
+            .write(&mut frame, flow, sequence, stamp_ticks)
+            .unwrap();
+        frame
+    }
+
+    fn every_kind() -> [(UdpFlow, usize); 6] {
+        [
+            (v4(), 64),
+            (tagged(v4()), 68),
+            (v6(), 84),
+            (tagged(v6()), 88),
+            (v4(), 65),
+            (v4(), 1518),
+        ]
+    }
+
+    #[test]
+    fn stamp_is_read_back_from_every_kind_of_frame() {
+        for (flow, size) in every_kind() {
+            let frame = stamped(flow, size, STAMP);
+            assert_eq!(
+                classify(&frame, PORT),
+                Received::Stamped(STAMP),
+                "{flow:?} {size}"
+            );
+        }
+    }
+
+    #[test]
+    fn sequence_number_wraps_at_48_bits() {
+        let frame = stamped(
+            v4(),
+            64,
+            Stamp {
+                sequence: u64::MAX,
+                ..STAMP
+            },
+        );
+        let expected = Stamp {
+            sequence: SEQUENCE_MODULUS - 1,
+            ..STAMP
+        };
+        assert_eq!(classify(&frame, PORT), Received::Stamped(expected));
+    }
+
+    #[test]
+    fn stamp_lies_big_endian_at_the_payload_start() {
+        let frame = stamped(v4(), 64, STAMP);
+        let expected = [
+            0x7a, 0x07, 0, 3, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xfe, 0xdc, 0xba, 0x98, 0x76,
+            0x54, 0x32, 0x10,
+        ];
+        assert_eq!(frame[42..60], expected);
+        assert_eq!(StampLayout::new(&frame).unwrap().payload_offset(), 42);
+    }
+
+    #[test]
+    fn any_single_bit_flipped_in_the_udp_part_is_never_taken_for_a_stamp() {
+        for (flow, size) in every_kind() {
+            let mut frame = stamped(flow, size, STAMP);
+            let udp_start = StampLayout::new(&frame).unwrap().payload_offset() - 8;
+            for bit in udp_start * 8..frame.len() * 8 {
+                frame[bit / 8] ^= 0x80 >> (bit % 8);
+                let in_port = (udp_start + 2..udp_start + 4).contains(&(bit / 8));
+                let expected = if in_port {
+                    Received::Foreign
+                } else {
+                    Received::Corrupt
+                };
+                assert_eq!(
+                    classify(&frame, PORT),
+                    expected,
+                    "{flow:?} {size} bit {bit}"
+                );
+                frame[bit / 8] ^= 0x80 >> (bit % 8);
+            }
+        }
+    }
+
+    #[test]
+    fn any_single_bit_flipped_in_the_ip_header_is_never_taken_for_an_ipv4_stamp() {
+        let mut frame = stamped(v4(), 64, STAMP);
+        for bit in 14 * 8..34 * 8 {
+            frame[bit / 8] ^= 0x80 >> (bit % 8);
+            let received = classify(&frame, PORT);
+            assert!(
+                !matches!(received, Received::Stamped(_)),
+                "bit {bit}: {received:?}"
+            );
+            frame[bit / 8] ^= 0x80 >> (bit % 8);
+        }
+    }
+
+    #[test]
+    fn forwarding_and_padding_do_not_matter() {
+        for (flow, size) in every_kind() {
+            let mut frame = stamped(flow, size, STAMP);
+            let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+            ethernet.swap_addresses();
+            if flow.src_ip.is_ipv4() {
+                Ipv4::new(ethernet.payload_mut()).unwrap().decrement_ttl();
+            } else {
+                Ipv6::new(ethernet.payload_mut())
+                    .unwrap()
+                    .decrement_hop_limit();
+            }
+            frame.extend([0xee; 7]);
+            assert_eq!(
+                classify(&frame, PORT),
+                Received::Stamped(STAMP),
+                "{flow:?} {size}"
+            );
+        }
+    }
+
+    #[test]
+    fn frame_cut_short_is_corrupt_once_its_port_is_there() {
+        for (flow, size) in every_kind() {
+            let frame = stamped(flow, size, STAMP);
+            let port_end = StampLayout::new(&frame).unwrap().payload_offset() - 4;
+            for length in 0..frame.len() {
+                let expected = if length < port_end {
+                    Received::Foreign
+                } else {
+                    Received::Corrupt
+                };
+                assert_eq!(
+                    classify(&frame[..length], PORT),
+                    expected,
+                    "{flow:?} {length}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn packets_of_others_are_foreign() {
+        let frame = stamped(v4(), 64, STAMP);
+        assert_eq!(classify(&frame, PORT + 1), Received::Foreign);
+        // To our port, unharmed, but without a stamp.
+        assert_eq!(classify(&v4().frame(64).unwrap(), PORT), Received::Foreign);
+        assert_eq!(
+            classify(&tagged(v4()).frame(64).unwrap(), PORT),
+            Received::Foreign
+        );
+        let mut arp = frame.clone();
+        arp[12..14].copy_from_slice(&EtherType::ARP.0.to_be_bytes());
+        assert_eq!(classify(&arp, PORT), Received::Foreign);
+        let mut later_fragment = frame.clone();
+        later_fragment[21] = 1;
+        assert_eq!(classify(&later_fragment, PORT), Received::Foreign);
+        let mut tcp = frame;
+        tcp[23] = IpProtocol::TCP.0;
+        assert_eq!(classify(&tcp, PORT), Received::Foreign);
+    }
+
+    #[test]
+    fn missing_checksum_is_corrupt() {
+        let mut frame = stamped(v4(), 64, STAMP);
+        frame[40..42].fill(0);
+        assert_eq!(classify(&frame, PORT), Received::Corrupt);
+    }
+
+    #[test]
+    fn templates_that_cannot_carry_a_stamp_are_refused() {
+        let good = v4().frame(64).unwrap();
+        let too_small = tagged(v4()).frame(64).unwrap();
+        assert!(matches!(
+            StampLayout::new(&too_small),
+            Err(Error::BadLength { .. })
+        ));
+        for (at, value) in [(12, 9), (14, 0x65), (20, 0x20), (23, 6), (39, 25), (39, 27)] {
+            let mut template = good.clone();
+            template[at] = value;
+            assert!(StampLayout::new(&template).is_err(), "byte {at} = {value}");
+        }
+    }
+
+    #[test]
+    fn frame_shorter_than_its_template_is_not_written() {
+        let mut frame = v4().frame(64).unwrap();
+        let layout = StampLayout::new(&frame).unwrap();
+        let before = frame.clone();
+        let written = layout.write(&mut frame[..59], 1, 2, 3);
+        let need_60 = Error::Truncated {
+            what: "frame to stamp",
+            need: 60,
+            have: 59,
+        };
+        assert_eq!(written, Err(need_60));
+        assert_eq!(frame, before);
+    }
+
+    proptest! {
+        #[test]
+        fn checksum_written_is_the_one_recomputed(
+            flow: u16, sequence: u64, stamp_ticks: u64, src_port: u16, is_v6: bool, size in 84usize..400,
+        ) {
+            let base = if is_v6 { v6() } else { v4() };
+            let stamp = Stamp { flow, sequence, stamp_ticks };
+            let frame = stamped(UdpFlow { src_port, ..base }, size, stamp);
+            let mut again = frame.clone();
+            let mut ethernet = Ethernet::new(&mut again[..]).unwrap();
+            if is_v6 {
+                let mut ip = Ipv6::new(ethernet.payload_mut()).unwrap();
+                let pseudo_header = ip.pseudo_header(IpProtocol::UDP, ip.payload().len() as u32);
+                Udp::new(ip.payload_mut()).unwrap().fill_checksum(pseudo_header);
+            } else {
+                let mut ip = Ipv4::new(ethernet.payload_mut()).unwrap();
+                let pseudo_header = ip.pseudo_header(ip.payload().len() as u16);
+                Udp::new(ip.payload_mut()).unwrap().fill_checksum(pseudo_header);
+            }
+            prop_assert_eq!(&again, &frame);
+            let expected = Stamp { sequence: sequence % SEQUENCE_MODULUS, ..stamp };
+            prop_assert_eq!(classify(&frame, PORT), Received::Stamped(expected));
+
+            let theirs = etherparse::SlicedPacket::from_ethernet(&frame).unwrap();
+            let Some(etherparse::TransportSlice::Udp(udp)) = theirs.transport else { panic!("no UDP") };
+            prop_assert_eq!(&udp.payload()[10..18], &stamp_ticks.to_be_bytes()[..]);
+        }
+
+        #[test]
+        fn template_payload_behind_the_stamp_is_counted(
+            tail in proptest::collection::vec(any::<u8>(), 1..90), ticks: u64,
+        ) {
+            let mut frame = v4().frame(64 + tail.len()).unwrap();
+            frame[60..].copy_from_slice(&tail);
+            let layout = StampLayout::new(&frame).unwrap();
+            layout.write(&mut frame, 1, 2, ticks).unwrap();
+            let expected = Stamp { flow: 1, sequence: 2, stamp_ticks: ticks };
+            prop_assert_eq!(classify(&frame, PORT), Received::Stamped(expected));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Runs the bodies of the fuzz targets over seeded noise and damaged frames, on the stable toolchain.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../../fuzz/bodies/wire.rs"]
+mod wire;
+
+use taut_wire::{StampLayout, UdpFlow, VlanTag};
+
+const SEED: u64 = 0x7a07;
+
+/// Good frames of several kinds, which damage takes to deeper places than pure noise reaches.
+fn frames() -> Vec<Vec<u8>> {
+    let v4 = UdpFlow::default();
+    let v6 = UdpFlow {
+        src_ip: "2001:2::1".parse().unwrap(),
+        dst_ip: "2001:2::2".parse().unwrap(),
+        ..v4
+    };
+    let tagged = UdpFlow {
+        vlan: Some(VlanTag::new(9).unwrap()),
+        ..v4
+    };
+    let gtpu = UdpFlow {
+        dst_port: taut_wire::gtpu::UDP_PORT,
+        ..v4
+    };
+    let mut frames: Vec<_> = [(v4, 64), (tagged, 68), (v6, 84), (v6, 130), (gtpu, 120)]
+        .into_iter()
+        .map(|(flow, size)| {
+            let mut frame = flow.frame(size).unwrap();
+            let layout = StampLayout::new(&frame).unwrap();
+            layout.write(&mut frame, 1, 2, 3).unwrap();
+            frame
+        })
+        .collect();
+    let tunnelled = [
+        0x36, 255, 0, 20, 0, 0, 0, 1, 0, 9, 0, 0x85, 1, 0, 0, 0xc0, 2, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    frames[4][42..42 + tunnelled.len()].copy_from_slice(&tunnelled);
+    frames
+}
+
+#[test]
+fn fuzz_bodies_survive_seeded_noise() {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let frames = frames();
+    let port = UdpFlow::default().dst_port.to_be_bytes();
+    for _ in 0..200_000 {
+        let mut bytes = match random.usize(..=frames.len()) {
+            0 => (0..random.usize(..160)).map(|_| random.u8(..)).collect(),
+            i => frames[i - 1].clone(),
+        };
+        for _ in 0..random.usize(..4) {
+            if !bytes.is_empty() {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+            }
+        }
+        if random.u8(..4) == 0 {
+            bytes.truncate(random.usize(..=bytes.len()));
+        }
+        wire::parse(&bytes);
+        wire::parse(bytes.get(14..).unwrap_or_default());
+        wire::stamp(&[&port[..], &bytes].concat());
+    }
+}

@@ -1,0 +1,169 @@
+//! What the wire fuzz targets do with their bytes; `cargo test` runs the same over seeded noise.
+#![allow(dead_code)] // each target uses one of the bodies
+
+use taut_wire::{
+    Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Gtpu, GtpuRepr, Icmpv4, Icmpv4Repr,
+    IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Received, StampLayout, Tcp, TcpRepr, Udp, UdpRepr,
+    classify, gtpu::UDP_PORT, stamp::STAMP_LEN_BYTES,
+};
+
+/// Lays every view over the bytes, then follows the frame down as a receiver would.
+pub fn parse(bytes: &[u8]) {
+    walk_arp(bytes);
+    walk_ipv4(bytes, 2);
+    walk_ipv6(bytes, 2);
+    walk_transport(IpProtocol::UDP, bytes, 2);
+    walk_transport(IpProtocol::TCP, bytes, 2);
+    walk_transport(IpProtocol::ICMP, bytes, 2);
+    walk_gtpu(bytes, 2);
+
+    let Ok(view) = Ethernet::new(bytes) else {
+        return;
+    };
+    let repr = EthernetRepr::parse(&view).expect("a view parses");
+    let mut again = bytes.to_vec();
+    let emitted = repr.emit(&mut again).expect("what was parsed is emitted");
+    assert_eq!(EthernetRepr::parse(&emitted), Ok(repr));
+    assert_eq!(again, bytes);
+    match view.ethertype() {
+        EtherType::ARP => walk_arp(view.payload()),
+        EtherType::IPV4 => walk_ipv4(view.payload(), 2),
+        EtherType::IPV6 => walk_ipv6(view.payload(), 2),
+        _ => {}
+    }
+}
+
+/// The first two bytes are the port to look for; the rest is the frame.
+pub fn stamp(bytes: &[u8]) {
+    let Some((port, frame)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let port = u16::from_be_bytes(*port);
+    if let Received::Stamped(stamp) = classify(frame, port) {
+        assert!(frame.len() >= 14 + 20 + 8 + STAMP_LEN_BYTES);
+        assert!(stamp.sequence < 1 << 48);
+        // A frame taken for a stamped one is a template; stamping it again is read back as written.
+        if let Ok(layout) = StampLayout::new(frame) {
+            let mut frame = frame.to_vec();
+            let (flow, sequence, ticks) = (!stamp.flow, stamp.sequence ^ 1, !stamp.stamp_ticks);
+            layout
+                .write(&mut frame, flow, sequence, ticks)
+                .expect("the template's own length");
+            let Received::Stamped(read) = classify(&frame, port) else {
+                panic!("what was stamped is not known again");
+            };
+            assert_eq!(
+                (read.flow, read.sequence, read.stamp_ticks),
+                (flow, sequence, ticks)
+            );
+        }
+    } else if let Ok(layout) = StampLayout::new(frame) {
+        let mut frame = frame.to_vec();
+        layout
+            .write(&mut frame, 1, 2, 3)
+            .expect("the template's own length");
+    }
+}
+
+fn walk_arp(bytes: &[u8]) {
+    if let Ok(view) = Arp::new(bytes) {
+        let repr = ArpRepr::parse(&view).expect("a view parses");
+        let mut again = [0; ArpRepr::LEN_BYTES];
+        repr.emit(&mut again).expect("what was parsed is emitted");
+        assert_eq!(again, bytes[..ArpRepr::LEN_BYTES]);
+    }
+}
+
+fn walk_ipv4(bytes: &[u8], depth: usize) {
+    let Ok(view) = Ipv4::new(bytes) else {
+        return;
+    };
+    if let Ok(repr) = Ipv4Repr::parse(&view) {
+        let mut again = vec![0; view.header_len_bytes() + view.payload().len()];
+        let emitted = repr.emit(&mut again).expect("what was parsed is emitted");
+        assert_eq!(Ipv4Repr::parse(&emitted), Ok(repr));
+    }
+    let mut routed = bytes.to_vec();
+    let mut routed = Ipv4::new(&mut routed[..]).expect("the same bytes");
+    routed.decrement_ttl();
+    if view.header_len_bytes() == 20 && view.verify_checksum().is_ok() {
+        routed
+            .verify_checksum()
+            .expect("the update keeps the checksum right");
+    }
+    if !view.is_fragment() {
+        walk_transport(view.protocol(), view.payload(), depth);
+    }
+}
+
+fn walk_ipv6(bytes: &[u8], depth: usize) {
+    let Ok(view) = Ipv6::new(bytes) else {
+        return;
+    };
+    let repr = Ipv6Repr::parse(&view).expect("a view parses");
+    let mut again = bytes.to_vec();
+    repr.emit(&mut again).expect("what was parsed is emitted");
+    assert_eq!(again, bytes);
+    if let Ok(transport) = view.transport() {
+        let rest = &view.payload()[transport.extensions_len_bytes..];
+        assert_eq!(rest, transport.payload);
+        if transport.fragment.is_none() {
+            walk_transport(transport.protocol, rest, depth);
+        }
+    }
+}
+
+fn walk_transport(protocol: IpProtocol, bytes: &[u8], depth: usize) {
+    match protocol {
+        IpProtocol::UDP => {
+            if let Ok(view) = Udp::new(bytes) {
+                let repr = UdpRepr::parse(&view).expect("a view parses");
+                let mut again = bytes.to_vec();
+                let emitted = repr.emit(&mut again).expect("what was parsed is emitted");
+                assert_eq!(emitted.payload(), view.payload());
+                if view.destination_port() == UDP_PORT {
+                    walk_gtpu(view.payload(), depth);
+                }
+            }
+        }
+        IpProtocol::TCP => {
+            if let Ok(view) = Tcp::new(bytes) {
+                let repr = TcpRepr::parse(&view).expect("a view parses");
+                let mut again = bytes.to_vec();
+                repr.emit(&mut again).expect("what was parsed is emitted");
+                again[16..18].copy_from_slice(&bytes[16..18]);
+                assert_eq!(again, bytes);
+            }
+        }
+        IpProtocol::ICMP => {
+            if let Ok(view) = Icmpv4::new(bytes) {
+                let repr = Icmpv4Repr::parse(&view).expect("a view parses");
+                let mut again = bytes.to_vec();
+                repr.emit(&mut again).expect("what was parsed is emitted");
+                again[2..4].copy_from_slice(&bytes[2..4]);
+                assert_eq!(again, bytes);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn walk_gtpu(bytes: &[u8], depth: usize) {
+    let Ok(view) = Gtpu::new(bytes) else {
+        return;
+    };
+    let repr = GtpuRepr::parse(&view).expect("a view parses");
+    let mut again = vec![0; view.header_len_bytes() + view.payload().len()];
+    let emitted = repr.emit(&mut again).expect("what was parsed is emitted");
+    assert_eq!(GtpuRepr::parse(&emitted), Ok(repr));
+    if let Some(extensions) = view.extensions() {
+        let walked: usize = extensions
+            .map(|extension| extension.content.len() + 2)
+            .sum();
+        assert_eq!(walked, extensions.bytes.len());
+    }
+    if let Some(depth) = depth.checked_sub(1) {
+        walk_ipv4(view.payload(), depth);
+        walk_ipv6(view.payload(), depth);
+    }
+}
