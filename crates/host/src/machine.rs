@@ -1,7 +1,7 @@
 //! Facts about the machine that a result depends on, each with the file it was read from.
 //!
-//! No fact names the machine or its user: a record can be published. A file that is missing or
-//! unreadable gives `None` (or an empty list), never an error.
+//! The host name and the user are left out, so that a record can be published. A file that is missing
+//! or unreadable gives `None` (or an empty list), never an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -98,16 +98,17 @@ pub enum Steering {
     /// On the sending CPU: the kernel's own way, the shortest path, and not a device of its own.
     #[default]
     Sender,
-    /// Receive packet steering: an interrupt to `cpu`, and the work in its soft interrupts. The right
-    /// one beside a program that polls on `cpu`, as soft interrupts come before programs. Frames that
-    /// an XDP program takes are not steered. Beyond saturation frames are lost at
-    /// `net.core.netdev_max_backlog`.
+    /// Receive packet steering: an interrupt to `cpu`, and the work in its soft interrupts, which come
+    /// before any program there. The right one for a kernel bridge and for a program on packet
+    /// sockets. Frames that an XDP program takes are not steered. Beyond saturation frames are lost
+    /// at `net.core.netdev_max_backlog`.
     PacketSteering {
         /// The device's CPU.
         cpu: usize,
     },
-    /// Threaded NAPI: a kernel thread per interface, pinned to `cpu`; XDP programs run there too. The
-    /// right one for a device within the kernel, as the thread shares `cpu` by turns with programs.
+    /// Threaded NAPI: a kernel thread per interface, pinned to `cpu`, where XDP programs run too. It
+    /// takes turns with every program on that CPU, so it loses milliseconds (and, at 256 waiting
+    /// frames, frames) to any of them; for XDP on a CPU with nothing else to do.
     KernelThread {
         /// The device's CPU.
         cpu: usize,
@@ -558,36 +559,21 @@ fn kernel_threads_of(interface: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Of `ip -j link`: what is asked of it here.
-#[derive(Deserialize)]
-struct Link {
-    ifname: String,
-    flags: Vec<String>,
-}
-
-/// Of `bridge -j link`: what is asked of it here.
-#[derive(Deserialize)]
-struct BridgePort {
-    ifname: String,
-    state: String,
-}
-
+/// Reading `carrier` makes recent kernels announce it at once, where they else take up to a second.
 fn is_ready(namespace: &str, interface: &str, is_port: bool) -> Result<bool, CommandError> {
-    let links = run("ip", &["-n", namespace, "-j", "link", "show"])?;
-    // Output that cannot be read counts as not ready, and the deadline reports it.
-    let links: Vec<Link> = serde_json::from_str(&links).unwrap_or_default();
-    let is_up = links.iter().any(|link| {
-        let has = |flag: &str| link.flags.iter().any(|found| found == flag);
-        link.ifname == interface && has("LOWER_UP") && !has("NO-CARRIER")
-    });
-    if !is_up || !is_port {
-        return Ok(is_up);
+    /// `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
+    const FORWARDING: &str = "3";
+    let folder = format!("/sys/class/net/{interface}");
+    let mut script = format!("cat {folder}/carrier {folder}/operstate");
+    if is_port {
+        script += &format!(" {folder}/brport/state");
     }
-    let ports = run("bridge", &["-n", namespace, "-j", "link", "show"])?;
-    let ports: Vec<BridgePort> = serde_json::from_str(&ports).unwrap_or_default();
-    Ok(ports
-        .iter()
-        .any(|port| port.ifname == interface && port.state == "forwarding"))
+    let state = run_in(namespace, &script)?;
+    Ok(match state.lines().collect::<Vec<_>>()[..] {
+        ["1", "up"] => true,
+        ["1", "up", port_state] => port_state == FORWARDING,
+        _ => false,
+    })
 }
 
 fn mac_text(mac: [u8; 6]) -> String {

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
-use taut_host::{Steering, Testbed, choose_cores, permissions};
+use taut_host::{DeviceProcess, Steering, Testbed, choose_cores, permissions};
 
 /// The tests list what is on the machine before and after, so only one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -35,10 +36,12 @@ fn namespaces() -> BTreeSet<String> {
         .collect()
 }
 
+/// Interfaces of a testbed's names in the namespace of the tests, where none should be.
 fn links() -> BTreeSet<String> {
     fs::read_dir("/sys/class/net")
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| ["gen0", "gen1", "dut0", "dut1", "br0"].contains(&name.as_str()))
         .collect()
 }
 
@@ -192,6 +195,26 @@ fn receive_processing_moves_to_the_devices_cpu() {
         let on_device = receive_softirqs()[&cores.device] - before[&cores.device];
         assert!(on_device >= frames as u64, "{steering:?}: {on_device}");
     }
+}
+
+#[test]
+fn a_device_process_runs_in_the_devices_namespace_under_its_own_number() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    let testbed = Testbed::builder().build().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = testbed.command_in_device("sh");
+    command.args(["-c", "echo $$ $(ls /sys/class/net); exec sleep 1000"]);
+    let cpu = choose_cores().device;
+    let mut device = DeviceProcess::start("device", command, cpu, folder.path()).unwrap();
+    let line = device
+        .wait_for_line(|_| true, Duration::from_secs(60))
+        .unwrap();
+    assert_eq!(line, format!("{} dut0 dut1 lo", device.id()));
+    device.check().unwrap();
+    // Ended by the first signal: SIGINT.
+    assert_eq!(device.stop().unwrap().signal(), Some(2));
 }
 
 #[test]
