@@ -18,12 +18,16 @@
 mod batch;
 mod clock;
 mod error;
+mod interface;
+#[cfg(test)]
+mod interface_tests;
 mod memory;
 mod packet;
 mod pool;
 mod port;
 mod registry;
 
+pub mod af_packet;
 pub mod memif;
 pub mod null;
 

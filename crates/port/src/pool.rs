@@ -8,6 +8,7 @@
 
 use crate::memory::Mapping;
 use crate::{BATCH_CAPACITY, Batch, Packet, PortError};
+use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
@@ -33,6 +34,8 @@ pub struct Pool {
     handles: Cell<u32>,
     memory: Option<Mapping>,
     stride_bytes: u32,
+    /// What a ledger's packets lie in, if it is to live as long as they do.
+    _keeps: Option<Box<dyn Any>>,
 }
 
 impl Pool {
@@ -87,21 +90,35 @@ impl PoolHandle {
             (0..slots).rev().collect(),
             Some(memory),
             stride_bytes,
+            None,
         ))
     }
 
     /// The books of a ring of `slots` descriptors that a port receives from in place.
     pub(crate) fn ledger(slots: u32) -> Self {
-        Self::from_parts(Vec::with_capacity(slots as usize), None, 0)
+        Self::from_parts(Vec::with_capacity(slots as usize), None, 0, None)
     }
 
-    fn from_parts(returned: Vec<u32>, memory: Option<Mapping>, stride_bytes: u32) -> Self {
+    /// As [`PoolHandle::ledger`]; the last packet to be dropped drops `memory`, wherever the port is
+    /// by then.
+    pub(crate) fn ledger_keeping(slots: u32, memory: Box<dyn Any>) -> Self {
+        let returned = Vec::with_capacity(slots as usize);
+        Self::from_parts(returned, None, 0, Some(memory))
+    }
+
+    fn from_parts(
+        returned: Vec<u32>,
+        memory: Option<Mapping>,
+        stride_bytes: u32,
+        keeps: Option<Box<dyn Any>>,
+    ) -> Self {
         let pool = Box::new(Pool {
             returned: UnsafeCell::new(returned),
             outstanding: Cell::new(0),
             handles: Cell::new(1),
             memory,
             stride_bytes,
+            _keeps: keeps,
         });
         Self(NonNull::from(Box::leak(pool)))
     }

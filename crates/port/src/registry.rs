@@ -2,14 +2,14 @@
 //!
 //! Adding a backend is its folder, one line in [`backends`], and its docs page.
 
-use crate::{PoolHandle, Port, PortError, memif, null};
+use crate::{PoolHandle, Port, PortError, af_packet, memif, null};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Every backend that this build has.
 pub fn backends() -> &'static [Backend] {
-    &[memif::BACKEND, null::BACKEND]
+    &[af_packet::BACKEND, memif::BACKEND, null::BACKEND]
 }
 
 /// Slots of a pool beyond what ports hold in their rings: batches in hand and held for a flush.

@@ -1,0 +1,226 @@
+//! A port on a network interface through a packet socket (packet(7)): works on every interface of
+//! every kernel, needs no driver support. One copy to send, none to receive.
+//!
+//! Both rings are mapped (TPACKET_V2); packets are received in place and sent with one system call
+//! per batch. TPACKET_V3 is not used: it shows packets by the block, when one is full or at the next
+//! timer tick, which costs milliseconds at low rates.
+
+mod ring;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface, VLAN_TAG_BYTES};
+use crate::pool::HEADROOM_BYTES;
+use crate::{Backend, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError};
+use crate::{PortSpec, Resources};
+use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
+use socket::{PacketSocket, RingMemory, Shape};
+use std::rc::Rc;
+
+/// `af_packet:INTERFACE[,ring=N]`.
+pub(crate) const BACKEND: Backend = Backend {
+    name: "af_packet",
+    summary: "a network interface, through a packet socket; needs root or CAP_NET_RAW",
+    target: "INTERFACE",
+    options: &[(
+        "ring",
+        "frames of each ring, a power of two from 64 to 32768 (default 2048)",
+    )],
+    frames: |_| 0,
+    aligned: false,
+    probe,
+    open,
+};
+
+const RING_FRAMES: u64 = 2048;
+
+/// A frame's size is a power of two between these, by the interface's MTU.
+const FRAME_BYTES: std::ops::RangeInclusive<usize> = 2048..=16384;
+
+struct AfPacketPort {
+    name: String,
+    interface: Interface,
+    socket: PacketSocket,
+    rx: RxRing,
+    tx: TxRing,
+    /// The receive ring's frames that packets hold.
+    ledger: PoolHandle,
+    /// Where both rings lie; the ledger holds it as well.
+    _memory: Rc<RingMemory>,
+    counters: PortCounters,
+}
+
+fn probe() -> Result<String, PortError> {
+    PacketSocket::new("packet sockets")?;
+    Ok("packet sockets can be opened".to_string())
+}
+
+fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    let frames = spec.number("ring", 64..=32768)?.unwrap_or(RING_FRAMES) as u32;
+    if !frames.is_power_of_two() {
+        return Err(spec.error(format!("ring={frames}: want a power of two")));
+    }
+    let what = format!("opening {spec}");
+    let name = spec.target();
+    let socket = PacketSocket::new(&what)?;
+    let interface =
+        Interface::find(&socket, name).map_err(|e| interface::cannot_find(&what, name, e))?;
+    let shape = Shape {
+        frames,
+        frame_bytes: frame_bytes(interface.mtu_bytes),
+        headroom_bytes: u32::from(HEADROOM_BYTES),
+    };
+    let failed = |e| PortError::system(&what, e);
+    let memory = socket.map_rings(shape).map_err(failed)?;
+    socket.bind(&interface).map_err(failed)?;
+    // SAFETY: the mapping holds two rings of this shape, the first for receiving, and is page
+    // aligned; port and ledger keep it for as long as they or a received packet live.
+    let (rx, tx) = unsafe {
+        let tx_base = memory.base().add(shape.ring_bytes());
+        (
+            RxRing::new(memory.base(), shape.frame_bytes, frames),
+            TxRing::new(tx_base, shape.frame_bytes, frames),
+        )
+    };
+    Ok(Box::new(AfPacketPort {
+        name: name.to_string(),
+        interface,
+        socket,
+        rx,
+        tx,
+        ledger: PoolHandle::ledger_keeping(frames, Box::new(Rc::clone(&memory))),
+        _memory: memory,
+        counters: PortCounters::default(),
+    }))
+}
+
+/// Room for what the kernel puts before a frame, our headroom, and the longest tagged frame.
+fn frame_bytes(mtu_bytes: usize) -> usize {
+    let overhead = RX_OVERHEAD_BYTES + 32 + usize::from(HEADROOM_BYTES);
+    (overhead + ETHERNET_HEADER_BYTES + VLAN_TAG_BYTES + mtu_bytes)
+        .next_power_of_two()
+        .clamp(*FRAME_BYTES.start(), *FRAME_BYTES.end())
+}
+
+/// Puts the tag back that the kernel took out of the frame.
+#[cold]
+fn insert_vlan(packet: &mut Packet, kind: u16, control: u16) {
+    if packet.len() >= ETHERNET_HEADER_BYTES && packet.prepend(VLAN_TAG_BYTES as u16) {
+        let bytes = packet.bytes_mut();
+        bytes.copy_within(VLAN_TAG_BYTES..VLAN_TAG_BYTES + 12, 0);
+        bytes[12..14].copy_from_slice(&kind.to_be_bytes());
+        bytes[14..16].copy_from_slice(&control.to_be_bytes());
+    }
+}
+
+impl AfPacketPort {
+    /// Whether the kernel would take the frame (which it does not say when it does not).
+    #[inline(always)]
+    fn takes(&self, frame: &[u8]) -> bool {
+        frame.len() > ETHERNET_HEADER_BYTES
+            && frame.len() <= self.tx.room()
+            && interface::fits(frame, self.interface.mtu_bytes)
+    }
+
+    #[inline(always)]
+    fn packet(&self, frame: Received) -> Packet {
+        self.ledger.count_out(1);
+        // SAFETY: the ring says the frame is ours until `give_back`, which its slot's return to the
+        // ledger brings about; the ledger keeps the memory.
+        let mut packet = unsafe {
+            Packet::new(
+                frame.data,
+                frame.len,
+                frame.headroom,
+                self.ledger.raw(),
+                frame.slot,
+            )
+        };
+        if let Some((kind, control)) = frame.vlan {
+            insert_vlan(&mut packet, kind, control);
+        }
+        packet
+    }
+}
+
+impl Port for AfPacketPort {
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        self.ledger.drain_returned(|slot| self.rx.give_back(slot));
+        let before = batch.len();
+        while batch.room() > 0 {
+            match self.rx.next() {
+                Some(Arrival::Frame(frame)) => {
+                    let packet = self.packet(frame);
+                    self.counters.rx_bytes += packet.len() as u64;
+                    batch.push(packet);
+                }
+                Some(Arrival::TooLong) => self.counters.rx_too_long += 1,
+                Some(Arrival::Malformed) => self.counters.rx_malformed += 1,
+                None => break,
+            }
+        }
+        let received = batch.len() - before;
+        self.counters.rx_packets += received as u64;
+        received
+    }
+
+    fn tx(&mut self, batch: &mut Batch) -> usize {
+        let (mut taken, mut queued) = (0, 0);
+        for packet in batch.packets() {
+            if self.takes(packet.bytes()) {
+                if !self.tx.push(packet.bytes()) {
+                    break;
+                }
+                queued += 1;
+            }
+            taken += 1;
+        }
+        if queued > 0 && self.socket.kick().is_err() {
+            // Interface down, or the other end full: what the kernel has left stays the caller's.
+            queued -= self.tx.withdraw(queued);
+            let mut sent = 0;
+            taken = batch
+                .packets()
+                .iter()
+                .take(taken)
+                .take_while(|p| {
+                    sent += u32::from(self.takes(p.bytes()));
+                    sent <= queued
+                })
+                .count();
+        }
+        for packet in batch.packets().iter().take(taken) {
+            if self.takes(packet.bytes()) {
+                self.counters.tx_packets += 1;
+                self.counters.tx_bytes += packet.len() as u64;
+            } else if packet.len() > ETHERNET_HEADER_BYTES {
+                self.counters.tx_too_long += 1;
+            } else {
+                self.counters.tx_failed += 1;
+            }
+        }
+        batch.drain_front(taken).for_each(drop);
+        taken
+    }
+
+    fn link(&mut self) -> Link {
+        let now = match Interface::find(&self.socket, &self.name) {
+            Ok(now) => now,
+            Err(error) => return interface::lost(&self.name, &error),
+        };
+        if now.index != self.interface.index {
+            // Deleted and made again under the same name: the rings stay, the binding moves.
+            if let Err(error) = self.socket.bind(&now) {
+                return Link::Down(format!("binding to the new {}: {error}", self.name));
+            }
+        }
+        self.interface = now;
+        now.link(&self.name)
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        self.counters.rx_overrun += self.socket.take_drops();
+        self.counters
+    }
+}

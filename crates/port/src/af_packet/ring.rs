@@ -1,0 +1,421 @@
+//! The two rings of a packet socket (TPACKET_V2): equal frames, each led by a status word that says
+//! whose it is. Knows memory only, no socket.
+//!
+//! The layout is that of the kernel's `Documentation/networking/packet_mmap.rst` and
+//! `linux/if_packet.h`.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes of the frame header, `struct tpacket2_hdr`; what is sent starts after it.
+pub(super) const HEADER_BYTES: usize = size_of::<libc::tpacket2_hdr>();
+
+/// Bytes that the kernel's own data may take at the start of a received frame: header and address.
+pub(super) const RX_OVERHEAD_BYTES: usize = HEADER_BYTES + size_of::<libc::sockaddr_ll>();
+
+/// Receive frame: the kernel may fill it. Transmit frame: free.
+const FREE: u32 = libc::TP_STATUS_KERNEL;
+/// Receive frame: filled, ours.
+const FILLED: u32 = libc::TP_STATUS_USER;
+/// Transmit frame: to be sent.
+const TO_SEND: u32 = libc::TP_STATUS_SEND_REQUEST;
+/// Our own mark on a received frame that a packet still holds. The kernel takes no frame whose status
+/// is not [`FREE`], and this side takes none that is not [`FILLED`]. The bit is one the kernel knows
+/// (`TP_STATUS_COPY`) and means nothing without [`FILLED`].
+const HELD: u32 = libc::TP_STATUS_COPY;
+
+/// A ring of `frames` equal frames in memory shared with the kernel.
+#[derive(Debug)]
+struct Frames {
+    base: NonNull<u8>,
+    frame_bytes: usize,
+    mask: u32,
+    /// The frame that is looked at next.
+    head: u32,
+}
+
+impl Frames {
+    /// # Safety
+    /// `base` must point at `frames * frame_bytes` bytes, valid for as long as the ring is used,
+    /// and aligned to 16; `frames` must be a power of two and `frame_bytes` a multiple of 16.
+    unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
+        debug_assert!(frames.is_power_of_two() && frame_bytes.is_multiple_of(16));
+        Self {
+            base,
+            frame_bytes,
+            mask: frames - 1,
+            head: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn frame(&self, index: u32) -> NonNull<u8> {
+        // SAFETY: the mask keeps the index below the number of frames `new` was promised.
+        unsafe {
+            self.base
+                .add((index & self.mask) as usize * self.frame_bytes)
+        }
+    }
+
+    #[inline(always)]
+    fn header(&self, index: u32) -> *mut libc::tpacket2_hdr {
+        self.frame(index).as_ptr().cast()
+    }
+
+    /// The status word of a frame, the only word both sides access at the same time.
+    #[inline(always)]
+    fn status(&self, index: u32) -> &AtomicU32 {
+        // SAFETY: the status is the first word of the frame, aligned as `new` was promised, and both
+        // sides access it as one word.
+        unsafe { AtomicU32::from_ptr(self.frame(index).as_ptr().cast()) }
+    }
+}
+
+/// A frame as the kernel describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Received {
+    /// Number of the frame in the ring, to give it back by.
+    pub(super) slot: u32,
+    /// First byte of the Ethernet header.
+    pub(super) data: NonNull<u8>,
+    /// Bytes that are there.
+    pub(super) len: u16,
+    /// Bytes before `data` that belong to the frame and are nobody's.
+    pub(super) headroom: u16,
+    /// A VLAN tag that the kernel took out of the frame: EtherType and control information.
+    pub(super) vlan: Option<(u16, u16)>,
+}
+
+/// What stood at the head of the receive ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// A whole frame, which is the caller's until [`RxRing::give_back`].
+    Frame(Received),
+    /// A frame longer than the ring's; gone already.
+    TooLong,
+    /// A description that cannot be true; gone already.
+    Malformed,
+}
+
+/// The receive ring.
+#[derive(Debug)]
+pub(super) struct RxRing(Frames);
+
+impl RxRing {
+    /// # Safety
+    /// As for a ring in general: `base` must point at `frames * frame_bytes` bytes, aligned to 16 and
+    /// valid for as long as the ring or anything received from it is used; `frames` must be a power
+    /// of two and `frame_bytes` a multiple of 16.
+    pub(super) unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
+        // SAFETY: the caller's promise is the same.
+        Self(unsafe { Frames::new(base, frame_bytes, frames) })
+    }
+
+    /// Takes what has arrived at the head of the ring.
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Option<Arrival> {
+        let ring = &mut self.0;
+        let slot = ring.head & ring.mask;
+        // Acquire: the kernel wrote header and bytes before it wrote this word.
+        let status = ring.status(slot).load(Ordering::Acquire);
+        if status & FILLED == 0 {
+            return None;
+        }
+        ring.head = ring.head.wrapping_add(1);
+        // SAFETY: the frame is ours now, the header is plain data at its start.
+        let header = unsafe { &*ring.header(slot) };
+        let (from, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
+        if header.tp_len != header.tp_snaplen {
+            ring.status(slot).store(FREE, Ordering::Release);
+            return Some(Arrival::TooLong);
+        }
+        if from < RX_OVERHEAD_BYTES || from + len > ring.frame_bytes || len > 0xffff {
+            ring.status(slot).store(FREE, Ordering::Release);
+            return Some(Arrival::Malformed);
+        }
+        let vlan = (status & libc::TP_STATUS_VLAN_VALID != 0).then(|| {
+            let known = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+            let kind = if known { header.tp_vlan_tpid } else { 0x8100 };
+            (kind, header.tp_vlan_tci)
+        });
+        ring.status(slot).store(HELD, Ordering::Relaxed);
+        Some(Arrival::Frame(Received {
+            slot,
+            // SAFETY: `from` was checked to lie inside the frame.
+            data: unsafe { ring.frame(slot).add(from) },
+            len: len as u16,
+            headroom: (from - RX_OVERHEAD_BYTES) as u16,
+            vlan,
+        }))
+    }
+
+    /// Lets the kernel fill a frame again. In any order: the kernel waits at the oldest one.
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, slot: u32) {
+        // Release: our last reads and writes of the frame come before the kernel's next write.
+        self.0.status(slot).store(FREE, Ordering::Release);
+    }
+}
+
+/// The transmit ring.
+#[derive(Debug)]
+pub(super) struct TxRing(Frames);
+
+impl TxRing {
+    /// # Safety
+    /// As for [`RxRing::new`].
+    pub(super) unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
+        // SAFETY: the caller's promise is the same.
+        Self(unsafe { Frames::new(base, frame_bytes, frames) })
+    }
+
+    /// Bytes that one frame takes.
+    pub(super) fn room(&self) -> usize {
+        self.0.frame_bytes - HEADER_BYTES
+    }
+
+    /// Copies `bytes` (at most [`TxRing::room`]) into the next frame and marks it to be sent. False if
+    /// that frame is still in use.
+    #[inline(always)]
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+        debug_assert!(bytes.len() <= self.room());
+        let ring = &mut self.0;
+        let slot = ring.head;
+        // Acquire: the kernel has read the old frame before we overwrite it.
+        if ring.status(slot).load(Ordering::Acquire) != FREE
+            || bytes.len() > ring.frame_bytes - HEADER_BYTES
+        {
+            return false;
+        }
+        // SAFETY: a free frame is ours; header and bytes lie inside it, as was checked.
+        unsafe {
+            (*ring.header(slot)).tp_len = bytes.len() as u32;
+            ring.frame(slot)
+                .add(HEADER_BYTES)
+                .copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+        }
+        // Release: the kernel sees length and bytes once it sees this.
+        ring.status(slot).store(TO_SEND, Ordering::Release);
+        ring.head = slot.wrapping_add(1);
+        true
+    }
+
+    /// Takes back the frames at the end of the ring that the kernel has not started on, at most
+    /// `most`, newest first; returns how many.
+    pub(super) fn withdraw(&mut self, most: u32) -> u32 {
+        let ring = &mut self.0;
+        for taken in 0..most {
+            let slot = ring.head.wrapping_sub(1);
+            if ring.status(slot).load(Ordering::Acquire) != TO_SEND {
+                return taken;
+            }
+            ring.status(slot).store(FREE, Ordering::Release);
+            ring.head = slot;
+        }
+        most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const FRAME_BYTES: usize = 256;
+
+    /// A ring's memory on the heap, and the kernel's side of it.
+    struct Kernel {
+        memory: Vec<u128>,
+        head: usize,
+        frames: usize,
+    }
+
+    impl Kernel {
+        fn new(frames: usize) -> Self {
+            Self {
+                memory: vec![0; frames * FRAME_BYTES / 16],
+                head: 0,
+                frames,
+            }
+        }
+
+        fn base(&mut self) -> NonNull<u8> {
+            NonNull::new(self.memory.as_mut_ptr().cast()).unwrap()
+        }
+
+        fn header(&mut self) -> &mut libc::tpacket2_hdr {
+            let offset = self.head % self.frames * FRAME_BYTES;
+            // SAFETY: inside the memory, aligned, and tests run on one thread.
+            unsafe { &mut *self.base().add(offset).as_ptr().cast() }
+        }
+
+        fn at(&mut self, offset: usize) -> *mut u8 {
+            let offset = self.head % self.frames * FRAME_BYTES + offset;
+            // SAFETY: tests pass offsets inside a frame.
+            unsafe { self.base().add(offset).as_ptr() }
+        }
+
+        /// What the kernel does with a packet that arrives: false if it has to drop it.
+        fn deliver(&mut self, byte: u8) -> bool {
+            if self.header().tp_status != FREE {
+                return false;
+            }
+            let mac = 100;
+            // SAFETY: inside the frame.
+            unsafe { self.at(mac).write(byte) };
+            let header = self.header();
+            (header.tp_len, header.tp_snaplen, header.tp_mac) = (1, 1, mac as u16);
+            header.tp_status = FILLED;
+            self.head += 1;
+            true
+        }
+
+        /// What the kernel does when it is kicked: sends one frame, if one is marked.
+        fn send(&mut self) -> Option<u8> {
+            if self.header().tp_status != TO_SEND {
+                return None;
+            }
+            // SAFETY: inside the frame.
+            let byte = unsafe { self.at(HEADER_BYTES).read() };
+            self.header().tp_status = FREE;
+            self.head += 1;
+            Some(byte)
+        }
+    }
+
+    fn rx(kernel: &mut Kernel) -> RxRing {
+        let frames = kernel.frames as u32;
+        // SAFETY: the kernel's memory outlives the ring in every test.
+        unsafe { RxRing::new(kernel.base(), FRAME_BYTES, frames) }
+    }
+
+    #[test]
+    fn a_frame_in_hand_is_neither_delivered_again_nor_overwritten() {
+        let mut kernel = Kernel::new(2);
+        let mut ring = rx(&mut kernel);
+        assert!(kernel.deliver(1) && kernel.deliver(2));
+        let Some(Arrival::Frame(first)) = ring.next() else {
+            panic!()
+        };
+        assert!(matches!(ring.next(), Some(Arrival::Frame(_))));
+        assert!(ring.next().is_none());
+        assert!(!kernel.deliver(3));
+        ring.give_back(first.slot);
+        assert!(kernel.deliver(3));
+        assert!(matches!(ring.next(), Some(Arrival::Frame(f)) if f.slot == first.slot));
+    }
+
+    #[test]
+    fn a_frame_that_was_cut_or_lies_outside_is_refused_and_given_back() {
+        for (len, snaplen, mac, want) in [
+            (2000, 100, 100, Arrival::TooLong),
+            (100, 100, 200, Arrival::Malformed),
+            (100, 100, 20, Arrival::Malformed),
+            (u32::MAX, u32::MAX, 100, Arrival::Malformed),
+        ] {
+            let mut kernel = Kernel::new(2);
+            let mut ring = rx(&mut kernel);
+            let header = kernel.header();
+            (header.tp_len, header.tp_snaplen, header.tp_mac) = (len, snaplen, mac);
+            header.tp_status = FILLED;
+            assert_eq!(ring.next(), Some(want));
+            assert_eq!(kernel.header().tp_status, FREE);
+        }
+    }
+
+    #[test]
+    fn a_removed_vlan_tag_is_reported_with_its_type_or_the_usual_one() {
+        for (status, want) in [
+            (libc::TP_STATUS_VLAN_VALID, 0x8100),
+            (
+                libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID,
+                0x88a8,
+            ),
+        ] {
+            let mut kernel = Kernel::new(2);
+            let mut ring = rx(&mut kernel);
+            let header = kernel.header();
+            (header.tp_vlan_tci, header.tp_vlan_tpid) = (7, 0x88a8);
+            assert!(kernel.deliver(0));
+            kernel.head = 0;
+            kernel.header().tp_status |= status;
+            let Some(Arrival::Frame(frame)) = ring.next() else {
+                panic!()
+            };
+            assert_eq!(frame.vlan, Some((want, 7)));
+        }
+    }
+
+    #[test]
+    fn withdrawn_frames_are_not_sent_and_their_place_is_used_next() {
+        let mut kernel = Kernel::new(4);
+        // SAFETY: the memory outlives the ring.
+        let mut ring = unsafe { TxRing::new(kernel.base(), FRAME_BYTES, 4) };
+        assert!(ring.push(&[1]));
+        assert_eq!(kernel.send(), Some(1));
+        assert!(ring.push(&[2]) && ring.push(&[3]));
+        assert_eq!(ring.withdraw(4), 2);
+        assert_eq!(kernel.send(), None);
+        assert!(ring.push(&[4]));
+        assert_eq!(kernel.send(), Some(4));
+    }
+
+    proptest! {
+        /// Whatever the order of arrivals, receives and returns: nothing is lost, doubled or reordered.
+        #[test]
+        fn received_frames_come_once_and_in_order(steps in proptest::collection::vec((0u8..3, any::<u8>()), 1..300)) {
+            let mut kernel = Kernel::new(8);
+            let mut ring = rx(&mut kernel);
+            let (mut sent, mut seen) = (0u8, 0u8);
+            let mut held: Vec<(Received, u8)> = Vec::new();
+            for (step, pick) in steps {
+                match step {
+                    0 => sent = sent.wrapping_add(u8::from(kernel.deliver(sent))),
+                    1 => {
+                        if let Some(arrival) = ring.next() {
+                            let Arrival::Frame(frame) = arrival else { panic!("{arrival:?}") };
+                            // SAFETY: the frame is held.
+                            prop_assert_eq!(unsafe { frame.data.read() }, seen);
+                            held.push((frame, seen));
+                            seen = seen.wrapping_add(1);
+                        }
+                    }
+                    _ if !held.is_empty() => {
+                        let (frame, _) = held.swap_remove(usize::from(pick) % held.len());
+                        ring.give_back(frame.slot);
+                    }
+                    _ => {}
+                }
+                for (frame, byte) in &held {
+                    // SAFETY: the frame is held.
+                    prop_assert_eq!(unsafe { frame.data.read() }, *byte);
+                }
+                prop_assert!(usize::from(sent.wrapping_sub(seen)) + held.len() <= 8);
+            }
+            while let Some(Arrival::Frame(_)) = ring.next() {
+                seen = seen.wrapping_add(1);
+            }
+            prop_assert_eq!(sent, seen);
+        }
+
+        /// What is pushed is sent once and in order; a full ring refuses.
+        #[test]
+        fn sent_frames_leave_once_and_in_order(steps in proptest::collection::vec(any::<bool>(), 1..300)) {
+            let mut kernel = Kernel::new(8);
+            // SAFETY: the memory outlives the ring.
+            let mut ring = unsafe { TxRing::new(kernel.base(), FRAME_BYTES, 8) };
+            let (mut pushed, mut sent) = (0u8, 0u8);
+            for push in steps {
+                if push {
+                    let fits = pushed.wrapping_sub(sent) < 8;
+                    prop_assert_eq!(ring.push(&[pushed]), fits);
+                    pushed = pushed.wrapping_add(u8::from(fits));
+                } else if let Some(byte) = kernel.send() {
+                    prop_assert_eq!(byte, sent);
+                    sent = sent.wrapping_add(1);
+                }
+            }
+        }
+    }
+}

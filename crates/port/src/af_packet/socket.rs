@@ -1,0 +1,192 @@
+//! A packet socket with both rings mapped: every system call of the backend.
+//!
+//! Options and their meaning: packet(7) and the kernel's `packet_mmap` document.
+
+use crate::PortError;
+use crate::interface::{Interface, cannot_make_socket};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
+use std::io;
+use std::mem::size_of;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+/// Memory the kernel allocates in one piece; whole frames fit into it without a gap.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Two rings of this many frames of this size, in one mapping: receive first, then transmit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    /// Frames of each ring: a power of two, at least a block's worth.
+    pub(super) frames: u32,
+    /// Bytes of a frame: a power of two, at most a block.
+    pub(super) frame_bytes: usize,
+    /// Bytes kept before a received frame.
+    pub(super) headroom_bytes: u32,
+}
+
+impl Shape {
+    /// Bytes of one ring.
+    pub(super) fn ring_bytes(&self) -> usize {
+        self.frames as usize * self.frame_bytes
+    }
+}
+
+/// Both rings' memory. Packets received in place keep it alive.
+#[derive(Debug)]
+pub(super) struct RingMemory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl RingMemory {
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for RingMemory {
+    fn drop(&mut self) {
+        // SAFETY: the range `mmap` gave us, unmapped once; port and packets, which use it, hold it.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A packet socket.
+#[derive(Debug)]
+pub(super) struct PacketSocket(OwnedFd);
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl PacketSocket {
+    /// A socket that receives nothing until it is bound.
+    pub(super) fn new(what: &str) -> Result<Self, PortError> {
+        socket_with(
+            AddressFamily::PACKET,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map(Self)
+        .map_err(|e| cannot_make_socket(what, "CONFIG_PACKET", e))
+    }
+
+    /// Makes both rings and maps them.
+    pub(super) fn map_rings(&self, shape: Shape) -> io::Result<Rc<RingMemory>> {
+        let request = libc::tpacket_req {
+            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_nr: (shape.ring_bytes() / BLOCK_BYTES) as u32,
+            tp_frame_size: shape.frame_bytes as u32,
+            tp_frame_nr: shape.frames,
+        };
+        self.set(libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
+        self.set(libc::PACKET_RESERVE, &shape.headroom_bytes)?;
+        // A frame the kernel finds malformed is skipped; otherwise it would block the ring.
+        self.set(libc::PACKET_LOSS, &1)?;
+        self.set(libc::PACKET_QDISC_BYPASS, &1)?;
+        self.set(libc::PACKET_IGNORE_OUTGOING, &1)?;
+        self.set(libc::PACKET_RX_RING, &request)?;
+        self.set(libc::PACKET_TX_RING, &request)?;
+        let len = 2 * shape.ring_bytes();
+        // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                &self.0,
+                0,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Rc::new(RingMemory { base, len }))
+    }
+
+    /// Starts receiving everything that arrives at `interface`, whomever it is for.
+    pub(super) fn bind(&self, interface: &Interface) -> io::Result<()> {
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+            sll_ifindex: interface.index as i32,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        // SAFETY: the address is a whole `sockaddr_ll`, and its size is passed with it.
+        let answer = unsafe {
+            libc::bind(
+                self.0.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_ll>() as u32,
+            )
+        };
+        check(answer)?;
+        self.set(
+            libc::PACKET_ADD_MEMBERSHIP,
+            &libc::packet_mreq {
+                mr_ifindex: interface.index as i32,
+                mr_type: libc::PACKET_MR_PROMISC as u16,
+                mr_alen: 0,
+                mr_address: [0; 8],
+            },
+        )
+    }
+
+    /// Has the kernel send the frames marked in the transmit ring.
+    #[inline(always)]
+    pub(super) fn kick(&self) -> Result<(), Errno> {
+        send(&self.0, &[], SendFlags::DONTWAIT).map(drop)
+    }
+
+    /// Packets dropped for want of a free frame since the last call.
+    pub(super) fn take_drops(&self) -> u64 {
+        let mut stats = libc::tpacket_stats {
+            tp_packets: 0,
+            tp_drops: 0,
+        };
+        let mut len = size_of::<libc::tpacket_stats>() as u32;
+        // SAFETY: the kernel writes at most `len` bytes, the size of what it is given.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut stats).cast(),
+                &raw mut len,
+            )
+        };
+        if answer == 0 {
+            u64::from(stats.tp_drops)
+        } else {
+            0
+        }
+    }
+
+    fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
+        // SAFETY: the kernel reads the value, whose size is passed with it.
+        check(unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                option,
+                std::ptr::from_ref(value).cast(),
+                size_of::<T>() as u32,
+            )
+        })
+    }
+}
+
+fn check(answer: libc::c_int) -> io::Result<()> {
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! A network interface as packet sockets see it: its number, its longest frame, whether it is up.
+
+use crate::{Link, PortError};
+use rustix::fd::{AsFd, AsRawFd};
+use std::io;
+
+/// Bytes of an Ethernet header, which the interface's MTU does not count.
+pub(crate) const ETHERNET_HEADER_BYTES: usize = 14;
+
+/// Bytes of one VLAN tag, which the MTU does not count either.
+pub(crate) const VLAN_TAG_BYTES: usize = 4;
+
+/// EtherTypes of a VLAN tag: 802.1Q and 802.1ad.
+const VLAN_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+
+/// What the kernel says of an interface by that name at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interface {
+    /// The kernel's number for it; a new interface of the same name has another.
+    pub(crate) index: u32,
+    /// Longest payload in bytes.
+    pub(crate) mtu_bytes: usize,
+    /// Switched on (`ip link set NAME up`).
+    pub(crate) up: bool,
+    /// Has a carrier: the other end is there and up.
+    pub(crate) running: bool,
+}
+
+impl Interface {
+    /// Looks `name` up in the network namespace that `socket` was made in.
+    ///
+    /// # Errors
+    /// The kernel's answer, `ENODEV` if there is none of that name.
+    pub(crate) fn find(socket: impl AsFd, name: &str) -> io::Result<Self> {
+        let socket = socket.as_fd();
+        let index = rustix::net::netdevice::name_to_index(socket, name)?;
+        let mtu = request(socket, name, libc::SIOCGIFMTU)?;
+        let flags = request(socket, name, libc::SIOCGIFFLAGS)?;
+        // SAFETY: the kernel filled in the member that each request is about.
+        let (mtu, flags) = unsafe { (mtu.ifr_ifru.ifru_mtu, i32::from(flags.ifr_ifru.ifru_flags)) };
+        Ok(Self {
+            index,
+            mtu_bytes: usize::try_from(mtu).unwrap_or(0),
+            up: flags & libc::IFF_UP != 0,
+            running: flags & libc::IFF_RUNNING != 0,
+        })
+    }
+
+    /// Its state as a port reports it.
+    pub(crate) fn link(&self, name: &str) -> Link {
+        if !self.up {
+            Link::Down(format!("{name} is down: ip link set {name} up"))
+        } else if !self.running {
+            Link::Down(format!("{name} has no carrier: is its other end up?"))
+        } else {
+            Link::Up
+        }
+    }
+}
+
+/// One `SIOCGIF...` request about the interface `name`.
+fn request(socket: impl AsFd, name: &str, which: libc::Ioctl) -> io::Result<libc::ifreq> {
+    // SAFETY: an `ifreq` is plain data; all zeroes is a valid one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the descriptor is open, and these requests read and write one `ifreq`.
+    if unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), which, &mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(request)
+}
+
+/// What an interface that cannot be looked up means for an open port.
+pub(crate) fn lost(name: &str, error: &io::Error) -> Link {
+    if error.raw_os_error() == Some(libc::ENODEV) {
+        Link::Down(format!("interface {name} is gone"))
+    } else {
+        Link::Down(format!("interface {name}: {error}"))
+    }
+}
+
+/// Why a port on interface `name` cannot be opened, from the kernel's answer to the look-up.
+pub(crate) fn cannot_find(what: &str, name: &str, error: io::Error) -> PortError {
+    if error.raw_os_error() == Some(libc::ENODEV) {
+        PortError::missing(
+            what,
+            format!("an interface \"{name}\"; list those here with: ip link"),
+        )
+    } else {
+        PortError::system(what, error)
+    }
+}
+
+/// Why a packet socket could not be made.
+pub(crate) fn cannot_make_socket(
+    what: impl Into<String>,
+    kind: &str,
+    error: rustix::io::Errno,
+) -> PortError {
+    use rustix::io::Errno;
+    match error {
+        Errno::PERM | Errno::ACCESS => {
+            PortError::missing(what, "root or CAP_NET_RAW (run with sudo)")
+        }
+        Errno::AFNOSUPPORT => PortError::missing(what, format!("a kernel with {kind}")),
+        _ => PortError::system(what, error),
+    }
+}
+
+/// Whether an interface of this MTU takes the frame: a tag may come on top.
+#[inline(always)]
+pub(crate) fn fits(frame: &[u8], mtu_bytes: usize) -> bool {
+    let longest = mtu_bytes + ETHERNET_HEADER_BYTES;
+    frame.len() <= longest || (frame.len() <= longest + VLAN_TAG_BYTES && has_vlan_tag(frame))
+}
+
+#[cold]
+fn has_vlan_tag(frame: &[u8]) -> bool {
+    frame
+        .get(12..14)
+        .is_some_and(|kind| VLAN_TYPES.iter().any(|vlan| kind == vlan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vlan_tag_may_exceed_the_mtu_and_nothing_else() {
+        let mut frame = vec![0; 1518];
+        assert!(fits(&frame[..1514], 1500));
+        assert!(!fits(&frame[..1515], 1500));
+        frame[12..14].copy_from_slice(&[0x81, 0x00]);
+        assert!(fits(&frame, 1500));
+        frame.push(0);
+        assert!(!fits(&frame, 1500));
+    }
+
+    #[test]
+    fn a_name_longer_than_the_kernel_has_is_no_interface() {
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
+        let error = Interface::find(&socket, &"x".repeat(40)).expect_err("too long");
+        assert_eq!(lost("x", &error), Link::Down("interface x is gone".into()));
+    }
+}

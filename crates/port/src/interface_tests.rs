@@ -1,0 +1,333 @@
+//! What every port on a kernel interface must do, tried on virtual cables between throw-away network
+//! namespaces; the backends' test files call these with their specs.
+#![allow(clippy::unwrap_used)]
+
+use crate::{Batch, Link, Port, PortError, PortSpec, Resources};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long to wait for what must happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Two namespaces with `cables` veth pairs between them: `left0`, `left1`... in one, `right0`... in
+/// the other. Deleted when dropped.
+pub(crate) struct Testbed {
+    left: String,
+    right: String,
+}
+
+pub(crate) fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split(' ')).output();
+    let output = output.expect("ip (iproute2) runs");
+    assert!(output.status.success(), "ip {arguments}: {output:?}");
+}
+
+impl Testbed {
+    /// None, with a line saying so, where this process may not make namespaces.
+    pub(crate) fn new(cables: u32) -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let unique = format!("taut-port-{}-{number}", std::process::id());
+        let bed = Self {
+            left: format!("{unique}-left"),
+            right: format!("{unique}-right"),
+        };
+        for name in [&bed.left, &bed.right] {
+            ip(&format!("netns add {name}"));
+            // Without this the kernel sends router solicitations of its own.
+            inside(name, || {
+                let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            });
+        }
+        for cable in 0..cables {
+            bed.plug_in(cable);
+        }
+        Some(bed)
+    }
+
+    pub(crate) fn plug_in(&self, cable: u32) {
+        let (left, right) = (&self.left, &self.right);
+        ip(&format!(
+            "-n {left} link add left{cable} type veth peer name right{cable} netns {right}"
+        ));
+        self.left_ip(&format!("link set left{cable} up"));
+        ip(&format!("-n {right} link set right{cable} up"));
+    }
+
+    pub(crate) fn left_ip(&self, arguments: &str) {
+        ip(&format!("-n {} {arguments}", self.left));
+    }
+
+    pub(crate) fn right_ip(&self, arguments: &str) {
+        ip(&format!("-n {} {arguments}", self.right));
+    }
+
+    pub(crate) fn in_left<T>(&self, action: impl FnOnce() -> T) -> T {
+        inside(&self.left, action)
+    }
+
+    pub(crate) fn in_right<T>(&self, action: impl FnOnce() -> T) -> T {
+        inside(&self.right, action)
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        for name in [&self.left, &self.right] {
+            let _ = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+/// Runs `action` with this thread in the namespace `name`.
+fn inside<T>(name: &str, action: impl FnOnce() -> T) -> T {
+    let enter = |file: &File| {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+    };
+    let home = File::open("/proc/thread-self/ns/net").unwrap();
+    enter(&File::open(format!("/run/netns/{name}")).unwrap());
+    let result = action();
+    enter(&home);
+    result
+}
+
+/// A port and the pool it was opened with.
+pub(crate) struct Opened {
+    pub(crate) port: Box<dyn Port>,
+    pub(crate) resources: Resources,
+}
+
+pub(crate) fn open(text: &str) -> Result<Opened, PortError> {
+    let spec = PortSpec::parse(text)?;
+    let mut resources = Resources::for_ports(std::slice::from_ref(&spec))?;
+    let port = spec.open(&mut resources)?;
+    Ok(Opened { port, resources })
+}
+
+/// The bytes of test frame `number`: addresses, an EtherType for experiments, number, filling.
+pub(crate) fn frame_bytes(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
+    bytes.extend(number.to_be_bytes());
+    while bytes.len() < len {
+        bytes.push((number as usize * 31 + bytes.len()) as u8);
+    }
+    bytes
+}
+
+impl Opened {
+    /// Makes one packet of these bytes.
+    pub(crate) fn load(&self, batch: &mut Batch, bytes: &[u8]) {
+        assert_eq!(self.resources.pool().fill(batch, 1, bytes.len() as u16), 1);
+        let last = batch.len() - 1;
+        batch.packets_mut()[last].bytes_mut().copy_from_slice(bytes);
+    }
+
+    /// Sends one frame, for as long as it takes.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        let mut batch = Batch::new();
+        self.load(&mut batch, bytes);
+        let start = Instant::now();
+        while self.port.tx(&mut batch) == 0 {
+            assert!(start.elapsed() < PATIENCE, "could not send");
+        }
+    }
+
+    /// Receives until `batch` holds `n`.
+    pub(crate) fn receive(&mut self, batch: &mut Batch, n: usize) {
+        let start = Instant::now();
+        while batch.len() < n {
+            self.port.rx(batch);
+            assert!(start.elapsed() < PATIENCE, "{} of {n} came", batch.len());
+        }
+    }
+
+    pub(crate) fn receive_one(&mut self) -> Vec<u8> {
+        let mut batch = Batch::new();
+        self.receive(&mut batch, 1);
+        batch.packets()[0].bytes().to_vec()
+    }
+}
+
+/// A port at either end of the first cable. `backend` and `options` make the spec.
+pub(crate) fn both_ends(bed: &Testbed, backend: &str, options: &str) -> (Opened, Opened) {
+    let at = |name| open(&format!("{backend}:{name}{options}")).unwrap();
+    (bed.in_left(|| at("left0")), bed.in_right(|| at("right0")))
+}
+
+/// Thousands of frames of all lengths, in bursts of all sizes, in both directions.
+pub(crate) fn frames_cross_both_ways_in_order(backend: &str, options: &str) {
+    let Some(bed) = Testbed::new(1) else { return };
+    let (mut left, mut right) = both_ends(&bed, backend, options);
+    cross(&mut left, &mut right);
+    cross(&mut right, &mut left);
+}
+
+fn cross(from: &mut Opened, to: &mut Opened) {
+    let mut number = 0;
+    let length = |number: u64| 60 + (number * 97 % 1455) as usize;
+    let (mut batch, mut received) = (Batch::new(), Batch::new());
+    while number < 6000 {
+        let first = number;
+        for _ in 0..1 + number % 40 {
+            from.load(&mut batch, &frame_bytes(number, length(number)));
+            number += 1;
+        }
+        let start = Instant::now();
+        while !batch.is_empty() {
+            from.port.tx(&mut batch);
+            assert!(start.elapsed() < PATIENCE);
+        }
+        to.receive(&mut received, (number - first) as usize);
+        for (packet, n) in received.packets().iter().zip(first..) {
+            assert!(packet.bytes() == frame_bytes(n, length(n)), "frame {n}");
+        }
+        received.clear();
+    }
+    let (sent, got) = (from.port.counters(), to.port.counters());
+    assert_eq!(sent.tx_packets, number);
+    assert_eq!(got.rx_packets, number);
+    assert_eq!(sent.tx_bytes, got.rx_bytes);
+    assert_eq!(sent.tx_too_long + sent.tx_failed + got.rx_overrun, 0);
+}
+
+/// Frames that no link of this MTU takes are counted and do not stop the others.
+pub(crate) fn frames_too_long_or_too_short_are_counted(backend: &str, options: &str) {
+    let Some(bed) = Testbed::new(1) else { return };
+    let (mut left, mut right) = both_ends(&bed, backend, options);
+    let mut batch = Batch::new();
+    left.load(&mut batch, &frame_bytes(0, 60));
+    left.load(&mut batch, &frame_bytes(1, 1515));
+    left.load(&mut batch, &frame_bytes(2, 60)[..14]);
+    left.load(&mut batch, &frame_bytes(3, 60));
+    assert_eq!(left.port.tx(&mut batch), 4);
+    right.receive(&mut batch, 2);
+    assert_eq!(batch.packets()[0].bytes(), frame_bytes(0, 60));
+    assert_eq!(batch.packets()[1].bytes(), frame_bytes(3, 60));
+    let counters = left.port.counters();
+    assert_eq!(
+        (
+            counters.tx_packets,
+            counters.tx_too_long,
+            counters.tx_failed
+        ),
+        (2, 1, 1)
+    );
+}
+
+/// What does not fit into the receive ring is counted, and what is dropped makes room again.
+pub(crate) fn a_full_receive_ring_counts_what_it_loses(backend: &str, options: &str) {
+    let Some(bed) = Testbed::new(1) else { return };
+    let (mut left, mut right) = both_ends(&bed, backend, &format!("{options},ring=64"));
+    for number in 0..100 {
+        left.send(&frame_bytes(number, 60));
+    }
+    let mut batch = Batch::new();
+    right.receive(&mut batch, 64);
+    assert_eq!(right.port.rx(&mut Batch::new()), 0);
+    let counters = right.port.counters();
+    assert_eq!((counters.rx_packets, counters.rx_overrun), (64, 36));
+    batch.clear();
+    right.port.rx(&mut batch);
+    left.send(&frame_bytes(100, 60));
+    assert_eq!(right.receive_one(), frame_bytes(100, 60));
+}
+
+/// A link that goes down and comes up again.
+pub(crate) fn traffic_resumes_after_the_link_was_down(backend: &str, options: &str) {
+    let Some(bed) = Testbed::new(1) else { return };
+    let (mut left, mut right) = both_ends(&bed, backend, options);
+    left.send(&frame_bytes(1, 60));
+    assert_eq!(right.receive_one(), frame_bytes(1, 60));
+    assert_eq!(left.port.link(), Link::Up);
+    bed.left_ip("link set left0 down");
+    let Link::Down(text) = left.port.link() else {
+        panic!("still up")
+    };
+    assert!(text.contains("left0 is down"), "{text}");
+    let Link::Down(text) = right.port.link() else {
+        panic!("still up")
+    };
+    assert!(text.contains("no carrier"), "{text}");
+    let mut batch = Batch::new();
+    for number in 0..8 {
+        left.load(&mut batch, &frame_bytes(number, 60));
+    }
+    for _ in 0..1000 {
+        left.port.tx(&mut batch);
+        assert_eq!(left.port.rx(&mut Batch::new()), 0);
+        assert_eq!(right.port.rx(&mut Batch::new()), 0);
+    }
+    batch.clear();
+    bed.left_ip("link set left0 up");
+    for port in [&mut left.port, &mut right.port] {
+        let start = Instant::now();
+        while !port.link().is_up() {
+            assert!(start.elapsed() < PATIENCE, "{:?}", port.link());
+        }
+    }
+    left.send(&frame_bytes(9, 60));
+    while right.receive_one() != frame_bytes(9, 60) {}
+    right.send(&frame_bytes(10, 60));
+    assert_eq!(left.receive_one(), frame_bytes(10, 60));
+}
+
+/// An interface deleted while frames are under way: the port says so and stays usable, and finds an
+/// interface of the same name that comes later.
+pub(crate) fn an_interface_that_vanishes_is_told_and_may_return(backend: &str, options: &str) {
+    let Some(bed) = Testbed::new(1) else { return };
+    let (mut left, mut right) = both_ends(&bed, backend, options);
+    let mut batch = Batch::new();
+    let mut number = 0;
+    let mut held = Batch::new();
+    let mut traffic = |left: &mut Opened, right: &mut Opened, rounds| {
+        for _ in 0..rounds {
+            batch.clear();
+            for _ in 0..16 {
+                left.load(&mut batch, &frame_bytes(number, 60));
+                number += 1;
+            }
+            left.port.tx(&mut batch);
+            right.port.rx(&mut held);
+            if held.room() == 0 {
+                held.clear();
+            }
+        }
+    };
+    traffic(&mut left, &mut right, 10);
+    bed.right_ip("link del right0");
+    traffic(&mut left, &mut right, 1000);
+    for (port, name) in [(&mut left.port, "left0"), (&mut right.port, "right0")] {
+        assert_eq!(port.link(), Link::Down(format!("interface {name} is gone")));
+        port.counters();
+    }
+    held.clear();
+    bed.plug_in(0);
+    for port in [&mut left.port, &mut right.port] {
+        let start = Instant::now();
+        while !port.link().is_up() {
+            assert!(start.elapsed() < PATIENCE, "{:?}", port.link());
+        }
+    }
+    left.send(&frame_bytes(1 << 40, 60));
+    while right.receive_one() != frame_bytes(1 << 40, 60) {}
+}
+
+/// Specs that name nothing, and processes that may nothing.
+pub(crate) fn what_is_missing_is_named(backend: &str) {
+    let Some(bed) = Testbed::new(0) else { return };
+    let error = bed.in_left(|| open(&format!("{backend}:none0")).err().unwrap());
+    assert!(error.is_missing(), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("\"none0\"") && text.contains("ip link"),
+        "{text}"
+    );
+}
