@@ -1,13 +1,18 @@
 //! Runs the programs that set things up (`ip`, `bridge`, `ethtool`, `chrt`) and quotes them when they fail.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitStatus, Stdio};
 
 /// Why a set-up program did not do its work. Every message quotes the command line.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The program is not on the search path.
-    #[error("`{program}` is not installed; get it with: apt-get install {package}")]
+    #[error(
+        "`{program}` is not on the search path; get it with: apt-get install {package} (or add \
+         /usr/sbin to PATH)"
+    )]
     NotInstalled {
         /// The program that is absent.
         program: String,
@@ -61,15 +66,19 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, CommandEr
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output()
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => CommandError::NotInstalled {
-                program: program.to_owned(),
-                package: package_of(program),
-            },
-            _ => CommandError::NotStarted {
-                command: command_line(),
-                source,
-            },
+        .map_err(|source| {
+            // Not by the error's kind: an unreadable folder on the search path hides "not found".
+            if is_installed(program) {
+                CommandError::NotStarted {
+                    command: command_line(),
+                    source,
+                }
+            } else {
+                CommandError::NotInstalled {
+                    program: program.to_owned(),
+                    package: package_of(program),
+                }
+            }
         })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -95,6 +104,16 @@ pub(crate) fn package_of(program: &str) -> &'static str {
         "ethtool" => "ethtool",
         _ => "util-linux",
     }
+}
+
+/// Whether `program` is an executable file on the search path.
+pub(crate) fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| {
+            fs::metadata(folder.join(program))
+                .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        })
+    })
 }
 
 #[cfg(test)]
@@ -125,6 +144,12 @@ mod tests {
             "{error}"
         );
         assert_eq!(package_of("ip"), "iproute2");
+    }
+
+    #[test]
+    fn programs_are_found_on_the_search_path_only() {
+        assert!(is_installed("sh"));
+        assert!(!is_installed("taut-no-such-program"));
     }
 
     #[test]
