@@ -1,1 +1,14 @@
-//! The worker loop: rx, functions, tx, flush policies, counters.
+//! The worker loop: receive, functions, send; flush policies, chain files, counters.
+
+#![forbid(unsafe_code)]
+
+mod chain;
+mod counters;
+mod flush;
+mod outbox;
+mod worker;
+
+pub use chain::{Chain, ChainError, Stage};
+pub use counters::{Counters, CountersView};
+pub use flush::{Flush, FlushError};
+pub use worker::Worker;

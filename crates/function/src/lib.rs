@@ -1,1 +1,109 @@
-//! Trait `Function` and one file per network function.
+//! Trait [`Function`] and one file per network function.
+//!
+//! Adding a function is one file of the shape of `forward.rs` or `mac_swap.rs` (its tests at the
+//! bottom) and one line in [`functions`].
+
+#![forbid(unsafe_code)]
+
+mod forward;
+mod mac_swap;
+
+use serde::de::DeserializeOwned;
+use taut_port::Batch;
+
+/// One network function: looks at the packets of a batch, changes them in place, and marks those that
+/// are to be dropped or punted. Used by one worker thread; called once per batch.
+pub trait Function {
+    /// Handles a batch. Never reorders it and never allocates.
+    ///
+    /// ```
+    /// use taut_function::{Context, Function};
+    /// use taut_port::Batch;
+    ///
+    /// /// Drops packets that are too short to be a frame.
+    /// struct DropRunts;
+    ///
+    /// impl Function for DropRunts {
+    ///     fn process(&mut self, batch: &mut Batch, _: &Context) {
+    ///         for i in 0..batch.len() {
+    ///             if batch.packets()[i].len() < 14 {
+    ///                 batch.mark_dropped(i);
+    ///             }
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    fn process(&mut self, batch: &mut Batch, context: &Context);
+}
+
+/// What a function may know beyond the packets.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Context {
+    /// When the worker began this round, in ticks of [`taut_port::ticks`].
+    pub now_ticks: u64,
+}
+
+/// A function that can be named in a chain.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its name in chain files and on the command line.
+    pub name: &'static str,
+    /// One line for people.
+    pub summary: &'static str,
+    /// Makes it from the keys of its table in the chain file.
+    pub build: fn(toml::Table) -> Result<Box<dyn Function>, SettingsError>,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Every function of this build.
+pub fn functions() -> &'static [Entry] {
+    &[forward::ENTRY, mac_swap::ENTRY]
+}
+
+/// Why a function cannot be made from its settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingsError(pub String);
+
+/// Reads a function's settings; unknown keys are errors if the type says `deny_unknown_fields`.
+fn settings<T: DeserializeOwned>(table: toml::Table) -> Result<T, SettingsError> {
+    table
+        .try_into()
+        .map_err(|e: toml::de::Error| SettingsError(e.message().to_string()))
+}
+
+/// The function of that name, made from its settings.
+///
+/// # Errors
+/// When there is none of that name, or the settings are wrong.
+pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, SettingsError> {
+    match functions().iter().find(|f| f.name == name) {
+        Some(entry) => (entry.build)(table),
+        None => {
+            let known: Vec<_> = functions().iter().map(|f| f.name).collect();
+            Err(SettingsError(format!(
+                "no function \"{name}\"; there are {}",
+                known.join(", ")
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_functions_and_settings_are_named() {
+        let message =
+            |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
+        assert!(message(build("nat", toml::Table::new())).contains("there are forward, mac-swap"));
+        let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
+        assert!(message(build("forward", table)).contains("speed"));
+    }
+}

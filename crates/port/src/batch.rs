@@ -127,10 +127,11 @@ impl Batch {
         lost
     }
 
-    /// Moves packets from the front of this batch to the end of `other` while it has room.
-    #[inline]
-    pub fn move_into(&mut self, other: &mut Batch) -> usize {
-        let n = self.len().min(other.room());
+    /// Moves up to `n` packets from the front of this batch to the end of `other`, as far as it has
+    /// room; returns how many.
+    #[inline(always)]
+    pub fn move_up_to(&mut self, n: usize, other: &mut Batch) -> usize {
+        let n = n.min(self.len()).min(other.room());
         other.packets.extend(self.packets.drain(..n));
         n
     }
@@ -212,7 +213,7 @@ mod tests {
         let pool = PoolHandle::new(128, false).unwrap();
         let mut a = numbered(&pool, 10);
         let mut b = numbered(&pool, 60);
-        assert_eq!(a.move_into(&mut b), 4);
+        assert_eq!(a.move_up_to(9, &mut b), 4);
         assert_eq!(numbers(&a), [4, 5, 6, 7, 8, 9]);
     }
 }

@@ -38,7 +38,7 @@ impl Connection {
             place.offset_bytes,
             Ring::bytes(place.log2_size),
         )?;
-        if memory.as_ptr() as usize % 64 != 0 {
+        if !(memory.as_ptr() as usize).is_multiple_of(64) {
             return None;
         }
         // SAFETY: inside a region that is mapped as long as this connection lives, aligned, and used

@@ -1,0 +1,216 @@
+//! The chain file: which ports, which functions, which flush policy. TOML; one worker per file.
+//!
+//! ```toml
+//! flush = "idle(32)"
+//! core = 1
+//! ports = ["memif:/run/west.sock,role=client", "memif:/run/east.sock,role=client"]
+//!
+//! [[function]]
+//! name = "mac-swap"
+//! ```
+
+use crate::Flush;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use taut_function::Function;
+use taut_port::{PortError, PortSpec};
+
+/// What a worker is to do, checked.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    /// One port, or pairs of them.
+    pub ports: Vec<PortSpec>,
+    /// Functions that every packet passes, in order.
+    pub functions: Vec<Stage>,
+    /// When packets are sent.
+    pub flush: Flush,
+    /// The core to run on; None leaves it to the scheduler.
+    pub core: Option<usize>,
+}
+
+/// One function of a chain, by name, with its settings.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Stage {
+    /// The function's name.
+    pub name: String,
+    /// Its settings.
+    #[serde(flatten)]
+    pub settings: toml::Table,
+}
+
+/// Why a chain cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file says something that cannot be.
+    #[error("{place}: {reason}")]
+    Wrong {
+        /// File, and line where known.
+        place: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A port spec is wrong.
+    #[error(transparent)]
+    Port(#[from] PortError),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    ports: Vec<toml::Spanned<String>>,
+    flush: Option<toml::Spanned<String>>,
+    core: Option<usize>,
+    #[serde(default, rename = "function")]
+    functions: Vec<toml::Spanned<Stage>>,
+}
+
+impl Chain {
+    /// Reads a chain file.
+    ///
+    /// # Errors
+    /// With file, line, what is wrong and what would be right.
+    pub fn load(path: &Path) -> Result<Self, ChainError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ChainError::Unreadable {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads the text of a chain file called `name`.
+    ///
+    /// # Errors
+    /// As [`Chain::load`].
+    pub fn parse(text: &str, name: &str) -> Result<Self, ChainError> {
+        let wrong = |at: Option<usize>, reason: String| {
+            let line = at.map(|at| text[..at.min(text.len())].matches('\n').count() + 1);
+            ChainError::Wrong {
+                place: line.map_or_else(|| name.to_string(), |line| format!("{name}:{line}")),
+                reason,
+            }
+        };
+        let file: File = toml::from_str(text).map_err(|e| {
+            wrong(
+                e.span().map(|s| s.start),
+                e.message().trim().replace('\n', " "),
+            )
+        })?;
+        let mut ports = Vec::new();
+        for spec in &file.ports {
+            let parsed = PortSpec::parse(spec.get_ref());
+            ports.push(parsed.map_err(|e| wrong(Some(spec.span().start), e.to_string()))?);
+        }
+        let flush = match &file.flush {
+            None => Flush::default(),
+            Some(flush) => flush
+                .get_ref()
+                .parse()
+                .map_err(|e: crate::FlushError| wrong(Some(flush.span().start), e.to_string()))?,
+        };
+        for stage in &file.functions {
+            let s = stage.get_ref();
+            taut_function::build(&s.name, s.settings.clone())
+                .map_err(|e| wrong(Some(stage.span().start), e.to_string()))?;
+        }
+        let functions = file
+            .functions
+            .into_iter()
+            .map(toml::Spanned::into_inner)
+            .collect();
+        let chain = Self {
+            ports,
+            functions,
+            flush,
+            core: file.core,
+        };
+        chain.check().map_err(|reason| wrong(None, reason))?;
+        Ok(chain)
+    }
+
+    /// Checks what a file or a command line put together.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&self) -> Result<(), String> {
+        match self.ports.len() {
+            0 => Err("no ports: a chain needs one port, or pairs of ports".to_string()),
+            n if n > 1 && n % 2 == 1 => Err(format!(
+                "{n} ports: give one port (packets go back out of it) or pairs of ports"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the functions.
+    ///
+    /// # Errors
+    /// When a name or a setting is wrong (files have been checked for that already).
+    pub fn build_functions(&self) -> Result<Vec<Box<dyn Function>>, ChainError> {
+        self.functions
+            .iter()
+            .map(|s| {
+                taut_function::build(&s.name, s.settings.clone()).map_err(|e| ChainError::Wrong {
+                    place: s.name.clone(),
+                    reason: e.to_string(),
+                })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_whole_chain_reads_back() {
+        let chain = Chain::parse(
+            "flush = \"full(32, 100us)\"\ncore = 1\nports = [\"null:\", \"null:source=8\"]\n[[function]]\nname = \"mac-swap\"\n",
+            "x.toml",
+        )
+        .unwrap();
+        assert_eq!(chain.flush.to_string(), "full(32, 100us)");
+        assert_eq!((chain.ports.len(), chain.core), (2, Some(1)));
+        assert_eq!(chain.functions[0].name, "mac-swap");
+        assert_eq!(chain.build_functions().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn mistakes_are_reported_with_file_and_line() {
+        for (text, part) in [
+            ("ports = [\"null:\"\n", "x.toml:"),
+            (
+                "ports = [\"null:\"]\nflsh = \"each\"\n",
+                "x.toml:2: unknown field `flsh`",
+            ),
+            (
+                "ports = [\n\"null:\",\n\"nul:\"]\n",
+                "x.toml:3: port \"nul:\"",
+            ),
+            (
+                "ports = [\"null:\"]\nflush = \"sometimes\"\n",
+                "x.toml:2: flush \"sometimes\"",
+            ),
+            (
+                "ports = [\"null:\"]\n\n[[function]]\nname = \"nat\"\n",
+                "no function \"nat\"",
+            ),
+            ("ports = []\n", "no ports"),
+            ("ports = [\"null:\",\"null:\",\"null:\"]\n", "3 ports"),
+            ("flush = \"each\"\n", "missing field `ports`"),
+        ] {
+            let message = Chain::parse(text, "x.toml").unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+            assert!(!message.contains('\n'), "one line: {message}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What a worker has done, published by it now and then and read by anybody.
+
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// A worker's counters; the worker stores, others load.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct Counters { $($(#[$doc])* pub(crate) $name: AtomicU64),* }
+
+        /// One reading of [`Counters`].
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+        pub struct CountersView { $($(#[$doc])* pub $name: u64),* }
+
+        impl Counters {
+            /// The counters as they were published last.
+            pub fn read(&self) -> CountersView {
+                CountersView { $($name: self.$name.load(Ordering::Relaxed)),* }
+            }
+
+            /// Publishes the worker's own counters.
+            pub(crate) fn publish(&self, view: &CountersView) {
+                $(self.$name.store(view.$name, Ordering::Relaxed);)*
+            }
+        }
+
+        impl std::ops::Sub for CountersView {
+            type Output = Self;
+
+            fn sub(self, earlier: Self) -> Self {
+                Self { $($name: self.$name.wrapping_sub(earlier.$name)),* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets received.
+    rx_packets,
+    /// Bytes received.
+    rx_bytes,
+    /// Packets handed over.
+    tx_packets,
+    /// Bytes handed over.
+    tx_bytes,
+    /// Dropped by a function.
+    dropped_by_function,
+    /// Punted to the slow path, of which there is none yet.
+    dropped_punted,
+    /// Dropped because the outgoing ring was full.
+    dropped_tx_full,
+    /// Arrived, but the receive ring was full.
+    dropped_rx_overrun,
+    /// Arrived with an impossible description.
+    dropped_malformed,
+    /// Too long for a buffer or the outgoing link.
+    dropped_too_long,
+    /// Refused by the kernel or the peer.
+    dropped_tx_failed,
+    /// Receive calls that brought packets.
+    batches,
+    /// Rounds of the loop.
+    rounds,
+    /// Ticks spent in rounds that had packets.
+    busy_ticks,
+    /// Ticks spent in all rounds.
+    total_ticks,
+}
+
+impl CountersView {
+    /// Packets per receive call that brought any.
+    pub fn average_batch(&self) -> f64 {
+        self.rx_packets as f64 / (self.batches.max(1)) as f64
+    }
+
+    /// Share of time spent on packets, 0 to 1.
+    pub fn busy(&self) -> f64 {
+        self.busy_ticks as f64 / (self.total_ticks.max(1)) as f64
+    }
+
+    /// Dropped for any reason.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_causes().iter().map(|(_, n)| n).sum()
+    }
+
+    /// Every cause of loss by name, and its count.
+    pub fn dropped_causes(&self) -> [(&'static str, u64); 7] {
+        [
+            ("function", self.dropped_by_function),
+            ("punted", self.dropped_punted),
+            ("tx full", self.dropped_tx_full),
+            ("rx overrun", self.dropped_rx_overrun),
+            ("malformed", self.dropped_malformed),
+            ("too long", self.dropped_too_long),
+            ("tx failed", self.dropped_tx_failed),
+        ]
+    }
+}

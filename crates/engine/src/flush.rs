@@ -1,0 +1,188 @@
+//! When a worker hands what it holds to the outgoing port. ([Sty] section 3: buffering.)
+
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+use std::time::Duration;
+use taut_port::BATCH_CAPACITY;
+
+/// When held packets are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Flush {
+    /// `full(n, drain)`: when `n` are held; a timer sends whatever is held every `drain`, as DPDK's
+    /// l2fwd does (n = 32, drain = 100 µs).
+    Full {
+        /// Packets that fill the buffer.
+        n: usize,
+        /// Period of the drain timer.
+        drain: Duration,
+    },
+    /// `each`: every packet by itself, at once (DPDK's l2fwd with a buffer of 1).
+    Each,
+    /// `every(t)`: whatever is held, every `t`; earlier only when no more fit in a batch.
+    Every {
+        /// Period of the flush timer.
+        period: Duration,
+    },
+    /// `idle(n)`: as soon as the receive queue ran dry or `n` are held: the latency of `each` while
+    /// packets come one at a time, the throughput of `full(n)` when they queue up.
+    Idle {
+        /// Packets sent together at most.
+        n: usize,
+    },
+}
+
+/// Why a flush policy cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("flush \"{text}\": {reason}")]
+pub struct FlushError {
+    text: String,
+    reason: String,
+}
+
+const FORMS: &str =
+    "want full(N, TIME), each, every(TIME) or idle(N), such as full(32, 100us) or idle(32)";
+
+impl FromStr for Flush {
+    type Err = FlushError;
+
+    fn from_str(text: &str) -> Result<Self, FlushError> {
+        let error = |reason: String| FlushError {
+            text: text.to_string(),
+            reason,
+        };
+        let count = |s: &str| match s.parse::<usize>() {
+            Ok(n) if (1..=BATCH_CAPACITY).contains(&n) => Ok(n),
+            _ => Err(error(format!(
+                "\"{s}\": want a number of packets from 1 to {BATCH_CAPACITY}"
+            ))),
+        };
+        let time = |s: &str| {
+            duration(s)
+                .filter(|t| (1..=1_000_000_000).contains(&t.as_nanos()))
+                .ok_or_else(|| {
+                    error(format!(
+                        "\"{s}\": want a time from 1ns to 1s, such as 100us"
+                    ))
+                })
+        };
+        let (name, arguments) = match text.trim().split_once('(') {
+            None => (text.trim(), Vec::new()),
+            Some((name, rest)) => match rest.strip_suffix(')') {
+                Some(inner) => (name.trim(), inner.split(',').map(str::trim).collect()),
+                None => return Err(error(FORMS.to_string())),
+            },
+        };
+        match (name, arguments.as_slice()) {
+            ("each", []) => Ok(Self::Each),
+            ("full", [n, drain]) => Ok(Self::Full {
+                n: count(n)?,
+                drain: time(drain)?,
+            }),
+            ("every", [period]) => Ok(Self::Every {
+                period: time(period)?,
+            }),
+            ("idle", [n]) => Ok(Self::Idle { n: count(n)? }),
+            _ => Err(error(FORMS.to_string())),
+        }
+    }
+}
+
+/// Reads `100us`, `1.5ms`, `20ns`, `1s`; µ is fine too.
+fn duration(text: &str) -> Option<Duration> {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let value: f64 = text[..at].parse().ok()?;
+    let ns = match text[at..].trim() {
+        "ns" => 1.0,
+        "us" | "µs" | "μs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    (value * ns)
+        .is_finite()
+        .then(|| Duration::from_nanos((value * ns).round() as u64))
+}
+
+fn short(t: Duration) -> String {
+    let ns = t.as_nanos() as f64;
+    match ns {
+        ns if ns < 1e3 => format!("{ns}ns"),
+        ns if ns < 1e6 => format!("{}us", ns / 1e3),
+        ns if ns < 1e9 => format!("{}ms", ns / 1e6),
+        ns => format!("{}s", ns / 1e9),
+    }
+}
+
+impl std::fmt::Display for Flush {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full { n, drain } => write!(f, "full({n}, {})", short(*drain)),
+            Self::Each => f.write_str("each"),
+            Self::Every { period } => write!(f, "every({})", short(*period)),
+            Self::Idle { n } => write!(f, "idle({n})"),
+        }
+    }
+}
+
+impl TryFrom<String> for Flush {
+    type Error = FlushError;
+
+    fn try_from(text: String) -> Result<Self, FlushError> {
+        text.parse()
+    }
+}
+
+impl From<Flush> for String {
+    fn from(flush: Flush) -> String {
+        flush.to_string()
+    }
+}
+
+impl Default for Flush {
+    fn default() -> Self {
+        Self::Idle { n: 32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn policies_read_as_they_print() {
+        for text in [
+            "full(32, 100us)",
+            "each",
+            "every(50us)",
+            "idle(32)",
+            "full(1, 1.5ms)",
+            "every(1s)",
+        ] {
+            assert_eq!(text.parse::<Flush>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "full( 32,100µs )".parse::<Flush>().unwrap().to_string(),
+            "full(32, 100us)"
+        );
+    }
+
+    #[test]
+    fn wrong_policies_say_what_is_wanted() {
+        for (text, part) in [
+            ("fast", "want full(N, TIME)"),
+            ("full(32)", "want full(N, TIME)"),
+            ("idle(32", "want full(N, TIME)"),
+            ("idle(65)", "1 to 64"),
+            ("idle(0)", "1 to 64"),
+            ("every(5)", "such as 100us"),
+            ("every(0us)", "1ns to 1s"),
+            ("every(9e999s)", "1ns to 1s"),
+            ("full(32, 2s)", "1ns to 1s"),
+        ] {
+            let message = text.parse::<Flush>().unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

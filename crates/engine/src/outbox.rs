@@ -1,0 +1,127 @@
+//! What a worker holds for one outgoing port, and when it lets go of it.
+
+use crate::Flush;
+use taut_port::{BATCH_CAPACITY, Batch, Clock, Port, ticks};
+
+/// A [`Flush`] policy in ticks, and the packets it holds back.
+pub(crate) struct Outbox {
+    held: Batch,
+    policy: Policy,
+    /// When a timed policy last sent.
+    last_flush_ticks: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Policy {
+    Full { n: usize, drain_ticks: u64 },
+    Each,
+    Every { period_ticks: u64 },
+    Idle { n: usize },
+}
+
+impl Outbox {
+    pub(crate) fn new(flush: Flush, clock: &Clock) -> Self {
+        let in_ticks = |t: std::time::Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
+        let policy = match flush {
+            Flush::Full { n, drain } => Policy::Full {
+                n,
+                drain_ticks: in_ticks(drain),
+            },
+            Flush::Each => Policy::Each,
+            Flush::Every { period } => Policy::Every {
+                period_ticks: in_ticks(period),
+            },
+            Flush::Idle { n } => Policy::Idle { n },
+        };
+        Self {
+            held: Batch::new(),
+            policy,
+            last_flush_ticks: ticks(),
+        }
+    }
+
+    /// Takes what a receive call brought and sends what the policy lets go. `ran_dry` says that the
+    /// receive queue is empty now. Returns how many packets the port had no room for; they are dropped.
+    #[inline(always)]
+    pub(crate) fn accept(
+        &mut self,
+        arrived: &mut Batch,
+        ran_dry: bool,
+        port: &mut dyn Port,
+    ) -> usize {
+        match self.policy {
+            // The usual case holds nothing, so the whole batch goes to the port as it is.
+            Policy::Idle { n } if self.held.is_empty() && (ran_dry || arrived.len() >= n) => {
+                send(arrived, port)
+            }
+            Policy::Idle { n } => {
+                let refused = self.hold(arrived, n, port);
+                if ran_dry {
+                    refused + send(&mut self.held, port)
+                } else {
+                    refused
+                }
+            }
+            Policy::Full { n, .. } => self.hold(arrived, n, port),
+            Policy::Every { .. } => self.hold(arrived, BATCH_CAPACITY, port),
+            Policy::Each => {
+                let mut refused = 0;
+                while !arrived.is_empty() {
+                    arrived.move_up_to(1, &mut self.held);
+                    refused += send(&mut self.held, port);
+                }
+                refused
+            }
+        }
+    }
+
+    /// Called once a round: sends what the timer lets go.
+    #[inline(always)]
+    pub(crate) fn tick(&mut self, now_ticks: u64, port: &mut dyn Port) -> usize {
+        let (Policy::Full {
+            drain_ticks: period,
+            ..
+        }
+        | Policy::Every {
+            period_ticks: period,
+        }) = self.policy
+        else {
+            return 0;
+        };
+        if now_ticks.wrapping_sub(self.last_flush_ticks) < period {
+            return 0;
+        }
+        self.last_flush_ticks = now_ticks;
+        send(&mut self.held, port)
+    }
+
+    /// Sends whatever is held.
+    pub(crate) fn flush(&mut self, port: &mut dyn Port) -> usize {
+        send(&mut self.held, port)
+    }
+
+    /// Fills the buffer and sends it each time `n` are in it.
+    #[inline(always)]
+    fn hold(&mut self, arrived: &mut Batch, n: usize, port: &mut dyn Port) -> usize {
+        let mut refused = 0;
+        while !arrived.is_empty() {
+            arrived.move_up_to(n - self.held.len(), &mut self.held);
+            if self.held.len() >= n {
+                refused += send(&mut self.held, port);
+            }
+        }
+        refused
+    }
+}
+
+/// Sends a batch; what the port has no room for is dropped and counted.
+#[inline(always)]
+fn send(batch: &mut Batch, port: &mut dyn Port) -> usize {
+    if batch.is_empty() {
+        return 0;
+    }
+    port.tx(batch);
+    let refused = batch.len();
+    batch.clear();
+    refused
+}

@@ -1,0 +1,266 @@
+//! The worker: one thread that runs receive -> functions -> send to completion.
+
+use crate::outbox::Outbox;
+use crate::{Counters, CountersView, Flush};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use taut_function::{Context, Function};
+use taut_port::{Batch, Clock, Link, Port, PortCounters, ticks};
+
+/// Packets taken per receive call: DPDK's burst of 32, above which a packet's wait for its batch shows.
+const BURST: usize = 32;
+
+/// Counters are published, and links looked at, every this many ticks' worth of seconds.
+const PUBLISH_SECONDS: f64 = 0.1;
+
+/// Told a port's index and its new link state.
+type TellLink = Box<dyn FnMut(usize, &Link)>;
+
+/// One pinned thread's work: ports it owns, the way between them, the functions on that way.
+///
+/// Everything is made before the loop starts; the loop itself allocates nothing, locks nothing and
+/// makes no system call of its own.
+pub struct Worker {
+    ports: Vec<Box<dyn Port>>,
+    /// Where packets of each port go: index of the outgoing port.
+    to: Vec<usize>,
+    functions: Vec<Box<dyn Function>>,
+    outboxes: Vec<Outbox>,
+    publish_ticks: u64,
+    counters: Arc<Counters>,
+    on_link_change: TellLink,
+}
+
+impl Worker {
+    /// A worker over `ports`, taken in pairs: what enters the first leaves through the second and the
+    /// other way round; a last port without a partner gets its own packets back.
+    pub fn new(
+        ports: Vec<Box<dyn Port>>,
+        functions: Vec<Box<dyn Function>>,
+        flush: Flush,
+        clock: &Clock,
+    ) -> Self {
+        let to = (0..ports.len())
+            .map(|i| if i ^ 1 < ports.len() { i ^ 1 } else { i })
+            .collect();
+        Self {
+            outboxes: ports.iter().map(|_| Outbox::new(flush, clock)).collect(),
+            to,
+            functions,
+            publish_ticks: clock.to_ticks(PUBLISH_SECONDS * 1e9) as u64,
+            counters: Arc::default(),
+            on_link_change: Box::new(|_, _| {}),
+            ports,
+        }
+    }
+
+    /// The counters, to be read from another thread.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Calls `tell` with a port's index when its link goes up or down (seen within 100 ms).
+    pub fn on_link_change(&mut self, tell: impl FnMut(usize, &Link) + 'static) {
+        self.on_link_change = Box::new(tell);
+    }
+
+    /// Runs until `stop`; packets still held are sent, and the final counters published.
+    pub fn run(&mut self, stop: &AtomicBool) {
+        let mut own = CountersView::default();
+        let mut links: Vec<Option<Link>> = self.ports.iter().map(|_| None).collect();
+        let mut batch = Batch::new();
+        let mut punted = Batch::new();
+        let mut last = ticks();
+        let mut publish_at = last;
+        while !stop.load(Ordering::Relaxed) {
+            let mut had_packets = false;
+            for from in 0..self.ports.len() {
+                had_packets |= self.round(from, last, &mut batch, &mut punted, &mut own);
+            }
+            let now = ticks();
+            let elapsed = now.wrapping_sub(last);
+            own.busy_ticks += if had_packets { elapsed } else { 0 };
+            own.total_ticks += elapsed;
+            own.rounds += 1;
+            last = now;
+            if now.wrapping_sub(publish_at) < u64::MAX / 2 {
+                self.look_around(&mut own, &mut links);
+                publish_at = now + self.publish_ticks;
+            }
+        }
+        for (outbox, to) in self.outboxes.iter_mut().zip(&self.to) {
+            own.dropped_tx_full += outbox.flush(&mut *self.ports[*to]) as u64;
+        }
+        self.publish(&mut own);
+    }
+
+    /// One receive call on one port and everything that follows from it. True if packets came.
+    #[inline(always)]
+    fn round(
+        &mut self,
+        from: usize,
+        now_ticks: u64,
+        batch: &mut Batch,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) -> bool {
+        let received = self.ports[from].rx(batch);
+        let out = &mut *self.ports[self.to[from]];
+        let outbox = &mut self.outboxes[from];
+        if received > 0 {
+            own.batches += 1;
+            let context = Context { now_ticks };
+            for function in &mut self.functions {
+                function.process(batch, &context);
+            }
+            own.dropped_by_function += batch.settle(punted) as u64;
+            own.dropped_punted += punted.len() as u64;
+            punted.clear();
+            own.dropped_tx_full += outbox.accept(batch, received < BURST, out) as u64;
+        }
+        own.dropped_tx_full += outbox.tick(now_ticks, out) as u64;
+        received > 0
+    }
+
+    /// Ten times a second: publishes the counters and looks whether the other sides are there.
+    #[cold]
+    fn look_around(&mut self, own: &mut CountersView, links: &mut [Option<Link>]) {
+        self.publish(own);
+        for (index, (port, known)) in self.ports.iter_mut().zip(links).enumerate() {
+            let link = port.link();
+            if known.as_ref() != Some(&link) {
+                (self.on_link_change)(index, &link);
+                *known = Some(link);
+            }
+        }
+    }
+
+    fn publish(&mut self, own: &mut CountersView) {
+        let mut sum = PortCounters::default();
+        for port in &mut self.ports {
+            let c = port.counters();
+            sum.rx_packets += c.rx_packets;
+            sum.rx_bytes += c.rx_bytes;
+            sum.tx_packets += c.tx_packets;
+            sum.tx_bytes += c.tx_bytes;
+            sum.rx_overrun += c.rx_overrun;
+            sum.rx_malformed += c.rx_malformed;
+            sum.rx_too_long += c.rx_too_long;
+            sum.tx_too_long += c.tx_too_long;
+            sum.tx_failed += c.tx_failed;
+        }
+        own.rx_packets = sum.rx_packets;
+        own.rx_bytes = sum.rx_bytes;
+        own.tx_packets = sum.tx_packets;
+        own.tx_bytes = sum.tx_bytes;
+        own.dropped_rx_overrun = sum.rx_overrun;
+        own.dropped_malformed = sum.rx_malformed;
+        own.dropped_too_long = sum.rx_too_long + sum.tx_too_long;
+        own.dropped_tx_failed = sum.tx_failed;
+        self.counters.publish(own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::time::Duration;
+    use taut_port::PoolHandle;
+
+    /// Delivers the bursts it was told to, stops the worker when they are used up, and notes the size
+    /// of every send.
+    struct Scripted {
+        pool: PoolHandle,
+        bursts: Vec<usize>,
+        sent: Rc<RefCell<Vec<usize>>>,
+        room: usize,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Port for Scripted {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            match self.bursts.pop() {
+                Some(n) => self.pool.fill(batch, n, 60),
+                None => {
+                    self.stop.store(true, Ordering::Relaxed);
+                    0
+                }
+            }
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let n = batch.len().min(self.room);
+            self.sent.borrow_mut().push(n);
+            batch.drain_front(n).for_each(drop);
+            n
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    /// Runs a worker with `flush` over one port that delivers `bursts`; the sizes of what was sent.
+    fn sends(flush: &str, bursts: &[usize], room: usize) -> (Vec<usize>, CountersView) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let sent = Rc::new(RefCell::new(Vec::new()));
+        let port = Scripted {
+            pool: PoolHandle::new(256, false).unwrap(),
+            bursts: bursts.iter().rev().copied().collect(),
+            sent: Rc::clone(&sent),
+            room,
+            stop: Arc::clone(&stop),
+        };
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let mut worker = Worker::new(
+            vec![Box::new(port)],
+            Vec::new(),
+            flush.parse().unwrap(),
+            &clock,
+        );
+        worker.run(&stop);
+        let counters = worker.counters().read();
+        (sent.take(), counters)
+    }
+
+    #[test]
+    fn each_sends_every_packet_by_itself() {
+        assert_eq!(sends("each", &[3, 0, 1], 64).0, [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn full_waits_for_the_buffer_and_the_end_flushes_the_rest() {
+        assert_eq!(sends("full(4, 1s)", &[3, 3, 1, 3], 64).0, [4, 4, 2]);
+    }
+
+    #[test]
+    fn idle_sends_what_a_dry_queue_gave_and_fills_up_under_load() {
+        assert_eq!(
+            sends("idle(32)", &[1, 0, 5, 32, 32, 2], 64).0,
+            [1, 5, 32, 32, 2]
+        );
+        assert_eq!(sends("idle(64)", &[32, 32, 32, 1], 64).0, [64, 33]);
+    }
+
+    #[test]
+    fn every_sends_what_its_timer_lets_go_or_no_more_fit() {
+        assert_eq!(sends("every(1s)", &[32, 32, 3], 64).0, [64, 3]);
+        let (sent, _) = sends("every(1ns)", &[2, 2], 64);
+        assert_eq!(sent.iter().sum::<usize>(), 4);
+        assert_eq!(sent.len(), 2);
+    }
+
+    #[test]
+    fn what_the_outgoing_ring_has_no_room_for_is_counted() {
+        let (_, counters) = sends("idle(32)", &[10, 10], 4);
+        assert_eq!(counters.dropped_tx_full, 12);
+        assert_eq!(counters.batches, 2);
+    }
+}

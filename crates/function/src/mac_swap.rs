@@ -1,0 +1,53 @@
+//! Swaps source and destination MAC address, so that a frame can go back through a bridge to where it
+//! came from. (DPDK's testpmd calls it `macswap`.)
+
+use crate::{Context, Entry, Function, settings};
+use serde::Deserialize;
+use taut_port::Batch;
+use taut_wire::ethernet::Ethernet;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "mac-swap",
+    summary: "swaps source and destination MAC address; drops what is too short to have them",
+    build: |table| settings(table).map(|Settings {}| Box::new(MacSwap) as Box<dyn Function>),
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {}
+
+struct MacSwap;
+
+impl Function for MacSwap {
+    fn process(&mut self, batch: &mut Batch, _: &Context) {
+        for i in 0..batch.len() {
+            match Ethernet::new(batch.packets_mut()[i].bytes_mut()) {
+                Ok(mut frame) => frame.swap_addresses(),
+                Err(_) => batch.mark_dropped(i),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_port::PoolHandle;
+
+    #[test]
+    fn addresses_are_swapped_and_runts_dropped() {
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, 60);
+        pool.fill(&mut batch, 1, 9);
+        batch.packets_mut()[0].bytes_mut()[..14]
+            .copy_from_slice(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0]);
+        MacSwap.process(&mut batch, &Context::default());
+        assert_eq!(
+            batch.packets()[0].bytes()[..12],
+            [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]
+        );
+        assert!(batch.is_kept(0) && !batch.is_kept(1));
+    }
+}
