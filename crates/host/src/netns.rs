@@ -220,7 +220,9 @@ impl Testbed {
     }
 
     /// Removes the namespaces of testbeds whose process is dead, as after `kill -9`, and returns their
-    /// names. Those of living processes stay, and so do the processes in any of them.
+    /// names. Those of living processes stay, and so do the processes in any of them. Whether a process
+    /// lives is asked of this `/proc`: do not share `/run/netns` between containers that each have
+    /// their own process numbers.
     ///
     /// # Errors
     /// [`TestbedError::Command`] when a stale namespace cannot be removed.

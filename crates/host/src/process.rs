@@ -377,9 +377,9 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_obeys_is_stopped_by_the_first_signal() {
+    fn a_device_that_heeds_signals_ends_in_its_own_way() {
         let (mut device, _folder) =
-            shell("trap 'echo bye; exit 0' INT; echo ready; while :; do sleep 0.01; done");
+            shell("trap 'exit 0' INT TERM; echo ready; while :; do sleep 0.01; done");
         device
             .wait_for_line(|line| line == "ready", PATIENCE)
             .unwrap();
