@@ -4,7 +4,9 @@
 use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Gtpu, GtpuRepr, Icmpv4, Icmpv4Repr,
     IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Received, StampLayout, Tcp, TcpRepr, Udp, UdpRepr,
-    classify, gtpu::UDP_PORT, stamp::STAMP_LEN_BYTES,
+    classify,
+    gtpu::UDP_PORT,
+    stamp::{MAGIC, STAMP_LEN_BYTES},
 };
 
 /// Lays every view over the bytes, then follows the frame down as a receiver would.
@@ -39,6 +41,10 @@ pub fn stamp(bytes: &[u8]) {
         return;
     };
     let port = u16::from_be_bytes(*port);
+    if let Some((repaired, port)) = repaired(frame) {
+        let received = classify(&repaired, port);
+        assert!(matches!(received, Received::Stamped(_)), "{received:?}");
+    }
     if let Received::Stamped(stamp) = classify(frame, port) {
         assert!(frame.len() >= 14 + 20 + 8 + STAMP_LEN_BYTES);
         assert!(stamp.sequence < 1 << 48);
@@ -63,6 +69,31 @@ pub fn stamp(bytes: &[u8]) {
             .write(&mut frame, 1, 2, 3)
             .expect("the template's own length");
     }
+}
+
+/// An unfragmented UDP/IPv4 frame with room for a stamp, given the magic number and right checksums,
+/// and its port. A fuzzer alone seldom guesses a checksum.
+fn repaired(frame: &[u8]) -> Option<(Vec<u8>, u16)> {
+    let mut frame = frame.to_vec();
+    let mut ethernet = Ethernet::new(&mut frame[..]).ok()?;
+    if ethernet.ethertype() != EtherType::IPV4 {
+        return None;
+    }
+    let mut ip = Ipv4::new(ethernet.payload_mut()).ok()?;
+    ip.fill_checksum();
+    if ip.protocol() != IpProtocol::UDP || ip.is_fragment() {
+        return None;
+    }
+    let length = u16::try_from(ip.payload().len()).ok()?;
+    let pseudo_header = ip.pseudo_header(length);
+    let mut udp = Udp::new(ip.payload_mut()).ok()?;
+    if udp.length() != length || udp.payload().len() < STAMP_LEN_BYTES {
+        return None;
+    }
+    udp.payload_mut()[..2].copy_from_slice(&MAGIC.to_be_bytes());
+    udp.fill_checksum(pseudo_header);
+    let port = udp.destination_port();
+    Some((frame, port))
 }
 
 fn walk_arp(bytes: &[u8]) {

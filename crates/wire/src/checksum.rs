@@ -23,13 +23,17 @@ impl Sum {
             let word = u64::from_ne_bytes(*word);
             sum += (word & 0xffff_ffff) + (word >> 32);
         }
-        if !tail.is_empty() {
-            let mut last = [0; 8];
-            for (to, from) in last.iter_mut().zip(tail) {
-                *to = *from;
-            }
-            let word = u64::from_ne_bytes(last);
-            sum += (word & 0xffff_ffff) + (word >> 32);
+        let mut tail = tail;
+        if let Some((bytes, rest)) = tail.split_first_chunk::<4>() {
+            sum += u64::from(u32::from_ne_bytes(*bytes));
+            tail = rest;
+        }
+        if let Some((bytes, rest)) = tail.split_first_chunk::<2>() {
+            sum += u64::from(u16::from_ne_bytes(*bytes));
+            tail = rest;
+        }
+        if let [last] = tail {
+            sum += u64::from(u16::from_ne_bytes([*last, 0]));
         }
         Self(u64::from(fold(sum).to_be()))
     }
@@ -92,13 +96,12 @@ impl Sum {
     }
 }
 
+/// Adds the halves of `sum` twice, each with its end-around carry.
 #[inline]
 fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
+    // The low half of the addition carries into the high half: that is the end-around carry.
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// The sum of the pseudo header that UDP and TCP checksums cover over IPv4 (RFC 768, RFC 9293).

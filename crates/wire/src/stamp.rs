@@ -512,6 +512,20 @@ mod tests {
     }
 
     #[test]
+    fn checksum_of_zero_is_written_as_ones() {
+        let mut frame = v4().frame(64).unwrap();
+        let layout = StampLayout::new(&frame).unwrap();
+        let mut ones_seen = false;
+        // One of all flow numbers brings the sum to 0.
+        for flow in 0..=u16::MAX {
+            layout.write(&mut frame, flow, 0, 0).unwrap();
+            assert_ne!(frame[40..42], [0, 0], "{flow}");
+            ones_seen |= frame[40..42] == [0xff, 0xff];
+        }
+        assert!(ones_seen);
+    }
+
+    #[test]
     fn missing_checksum_is_corrupt() {
         let mut frame = stamped(v4(), 64, STAMP);
         frame[40..42].fill(0);
