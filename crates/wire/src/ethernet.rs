@@ -430,6 +430,23 @@ mod tests {
     }
 
     #[test]
+    fn addresses_are_set_and_swapped_in_place() {
+        let mut frame = [0xaa; 15];
+        let mut view = Ethernet::new(&mut frame[..]).unwrap();
+        view.set_source(Mac([1; 6]));
+        view.set_destination(Mac([2; 6]));
+        view.swap_addresses();
+        assert_eq!(
+            (view.source(), view.destination()),
+            (Mac([2; 6]), Mac([1; 6]))
+        );
+        assert_eq!(
+            frame,
+            [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0xaa, 0xaa, 0xaa]
+        );
+    }
+
+    #[test]
     fn third_tag_stays_in_the_payload() {
         let mut frame = [0; 26];
         for at in [12, 16, 20] {

@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn checksum_of_zero_is_written_as_ones() {
+    fn checksum_of_zero_is_written_as_ones_and_read_as_missing() {
         let mut frame = v4().frame(64).unwrap();
         let layout = StampLayout::new(&frame).unwrap();
         let mut ones_seen = false;
@@ -520,16 +520,34 @@ mod tests {
         for flow in 0..=u16::MAX {
             layout.write(&mut frame, flow, 0, 0).unwrap();
             assert_ne!(frame[40..42], [0, 0], "{flow}");
-            ones_seen |= frame[40..42] == [0xff, 0xff];
+            if frame[40..42] == [0xff, 0xff] {
+                ones_seen = true;
+                assert!(matches!(classify(&frame, PORT), Received::Stamped(_)));
+                frame[40..42].fill(0);
+                assert_eq!(classify(&frame, PORT), Received::Corrupt);
+            }
         }
         assert!(ones_seen);
     }
 
     #[test]
-    fn missing_checksum_is_corrupt() {
-        let mut frame = stamped(v4(), 64, STAMP);
-        frame[40..42].fill(0);
+    fn datagram_that_does_not_fill_its_packet_is_corrupt() {
+        let mut frame = stamped(v4(), 66, STAMP);
+        // Two less in the length, two more behind it: the sum stays right.
+        frame[39] -= 2;
+        frame[61] += 2;
         assert_eq!(classify(&frame, PORT), Received::Corrupt);
+    }
+
+    #[test]
+    fn only_the_first_ipv6_fragment_can_be_ours() {
+        let mut frame = stamped(v6(), 84, STAMP);
+        frame[19] += 8;
+        frame[20] = IpProtocol::FRAGMENT.0;
+        frame.splice(54..54, [IpProtocol::UDP.0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(classify(&frame, PORT), Received::Stamped(STAMP));
+        frame[57] = 8;
+        assert_eq!(classify(&frame, PORT), Received::Foreign);
     }
 
     #[test]
