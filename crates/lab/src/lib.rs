@@ -1,1 +1,6 @@
 //! Results folders, figures, reports and comparisons.
+
+pub mod evaluate;
+pub mod figure;
+pub mod quantity;
+pub mod results;

@@ -1,0 +1,255 @@
+//! Turns a results folder into what figures, tables and the report show: repetitions pooled per
+//! device, their spread, and the ratios between devices.
+
+mod load;
+mod ratio;
+mod table;
+mod timeline;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use taut_measure::{
+    Interval, JitterRecorder, JitterSummary, LatencyHistogram, Limit, Summary, mean_interval,
+};
+
+use crate::results::{CbrResult, DeviceInfo, Results, Run};
+
+pub use load::LoadPoint;
+pub use ratio::{Ratio, ratios};
+pub use table::{Row, render_text_table, rows};
+pub use timeline::Timeline;
+
+/// How often a stated interval should cover the truth.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// Everything known about all devices of an experiment.
+#[derive(Debug)]
+pub struct Evaluation {
+    /// Devices in the order of the experiment; those without data are there, empty.
+    pub devices: Vec<Device>,
+    /// What is missing or unreadable, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// A device's repetitions taken together.
+#[derive(Debug)]
+pub struct Device {
+    /// The device.
+    pub info: DeviceInfo,
+    /// Its place in the experiment, which decides its colour.
+    pub index: usize,
+    /// Repetitions planned.
+    pub planned: u32,
+    /// Constant-rate results by repetition.
+    pub cbr: BTreeMap<u32, CbrResult>,
+    /// Round trips of all repetitions from the send stamp.
+    pub latency: LatencyHistogram,
+    /// Round trips of all repetitions from the time the packet was due.
+    pub latency_from_intended: LatencyHistogram,
+    /// Differences of successive latencies of all repetitions.
+    pub jitter: LatencyHistogram,
+    /// The worst packets and some of the others over time.
+    pub timeline: Timeline,
+    /// Latency over offered rate, by rising rate.
+    pub load: Vec<LoadPoint>,
+    /// Highest loss-free rate by repetition.
+    pub loss_free_pps: BTreeMap<u32, f64>,
+    /// What stopped the searches, each reason once.
+    pub limited_by: Vec<Limit>,
+}
+
+/// Smallest, middle and largest of some repetitions' figures.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// Smallest.
+    pub min: f64,
+    /// Median.
+    pub median: f64,
+    /// Largest.
+    pub max: f64,
+    /// How many.
+    pub count: usize,
+}
+
+impl Spread {
+    /// The spread of the finite values; `None` without any.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let (first, last) = (*values.first()?, *values.last()?);
+        let half = values.len() / 2;
+        let median = if values.len() % 2 == 1 {
+            values[half]
+        } else {
+            (values[half - 1] + values[half]) / 2.0
+        };
+        Some(Spread { min: first, median, max: last, count: values.len() })
+    }
+}
+
+impl Evaluation {
+    /// Pools what is in the folder. Reads every sample once, block by block.
+    pub fn of(results: &Results) -> Evaluation {
+        let mut problems = results.problems.clone();
+        let devices = results
+            .experiment
+            .devices
+            .iter()
+            .enumerate()
+            .map(|(index, info)| {
+                let runs: Vec<&Run> = results.runs.iter().filter(|run| run.device_id == info.id).collect();
+                Device::of(info, index, results.experiment.settings.repetitions, &runs, &mut problems)
+            })
+            .collect();
+        Evaluation { devices, problems }
+    }
+}
+
+impl Device {
+    fn of(info: &DeviceInfo, index: usize, planned: u32, runs: &[&Run], problems: &mut Vec<String>) -> Device {
+        let mut device = Device {
+            info: info.clone(),
+            index,
+            planned,
+            cbr: BTreeMap::new(),
+            latency: LatencyHistogram::new(),
+            latency_from_intended: LatencyHistogram::new(),
+            jitter: LatencyHistogram::new(),
+            timeline: Timeline::default(),
+            load: load::points(runs),
+            loss_free_pps: BTreeMap::new(),
+            limited_by: Vec::new(),
+        };
+        for run in runs {
+            if let Some(cbr) = &run.cbr {
+                device.cbr.insert(run.repetition, cbr.clone());
+            } else {
+                problems.push(format!("{}, repetition {}: no measurement at the constant rate", info.id, run.repetition));
+            }
+            match run.sweep.as_ref().and_then(|sweep| sweep.search.as_ref()).filter(|search| search.complete) {
+                Some(search) => {
+                    device.loss_free_pps.extend(search.loss_free_pps.map(|pps| (run.repetition, pps)));
+                    if !device.limited_by.contains(&search.limited_by) {
+                        device.limited_by.push(search.limited_by);
+                    }
+                }
+                None => problems.push(format!("{}, repetition {}: no finished sweep", info.id, run.repetition)),
+            }
+        }
+        if let Err(error) = device.read_samples(runs) {
+            problems.push(error.to_string());
+        }
+        device
+    }
+
+    fn read_samples(&mut self, runs: &[&Run]) -> Result<(), crate::results::ResultsError> {
+        let mut readers = Vec::new();
+        for run in runs {
+            readers.extend(run.samples()?);
+        }
+        let total = readers.iter().map(|reader| reader.rows()).sum();
+        let mut timeline = timeline::Collector::new(total);
+        for mut reader in readers {
+            let mut jitter = JitterRecorder::new();
+            timeline.begin_repetition();
+            while let Some(block) = reader.next_block()? {
+                for sample in block {
+                    timeline.record(&sample);
+                    if let Some(latency_ns) = sample.latency_ns.map(u64::from) {
+                        self.latency.record(latency_ns);
+                        self.latency_from_intended.record(latency_ns.saturating_add(sample.slip_ns.into()));
+                        jitter.record(sample.sequence, latency_ns);
+                    }
+                }
+            }
+            self.jitter.merge(jitter.histogram());
+        }
+        self.timeline = timeline.finish();
+        Ok(())
+    }
+
+    /// Latency of all repetitions: from the samples, or from the runs' own summaries where the
+    /// samples are gone (then without percentiles, which cannot be pooled).
+    pub fn latency_summary(&self) -> Option<Summary> {
+        Summary::from_histogram(&self.latency).or_else(|| {
+            let summaries: Vec<&Summary> = self.cbr.values().filter_map(|cbr| cbr.latency.as_ref()).collect();
+            match summaries.as_slice() {
+                [] => None,
+                [only] => Some((*only).clone()),
+                many => Some(pool(many)),
+            }
+        })
+    }
+
+    /// Jitter of all repetitions; `None` without samples.
+    pub fn jitter_summary(&self) -> Option<JitterSummary> {
+        Some(JitterSummary {
+            count: self.jitter.count(),
+            avg_ns: self.jitter.mean_ns()?,
+            max_ns: self.jitter.max_ns()?,
+            std_ns: self.jitter.std_ns()?,
+        })
+    }
+
+    /// A figure of the repetitions' latency summaries, by repetition.
+    pub fn per_repetition(&self, figure: impl Fn(&Summary) -> Option<f64>) -> BTreeMap<u32, f64> {
+        let of = |cbr: &CbrResult| figure(cbr.latency.as_ref()?);
+        self.cbr.iter().filter_map(|(repetition, cbr)| Some((*repetition, of(cbr)?))).collect()
+    }
+
+    /// The mean of the repetitions' average latencies with its 95 % interval (Student's t), ns.
+    pub fn average_interval(&self) -> Option<Interval> {
+        let averages: Vec<f64> = self.per_repetition(|latency| Some(latency.avg_ns)).into_values().collect();
+        mean_interval(&averages, CONFIDENCE)
+    }
+
+    /// Spread of the highest loss-free rate over the repetitions, packets per second.
+    pub fn loss_free_spread(&self) -> Option<Spread> {
+        Spread::of(self.loss_free_pps.values().copied())
+    }
+}
+
+/// Count, extremes, mean and deviation of several summaries together.
+fn pool(summaries: &[&Summary]) -> Summary {
+    let count: u64 = summaries.iter().map(|summary| summary.count).sum();
+    let weighted = |value: &dyn Fn(&Summary) -> f64| -> f64 {
+        summaries.iter().map(|summary| summary.count as f64 * value(summary)).sum::<f64>() / count as f64
+    };
+    let avg_ns = weighted(&|summary| summary.avg_ns);
+    let variance = weighted(&|summary| summary.std_ns.powi(2) + (summary.avg_ns - avg_ns).powi(2));
+    Summary {
+        count,
+        min_ns: summaries.iter().map(|summary| summary.min_ns).min().unwrap_or(0),
+        avg_ns,
+        p50_ns: None,
+        p99_ns: None,
+        p99_9_ns: None,
+        p99_99_ns: None,
+        p99_999_ns: None,
+        max_ns: summaries.iter().map(|summary| summary.max_ns).max().unwrap_or(0),
+        std_ns: variance.sqrt(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn pooled_summaries_equal_the_summary_of_all_samples() {
+        let (a, b) = ([5u64, 9, 40], [1u64, 2]);
+        let pooled = pool(&[&Summary::from_samples(&a).unwrap(), &Summary::from_samples(&b).unwrap()]);
+        let all = Summary::from_samples(&[5u64, 9, 40, 1, 2]).unwrap();
+        assert_eq!((pooled.count, pooled.min_ns, pooled.max_ns), (all.count, all.min_ns, all.max_ns));
+        assert!((pooled.avg_ns - all.avg_ns).abs() < 1e-9 && (pooled.std_ns - all.std_ns).abs() < 1e-9);
+    }
+
+    #[test]
+    fn spread_ignores_what_is_not_a_number() {
+        let spread = Spread::of([3.0, f64::NAN, 1.0]).unwrap();
+        assert_eq!((spread.min, spread.median, spread.max, spread.count), (1.0, 2.0, 3.0, 2));
+        assert_eq!(Spread::of([]), None);
+    }
+}

@@ -1,0 +1,149 @@
+//! The final table: one row per device, for the terminal, for JSON and for the report.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use taut_measure::{Interval, JitterSummary, Limit, Summary};
+
+use crate::quantity;
+use crate::results::{Kind, Transport};
+
+use super::{Device, Spread};
+
+/// A device's results in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The device's id.
+    pub device_id: String,
+    /// Its transport.
+    pub transport: Transport,
+    /// Its name.
+    pub label: String,
+    /// Forwarder or calibration.
+    pub kind: Kind,
+    /// Repetitions at the constant rate that are there.
+    pub repetitions: u32,
+    /// Repetitions planned.
+    pub planned: u32,
+    /// Rate asked for, mean over the repetitions, packets per second.
+    pub offered_pps: Option<f64>,
+    /// Rate received, mean over the repetitions, packets per second.
+    pub received_pps: Option<f64>,
+    /// Packets sent in all repetitions.
+    pub sent: u64,
+    /// Packets lost in all repetitions.
+    pub lost: u64,
+    /// Packets that the device did not take in all repetitions.
+    pub refused: u64,
+    /// Lost share of what was sent.
+    pub loss: Option<f64>,
+    /// Round trips of all repetitions.
+    pub latency: Option<Summary>,
+    /// Mean of the repetitions' averages with its 95 % interval, ns.
+    pub avg_ns_interval: Option<Interval>,
+    /// Jitter of all repetitions.
+    pub jitter: Option<JitterSummary>,
+    /// Highest loss-free rate over the repetitions, packets per second.
+    pub loss_free_pps: Option<Spread>,
+    /// What stopped the search for it.
+    pub limited_by: String,
+}
+
+/// One row per device, in the devices' order.
+pub fn rows(devices: &[Device]) -> Vec<Row> {
+    devices.iter().map(row).collect()
+}
+
+fn row(device: &Device) -> Row {
+    let sum = |figure: fn(&crate::results::CbrResult) -> u64| device.cbr.values().map(figure).sum::<u64>();
+    let mean = |figure: fn(&crate::results::CbrResult) -> f64| {
+        let total: f64 = device.cbr.values().map(figure).sum();
+        (!device.cbr.is_empty()).then(|| total / device.cbr.len() as f64)
+    };
+    let (sent, lost) = (sum(|cbr| cbr.sent), sum(|cbr| cbr.lost));
+    Row {
+        device_id: device.info.id.clone(),
+        transport: device.info.transport,
+        label: device.info.label.clone(),
+        kind: device.info.kind,
+        repetitions: device.cbr.len() as u32,
+        planned: device.planned,
+        offered_pps: mean(|cbr| cbr.offered_pps),
+        received_pps: mean(|cbr| cbr.received_pps),
+        sent,
+        lost,
+        refused: sum(|cbr| cbr.refused),
+        loss: (sent > 0).then(|| lost as f64 / sent as f64),
+        latency: device.latency_summary(),
+        avg_ns_interval: device.average_interval(),
+        jitter: device.jitter_summary(),
+        loss_free_pps: device.loss_free_spread(),
+        limited_by: device.limited_by.iter().map(limit_name).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn limit_name(limit: &Limit) -> &'static str {
+    match limit {
+        Limit::Device => "device",
+        Limit::Generator => "generator",
+        Limit::Range => "range",
+    }
+}
+
+/// The table for a terminal of about 150 columns; `-` where there is no data, `n/a` where there
+/// are too few samples for a percentile.
+pub fn render_text_table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "", "device", "offered\npkt/s", "received\npkt/s", "loss", "latency\nmin", "\navg", "\np50", "\np99", "\np99.9", "\np99.99",
+        "\nmax", "\nstd", "jitter\navg", "\nmax", "loss-free\npkt/s", "limited\nby",
+    ]);
+    let mut transport = None;
+    for row in rows {
+        let named = if transport == Some(row.transport) { "" } else { row.transport.name() };
+        transport = Some(row.transport);
+        let mut cells = vec![named.to_owned(), row.label.clone()];
+        cells.extend([row.offered_pps, row.received_pps].map(short_rate));
+        cells.push(row.loss.map_or_else(missing, quantity::share));
+        cells.extend(latency_cells(row.latency.as_ref()));
+        cells.push(row.jitter.as_ref().map_or_else(missing, |jitter| quantity::time(jitter.avg_ns)));
+        cells.push(row.jitter.as_ref().map_or_else(missing, |jitter| quantity::time(jitter.max_ns as f64)));
+        cells.push(short_rate(row.loss_free_pps.map(|spread| spread.median)));
+        cells.push(if row.limited_by.is_empty() { missing() } else { row.limited_by.clone() });
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+        if (2..=15).contains(&column.index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.to_string();
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+fn latency_cells(latency: Option<&Summary>) -> [String; 8] {
+    let Some(latency) = latency else {
+        return std::array::from_fn(|_| missing());
+    };
+    let percentile = |value: Option<u64>| value.map_or_else(|| "n/a".to_owned(), |ns| quantity::time(ns as f64));
+    [
+        quantity::time(latency.min_ns as f64),
+        quantity::time(latency.avg_ns),
+        percentile(latency.p50_ns),
+        percentile(latency.p99_ns),
+        percentile(latency.p99_9_ns),
+        percentile(latency.p99_99_ns),
+        quantity::time(latency.max_ns as f64),
+        quantity::time(latency.std_ns),
+    ]
+}
+
+fn short_rate(pps: Option<f64>) -> String {
+    // The header names the unit.
+    pps.map_or_else(missing, |pps| quantity::rate(pps).replace("pkt/s", "").trim_end().to_owned())
+}
+
+fn missing() -> String {
+    "-".to_owned()
+}

@@ -1,0 +1,143 @@
+//! Latency over time in bounded memory: the worst packets and a thinned background of the rest.
+//! The worst 5000 after Gallenmüller, section 5.4.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fastrand::Rng;
+
+use crate::results::Sample;
+
+/// Worst packets kept per device.
+const WORST: usize = 5_000;
+/// Other packets kept per device.
+const BACKGROUND: u64 = 2_000;
+
+/// Packets over time; the repetitions follow one another end to end.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Timeline {
+    /// The 5000 highest latencies: time due in s, latency in ns; by rising time.
+    pub worst: Vec<(f64, f64)>,
+    /// Up to 2000 packets drawn evenly from all: time due in s, latency in ns; by rising time.
+    pub background: Vec<(f64, f64)>,
+    /// When each repetition ends, s.
+    pub ends: Vec<f64>,
+}
+
+/// Collects a timeline from all samples in order.
+pub(super) struct Collector {
+    worst: BinaryHeap<Reverse<(u32, i64)>>,
+    timeline: Timeline,
+    stride: u64,
+    until_draw: u64,
+    left_in_stride: u64,
+    random: Rng,
+    /// End of the repetition before this one, ns.
+    offset_ns: i64,
+    last_ns: i64,
+    step_ns: i64,
+}
+
+impl Collector {
+    /// For `total` samples in all.
+    pub(super) fn new(total: u64) -> Collector {
+        Collector {
+            worst: BinaryHeap::with_capacity(WORST + 1),
+            timeline: Timeline::default(),
+            stride: total.div_ceil(BACKGROUND).max(1),
+            until_draw: 0,
+            left_in_stride: 0,
+            // Drawn at random within each stride: a fixed step would beat against periodic traffic.
+            random: Rng::with_seed(0x7a75),
+            offset_ns: 0,
+            last_ns: 0,
+            step_ns: 0,
+        }
+    }
+
+    /// The samples that follow belong to the next repetition.
+    pub(super) fn begin_repetition(&mut self) {
+        self.close_repetition();
+        self.offset_ns = self.last_ns;
+    }
+
+    pub(super) fn record(&mut self, sample: &Sample) {
+        let at_ns = self.offset_ns.saturating_add(sample.intended_send_ns.max(0));
+        self.step_ns = at_ns.saturating_sub(self.last_ns).max(0);
+        self.last_ns = at_ns;
+        if self.left_in_stride == 0 {
+            self.left_in_stride = self.stride;
+            self.until_draw = self.random.u64(0..self.stride);
+        }
+        self.left_in_stride -= 1;
+        let drawn = self.until_draw == 0;
+        self.until_draw = self.until_draw.wrapping_sub(1);
+        let Some(latency_ns) = sample.latency_ns else { return };
+        if drawn {
+            self.timeline.background.push((seconds(at_ns), f64::from(latency_ns)));
+        }
+        let least = self.worst.peek().map_or(0, |Reverse((least, _))| *least);
+        if self.worst.len() < WORST || latency_ns > least {
+            self.worst.push(Reverse((latency_ns, at_ns)));
+            if self.worst.len() > WORST {
+                self.worst.pop();
+            }
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Timeline {
+        self.close_repetition();
+        let mut worst: Vec<(i64, u32)> = self.worst.into_iter().map(|Reverse((latency, at))| (at, latency)).collect();
+        worst.sort_unstable();
+        self.timeline.worst = worst.into_iter().map(|(at, latency)| (seconds(at), f64::from(latency))).collect();
+        self.timeline
+    }
+
+    fn close_repetition(&mut self) {
+        // The last packet's own share of time belongs to its repetition.
+        self.last_ns = self.last_ns.saturating_add(self.step_ns);
+        self.step_ns = 0;
+        if self.last_ns > self.offset_ns {
+            self.timeline.ends.push(seconds(self.last_ns));
+        }
+    }
+}
+
+fn seconds(ns: i64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline(repetitions: u64, packets: u64) -> Timeline {
+        let mut collector = Collector::new(repetitions * packets);
+        for _ in 0..repetitions {
+            collector.begin_repetition();
+            for sequence in 0..packets {
+                let latency_ns = (sequence % 7 != 0).then_some(sequence as u32);
+                collector.record(&Sample { sequence, intended_send_ns: sequence as i64 * 10_000, slip_ns: 0, latency_ns });
+            }
+        }
+        collector.finish()
+    }
+
+    #[test]
+    fn keeps_the_worst_and_a_bounded_background() {
+        let timeline = timeline(2, 50_000);
+        assert_eq!(timeline.worst.len(), WORST);
+        let least = timeline.worst.iter().map(|point| point.1).fold(f64::MAX, f64::min);
+        assert!((47_000.0..47_200.0).contains(&least), "{least}");
+        assert!(timeline.background.len() > 1_500 && timeline.background.len() <= 2_000);
+        assert_eq!(timeline.ends, [0.5, 1.0]);
+        assert!(timeline.worst.is_sorted() && timeline.background.is_sorted());
+    }
+
+    #[test]
+    fn few_packets_are_all_kept() {
+        let timeline = timeline(1, 10);
+        assert_eq!((timeline.worst.len(), timeline.background.len()), (8, 8));
+        assert_eq!(Collector::new(0).finish(), Timeline::default());
+    }
+}

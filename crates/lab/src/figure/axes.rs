@@ -1,0 +1,137 @@
+//! A panel: the area between two axes, its grid, ticks and labels, and what the hover script needs
+//! to turn a position back into values.
+
+use super::WIDTH;
+use super::scale::{Scale, Spacing};
+use super::svg::{Anchor, Svg, number};
+
+/// The area of a plot and its axes.
+#[derive(Debug, Clone, Copy)]
+pub struct Panel {
+    /// Left edge, px.
+    pub left: f64,
+    /// Top edge, px.
+    pub top: f64,
+    /// Width, px.
+    pub width: f64,
+    /// Height, px.
+    pub height: f64,
+    /// The horizontal axis.
+    pub x: Scale,
+    /// The vertical axis.
+    pub y: Scale,
+}
+
+/// Which labels a panel carries besides its grid.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Labels<'a> {
+    /// Title under the x axis; its tick labels are shown only with one.
+    pub x: Option<&'a str>,
+    /// Title along the y axis.
+    pub y: Option<&'a str>,
+    /// Labelled y ticks wanted.
+    pub y_ticks: usize,
+    /// Labelled x ticks wanted.
+    pub x_ticks: usize,
+}
+
+/// How the hover read-out looks for values in a panel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hover {
+    /// All series at the pointer's x.
+    AtX,
+    /// The one point nearest to the pointer.
+    Nearest,
+}
+
+impl Panel {
+    /// Position of a value on the x axis, px.
+    pub fn px(&self, value: f64) -> f64 {
+        self.left + self.width * self.x.place(value)
+    }
+
+    /// Position of a value on the y axis, px.
+    pub fn py(&self, value: f64) -> f64 {
+        self.top + self.height * (1.0 - self.y.place(value))
+    }
+
+    /// Lower edge, px.
+    pub fn bottom(&self) -> f64 {
+        self.top + self.height
+    }
+
+    /// Right edge, px.
+    pub fn right(&self) -> f64 {
+        self.left + self.width
+    }
+
+    /// Opens the panel's group and draws grid, ticks and labels; data goes in before
+    /// [`Panel::close`].
+    pub fn open(&self, svg: &mut Svg, hover: Hover, labels: Labels<'_>) {
+        let hover = if hover == Hover::AtX { "x" } else { "xy" };
+        let x = describe(&self.x, self.left, self.right());
+        let y = describe(&self.y, self.bottom(), self.top);
+        svg.open(&[("class", "panel"), ("data-hover", hover), ("data-x", &x), ("data-y", &y)]);
+        svg.rect((self.left, self.top), (self.width, self.height), &[("class", "hit")]);
+        self.x_axis(svg, labels);
+        self.y_axis(svg, labels);
+    }
+
+    /// Draws the frame over the data and closes the group.
+    pub fn close(&self, svg: &mut Svg) {
+        // Left and bottom only: the grid carries the eye, a full box would compete with the data.
+        let corners = [(self.left, self.top), (self.left, self.bottom()), (self.right(), self.bottom())];
+        svg.path(super::svg::Path::through(corners).data(), &[("class", "frame")]);
+        svg.close();
+    }
+
+    /// States in the middle of the panel why it has no data.
+    pub fn empty(&self, svg: &mut Svg, why: &str) {
+        svg.text((self.left + self.width / 2.0, self.top + self.height / 2.0 + 4.0), Anchor::Middle, "empty", why);
+    }
+
+    fn x_axis(&self, svg: &mut Svg, labels: Labels<'_>) {
+        for tick in self.x.ticks(labels.x_ticks) {
+            let x = self.px(tick.value);
+            let class = if tick.label.is_some() { "grid" } else { "minor" };
+            svg.line((x, self.top), (x, self.bottom()), &[("class", class)]);
+            if let (Some(label), Some(_)) = (&tick.label, labels.x) {
+                svg.line((x, self.bottom()), (x, self.bottom() + 4.0), &[("class", "mark")]);
+                svg.text((x, self.bottom() + 16.0), Anchor::Middle, "tick", label);
+            }
+        }
+        if let Some(title) = labels.x {
+            svg.text((self.left + self.width / 2.0, self.bottom() + 34.0), Anchor::Middle, "axis", title);
+        }
+    }
+
+    fn y_axis(&self, svg: &mut Svg, labels: Labels<'_>) {
+        for tick in self.y.ticks(labels.y_ticks) {
+            let y = self.py(tick.value);
+            let class = if tick.label.is_some() { "grid" } else { "minor" };
+            svg.line((self.left, y), (self.right(), y), &[("class", class)]);
+            if let Some(label) = &tick.label {
+                svg.line((self.left - 4.0, y), (self.left, y), &[("class", "mark")]);
+                svg.text((self.left - 7.0, y + 3.8), Anchor::End, "tick", label);
+            }
+        }
+        if let Some(title) = labels.y {
+            svg.text_upwards((self.left - 52.0, self.top + self.height / 2.0), "axis", title);
+        }
+    }
+}
+
+/// Left edge and width of each of `count` columns, with `left` px before and `right` px after each.
+pub fn columns(count: usize, left: f64, right: f64) -> Vec<(f64, f64)> {
+    let each = WIDTH / count.max(1) as f64;
+    (0..count).map(|index| (index as f64 * each + left, each - left - right)).collect()
+}
+
+fn describe(scale: &Scale, from_px: f64, to_px: f64) -> String {
+    let spacing = match scale.spacing {
+        Spacing::Linear => "linear",
+        Spacing::Log => "log",
+        Spacing::Nines => "nines",
+    };
+    format!("{spacing} {} {} {} {} {}", scale.quantity.name(), scale.min, scale.max, number(from_px), number(to_px))
+}

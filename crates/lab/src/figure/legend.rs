@@ -1,0 +1,89 @@
+//! Legends: a strip above the plot, or labels at the lines' ends pushed apart where they would meet.
+
+use super::Series;
+use super::svg::{Anchor, Svg, text_width};
+
+const ROW: f64 = 18.0;
+const SWATCH: f64 = 26.0;
+
+/// Draws a wrapped strip of line-and-marker keys from `(left, top)`; returns its height.
+pub fn strip(svg: &mut Svg, corner: (f64, f64), width: f64, series: &[&Series]) -> f64 {
+    let (mut x, mut y) = corner;
+    for series in series {
+        let room = SWATCH + 6.0 + text_width(&series.label, 12.0) + 16.0;
+        if x > corner.0 && x + room > corner.0 + width + 16.0 {
+            (x, y) = (corner.0, y + ROW);
+        }
+        key(svg, (x, y + ROW / 2.0), series);
+        svg.text((x + SWATCH + 6.0, y + ROW / 2.0 + 4.0), Anchor::Start, "label", &series.label);
+        x += room;
+    }
+    if series.is_empty() { 0.0 } else { y + ROW - corner.1 }
+}
+
+/// The height that [`strip`] will take.
+pub fn strip_height(width: f64, series: &[&Series]) -> f64 {
+    strip(&mut Svg::new("", 0.0, 0.0, "", ""), (0.0, 0.0), width, series)
+}
+
+fn key(svg: &mut Svg, middle: (f64, f64), series: &Series) {
+    let Series { style, .. } = series;
+    svg.line(
+        middle,
+        (middle.0 + SWATCH, middle.1),
+        &[("stroke", style.colour), ("stroke-width", "1.8"), ("stroke-dasharray", style.dash)],
+    );
+    svg.path(&style.marker((middle.0 + SWATCH / 2.0, middle.1), 3.2), &[("fill", style.colour)]);
+}
+
+/// Writes labels right of `x`, each as near as possible to its wanted height (px), at least one
+/// line apart and within `top..=bottom`; a thin line leads from the data to a label that moved.
+pub fn at_ends(svg: &mut Svg, x: f64, top: f64, bottom: f64, ends: &[(f64, &Series)]) {
+    let mut order: Vec<&(f64, &Series)> = ends.iter().collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let heights = apart(&order.iter().map(|end| end.0).collect::<Vec<_>>(), 15.0, top, bottom);
+    for ((wanted, series), y) in order.into_iter().zip(heights) {
+        svg.line((x + 2.0, *wanted), (x + 16.0, y), &[("stroke", series.style.colour), ("stroke-width", "1")]);
+        svg.path(&series.style.marker((x + 21.0, y), 3.2), &[("fill", series.style.colour)]);
+        svg.text((x + 29.0, y + 4.0), Anchor::Start, "label", &series.label);
+    }
+}
+
+/// Moves rising positions so that neighbours are `gap` apart, staying within the bounds if there is
+/// room.
+fn apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
+    let mut placed: Vec<f64> = wanted.to_vec();
+    // Relax: neighbours too close push each other equally; bounds hold the outermost.
+    for _ in 0..200 {
+        for index in 1..placed.len() {
+            let overlap = gap - (placed[index] - placed[index - 1]);
+            if overlap > 0.0 {
+                placed[index - 1] -= overlap / 2.0;
+                placed[index] += overlap / 2.0;
+            }
+        }
+        for (index, position) in placed.iter_mut().enumerate() {
+            let before = index as f64 * gap;
+            let after = (wanted.len() - 1 - index) as f64 * gap;
+            *position = position.min(high - after).max(low + before);
+        }
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_that_would_meet_are_pushed_apart_within_the_bounds() {
+        let placed = apart(&[98.0, 99.0, 100.0], 15.0, 0.0, 100.0);
+        assert!(placed.windows(2).all(|pair| pair[1] - pair[0] > 14.9), "{placed:?}");
+        assert!(placed.iter().all(|y| (0.0..=100.0).contains(y)), "{placed:?}");
+    }
+
+    #[test]
+    fn labels_with_room_stay_where_they_are() {
+        assert_eq!(apart(&[10.0, 50.0], 15.0, 0.0, 100.0), [10.0, 50.0]);
+    }
+}

@@ -1,0 +1,42 @@
+//! Figures as stand-alone SVG files: axes, ticks, labels and a hover read-out in the report.
+//! One file per kind of plot; each takes plain numbers and knows nothing of experiments.
+//!
+//! The same input gives the same bytes. Sizes are px; a figure is [`WIDTH`] wide and as high as it
+//! must be.
+
+pub mod cdf;
+pub mod histogram;
+pub mod jitter;
+pub mod load;
+pub mod percentiles;
+pub mod throughput;
+pub mod timeline;
+
+mod axes;
+mod legend;
+mod scale;
+mod style;
+mod svg;
+
+pub use style::Style;
+
+/// Width of every figure, px.
+pub const WIDTH: f64 = 1000.0;
+
+/// What a line, a panel or a bar shows, and how it is told from the others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Name shown beside it.
+    pub label: String,
+    /// Colour, dashes and marker.
+    pub style: Style,
+}
+
+/// Things of one kind under a heading, set side by side with other columns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column<T> {
+    /// What they have in common.
+    pub heading: String,
+    /// The things, top to bottom.
+    pub items: Vec<T>,
+}

@@ -1,0 +1,86 @@
+//! How series are told apart: colours that colour-blind readers can separate, and in grey print
+//! dashes and markers. The first colours are Okabe and Ito's, the rest after Tol.
+
+use std::f64::consts::TAU;
+
+use super::svg::Path;
+
+/// The look of one series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Fill and line colour, `#rrggbb`.
+    pub colour: &'static str,
+    /// SVG dash array; empty for a solid line.
+    pub dash: &'static str,
+    marker: Marker,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Marker {
+    Circle,
+    /// Corners, and the turn of the first one in hundredths of a full turn (0 points right).
+    Polygon(u8, u8),
+    Star,
+}
+
+const COLOURS: [&str; 10] = [
+    "#d55e00", "#0072b2", "#e69f00", "#009e73", "#4d4d4d", "#56b4e9", "#cc79a7", "#882255", "#999933", "#332288",
+];
+const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "9 3 2 3", "4 2"];
+const MARKERS: [Marker; 7] = [
+    Marker::Circle,
+    Marker::Polygon(4, 12),
+    Marker::Polygon(3, 75),
+    Marker::Polygon(4, 0),
+    Marker::Polygon(3, 25),
+    Marker::Star,
+    Marker::Polygon(6, 0),
+];
+
+impl Style {
+    /// The style of the series at `index`; the same in every figure.
+    pub fn of(index: usize) -> Style {
+        Style { colour: COLOURS[index % COLOURS.len()], dash: DASHES[index % DASHES.len()], marker: MARKERS[index % MARKERS.len()] }
+    }
+
+    /// The style of what is not under test: thin and grey.
+    pub fn reference() -> Style {
+        Style { colour: "#8a8a8a", dash: "1 3", marker: Marker::Circle }
+    }
+
+    /// The outline of the marker around a point; `radius` is that of a circle of equal weight.
+    pub(super) fn marker(&self, at: (f64, f64), radius: f64) -> String {
+        let mut path = Path::default();
+        let (corners, turn, radii): (u32, f64, &[f64]) = match self.marker {
+            Marker::Circle => (16, 0.0, &[1.0]),
+            Marker::Polygon(3, turn) => (3, f64::from(turn) / 100.0, &[1.35]),
+            Marker::Polygon(corners, turn) => (u32::from(corners), f64::from(turn) / 100.0, &[1.25]),
+            Marker::Star => (10, 0.75, &[1.5, 0.65]),
+        };
+        // 12.5 hundredths stand a square on its side.
+        let turn = if turn == 0.12 { 0.125 } else { turn };
+        for corner in 0..corners {
+            let angle = TAU * (turn + f64::from(corner) / f64::from(corners));
+            let reach = radius * radii[corner as usize % radii.len()];
+            let (x, y) = (at.0 + reach * angle.cos(), at.1 + reach * angle.sin());
+            if corner == 0 { path.move_to(x, y) } else { path.line_to(x, y) }
+        }
+        path.close();
+        path.data().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_ten_series_differ_in_colour_and_their_neighbours_in_marker() {
+        for index in 0..10 {
+            for other in 0..index {
+                assert_ne!(Style::of(index).colour, Style::of(other).colour);
+            }
+            assert_ne!(Style::of(index).marker, Style::of(index + 1).marker);
+        }
+    }
+}

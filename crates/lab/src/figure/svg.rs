@@ -1,0 +1,236 @@
+//! Writes SVG elements: escaped text, short numbers, no layout.
+
+use std::fmt::Write;
+
+/// An SVG document under construction. Coordinates and sizes are in user units (px at 100 %).
+#[derive(Debug)]
+pub struct Svg {
+    out: String,
+}
+
+/// Where a text's anchor point lies along the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    /// The text begins at the point.
+    Start,
+    /// The text is centred on the point.
+    Middle,
+    /// The text ends at the point.
+    End,
+}
+
+// One style for all figures, so that a page with many of them stays consistent.
+const STYLE: &str = "\
+.fig{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;font-size:12px;fill:#1a1a1a}\
+.fig .tick{font-size:11px;fill:#444}.fig .axis{font-size:12px;fill:#1a1a1a}.fig .head{font-size:13px;font-weight:600}\
+.fig .note{font-size:11px;fill:#555}.fig .grid{stroke:#e4e4e4;stroke-width:1}.fig .minor{stroke:#f2f2f2;stroke-width:1}\
+.fig .frame{stroke:#333;stroke-width:1;fill:none}.fig .mark{stroke:#333;stroke-width:1}\
+.fig .line{fill:none;stroke-width:1.8;stroke-linejoin:round}.fig .dots{fill:none;stroke-linecap:round}\
+.fig .hit{fill:#fff;fill-opacity:0}.fig .empty{font-size:12px;fill:#777;font-style:italic}";
+
+impl Svg {
+    /// Starts a document of `width` x `height` with an accessible title and description.
+    /// `name` makes the ids in it unique on a page with several figures.
+    pub fn new(name: &str, width: f64, height: f64, title: &str, description: &str) -> Svg {
+        let mut svg = Svg { out: String::with_capacity(64 * 1024) };
+        let _ = write!(
+            svg.out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fig\" id=\"{name}\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
+             role=\"img\" aria-labelledby=\"{name}-title {name}-desc\">\
+             <title id=\"{name}-title\">{}</title><desc id=\"{name}-desc\">{}</desc><style>{STYLE}</style>\n",
+            escape(title),
+            escape(description),
+            w = number(width),
+            h = number(height),
+        );
+        svg
+    }
+
+    /// Ends the document and returns its text.
+    pub fn finish(mut self) -> String {
+        self.out.push_str("</svg>\n");
+        self.out
+    }
+
+    /// Opens a group; every attribute value is escaped.
+    pub fn open(&mut self, attributes: &[(&str, &str)]) {
+        self.out.push_str("<g");
+        self.attributes(attributes);
+        self.out.push_str(">\n");
+    }
+
+    /// Closes the group opened last.
+    pub fn close(&mut self) {
+        self.out.push_str("</g>\n");
+    }
+
+    /// A straight line.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), attributes: &[(&str, &str)]) {
+        let _ = write!(
+            self.out,
+            "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"",
+            number(from.0),
+            number(from.1),
+            number(to.0),
+            number(to.1)
+        );
+        self.attributes(attributes);
+        self.out.push_str("/>\n");
+    }
+
+    /// A rectangle by its upper left corner and size.
+    pub fn rect(&mut self, corner: (f64, f64), size: (f64, f64), attributes: &[(&str, &str)]) {
+        let _ = write!(
+            self.out,
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"",
+            number(corner.0),
+            number(corner.1),
+            number(size.0.max(0.0)),
+            number(size.1.max(0.0))
+        );
+        self.attributes(attributes);
+        self.out.push_str("/>\n");
+    }
+
+    /// A path from ready path data.
+    pub fn path(&mut self, data: &str, attributes: &[(&str, &str)]) {
+        let _ = write!(self.out, "<path d=\"{data}\"");
+        self.attributes(attributes);
+        self.out.push_str("/>\n");
+    }
+
+    /// A line of text; `class` is one of the style's text classes.
+    pub fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str) {
+        let _ = write!(self.out, "<text x=\"{}\" y=\"{}\"", number(at.0), number(at.1));
+        self.anchored(anchor, class, text);
+    }
+
+    /// A line of text turned to read upwards, as along a y axis.
+    pub fn text_upwards(&mut self, at: (f64, f64), class: &str, text: &str) {
+        let _ = write!(self.out, "<text transform=\"translate({} {}) rotate(-90)\"", number(at.0), number(at.1));
+        self.anchored(Anchor::Middle, class, text);
+    }
+
+    fn anchored(&mut self, anchor: Anchor, class: &str, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let _ = writeln!(self.out, " class=\"{class}\" text-anchor=\"{anchor}\">{}</text>", escape(text));
+    }
+
+    fn attributes(&mut self, attributes: &[(&str, &str)]) {
+        for (name, value) in attributes {
+            let _ = write!(self.out, " {name}=\"{}\"", escape(value));
+        }
+    }
+}
+
+/// Path data being collected: only absolute `M` and `L`, which the report's script reads back.
+#[derive(Debug, Default)]
+pub struct Path {
+    data: String,
+}
+
+impl Path {
+    /// Starts a new sub-path.
+    pub fn move_to(&mut self, x: f64, y: f64) {
+        let _ = write!(self.data, "M{},{}", number(x), number(y));
+    }
+
+    /// Draws a line from the last point.
+    pub fn line_to(&mut self, x: f64, y: f64) {
+        let _ = write!(self.data, "L{},{}", number(x), number(y));
+    }
+
+    /// A dot: a line without length, visible through its round cap.
+    pub fn dot(&mut self, x: f64, y: f64) {
+        let _ = write!(self.data, "M{},{}h0", number(x), number(y));
+    }
+
+    /// Closes the shape.
+    pub fn close(&mut self) {
+        self.data.push('Z');
+    }
+
+    /// A line through the points.
+    pub fn through(points: impl IntoIterator<Item = (f64, f64)>) -> Path {
+        let mut path = Path::default();
+        for (index, (x, y)) in points.into_iter().enumerate() {
+            if index == 0 { path.move_to(x, y) } else { path.line_to(x, y) }
+        }
+        path
+    }
+
+    /// The path data.
+    pub fn data(&self) -> &str {
+        &self.data
+    }
+}
+
+/// A coordinate with at most two decimals, `0` for what is not a number.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "0".to_owned();
+    }
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// Roughly the width in px of `text` at `size` px in a sans-serif face; on the generous side.
+pub fn text_width(text: &str, size: f64) -> f64 {
+    let em: f64 = text
+        .chars()
+        .map(|c| match c {
+            'i' | 'l' | 'j' | '.' | ',' | ':' | ';' | '|' | '\'' | '!' | ' ' | '\u{202f}' => 0.30,
+            'f' | 't' | 'r' | '(' | ')' | '[' | ']' | '/' | '-' => 0.38,
+            'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.90,
+            c if c.is_ascii_uppercase() => 0.68,
+            _ => 0.57,
+        })
+        .sum();
+    em * size
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // XML 1.0 knows no control characters; they would make the file unreadable.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_attributes_are_escaped() {
+        let mut svg = Svg::new("f", 10.0, 10.0, "a<b & \"c\"", "d\u{0}");
+        svg.open(&[("data-label", "x\"y")]);
+        svg.close();
+        let text = svg.finish();
+        assert!(text.contains("a&lt;b &amp; &quot;c&quot;"));
+        assert!(text.contains("data-label=\"x&quot;y\""));
+        assert!(!text.contains('\u{0}'));
+    }
+
+    #[test]
+    fn numbers_are_short_and_always_finite() {
+        assert_eq!(number(1.0), "1");
+        assert_eq!(number(-0.001), "0");
+        assert_eq!(number(12.345), "12.35");
+        assert_eq!(number(f64::NAN), "0");
+        assert_eq!(number(f64::INFINITY), "0");
+    }
+}

@@ -1,0 +1,214 @@
+//! Writes and reads the folder. A file appears under its name only when it is whole (written under
+//! another name, then renamed), and a run's folder only when all its files are there.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use taut_measure::LatencyHistogram;
+
+use super::{CbrResult, Experiment, ResultsError, SampleReader, SampleWriter, Sweep};
+
+/// A results folder being filled.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    dir: PathBuf,
+}
+
+impl Folder {
+    /// Creates the folder and writes its `experiment.json`. A folder that holds an experiment
+    /// already is refused.
+    pub fn create(dir: &Path, experiment: &Experiment) -> Result<Folder, ResultsError> {
+        fs::create_dir_all(dir.join("runs")).map_err(ResultsError::io(dir))?;
+        let path = dir.join("experiment.json");
+        if path.exists() {
+            return Err(ResultsError::Exists { path });
+        }
+        let folder = Folder { dir: dir.to_owned() };
+        folder.update(experiment)?;
+        Ok(folder)
+    }
+
+    /// Replaces `experiment.json`, for example when the experiment has ended.
+    pub fn update(&self, experiment: &Experiment) -> Result<(), ResultsError> {
+        write_json(&self.dir.join("experiment.json"), experiment)
+    }
+
+    /// The folder's path.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Begins the run of a device in a repetition (counted from 1). Remains of an unfinished run
+    /// of the same name are removed; a finished one is refused.
+    pub fn begin_run(&self, device_id: &str, repetition: u32) -> Result<RunWriter, ResultsError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if device_id.is_empty() || device_id.starts_with('.') || !device_id.chars().all(plain) {
+            return Err(ResultsError::DeviceId { id: device_id.to_owned() });
+        }
+        let whole = self.dir.join("runs").join(device_id).join(repetition.to_string());
+        if whole.exists() {
+            return Err(ResultsError::Exists { path: whole });
+        }
+        let partial = whole.with_file_name(format!("{repetition}.partial"));
+        match fs::remove_dir_all(&partial) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(ResultsError::io(partial)(error)),
+            _ => fs::create_dir_all(&partial).map_err(ResultsError::io(&partial))?,
+        }
+        Ok(RunWriter { partial, whole })
+    }
+}
+
+/// A run being written into `<repetition>.partial`. Dropped without [`RunWriter::finish`], it
+/// stays there under that name and is never read as a result.
+#[derive(Debug)]
+pub struct RunWriter {
+    partial: PathBuf,
+    whole: PathBuf,
+}
+
+impl RunWriter {
+    /// Writes `cbr.json`.
+    pub fn write_cbr(&self, result: &CbrResult) -> Result<(), ResultsError> {
+        write_json(&self.partial.join("cbr.json"), result)
+    }
+
+    /// Writes `latency.hlog`: one interval from `start` of length `duration`.
+    pub fn write_histogram(
+        &self,
+        histogram: &LatencyHistogram,
+        start: SystemTime,
+        duration: Duration,
+    ) -> Result<(), ResultsError> {
+        let path = self.partial.join("latency.hlog");
+        let mut out = BufWriter::new(File::create(&path).map_err(ResultsError::io(&path))?);
+        histogram
+            .write_hlog(&mut out, start, duration, None)
+            .map_err(|source| ResultsError::Histogram { path: path.clone(), source })?;
+        out.flush().map_err(ResultsError::io(path))
+    }
+
+    /// Starts `samples.parquet`; call [`SampleWriter::finish`] before [`RunWriter::finish`].
+    pub fn samples(&self) -> Result<SampleWriter, ResultsError> {
+        SampleWriter::create(&self.partial.join("samples.parquet"))
+    }
+
+    /// Writes `sweep.json`.
+    pub fn write_sweep(&self, sweep: &Sweep) -> Result<(), ResultsError> {
+        write_json(&self.partial.join("sweep.json"), sweep)
+    }
+
+    /// Declares the run complete.
+    pub fn finish(self) -> Result<(), ResultsError> {
+        fs::rename(&self.partial, &self.whole).map_err(ResultsError::io(self.partial))
+    }
+}
+
+/// A results folder read back.
+#[derive(Debug)]
+pub struct Results {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// Its `experiment.json`.
+    pub experiment: Experiment,
+    /// Complete runs of the devices listed there, by device, then repetition.
+    pub runs: Vec<Run>,
+    /// What is not there or cannot be read, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// A run read back. What the run did not measure is `None`.
+#[derive(Debug)]
+pub struct Run {
+    /// The device.
+    pub device_id: String,
+    /// The repetition, from 1.
+    pub repetition: u32,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// The measurement at the constant rate.
+    pub cbr: Option<CbrResult>,
+    /// The sweep.
+    pub sweep: Option<Sweep>,
+}
+
+impl Run {
+    /// Opens the run's samples; `None` when it has none.
+    pub fn samples(&self) -> Result<Option<SampleReader>, ResultsError> {
+        let path = self.dir.join("samples.parquet");
+        if path.exists() { SampleReader::open(&path).map(Some) } else { Ok(None) }
+    }
+}
+
+impl Results {
+    /// Reads a folder. Only an `experiment.json` that is missing or unreadable is an error; runs
+    /// that are missing, unfinished or damaged are named in `problems` and left out.
+    pub fn load(dir: &Path) -> Result<Results, ResultsError> {
+        let path = dir.join("experiment.json");
+        if !path.exists() {
+            return Err(ResultsError::NoExperiment { path: dir.to_owned() });
+        }
+        // The version is looked at before the rest, which another version may well lay out anew.
+        let value: serde_json::Value = read_json(&path)?;
+        let found = value.get("schema").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;
+        if found != Experiment::SCHEMA {
+            return Err(ResultsError::Schema { path, found, supported: Experiment::SCHEMA });
+        }
+        let experiment: Experiment = read_json(&path)?;
+        let mut results = Results { dir: dir.to_owned(), experiment, runs: Vec::new(), problems: Vec::new() };
+        for device in results.experiment.devices.clone() {
+            for repetition in 1..=results.experiment.settings.repetitions {
+                results.load_run(&device.id, repetition);
+            }
+        }
+        Ok(results)
+    }
+
+    fn load_run(&mut self, device_id: &str, repetition: u32) {
+        let dir = self.dir.join("runs").join(device_id).join(repetition.to_string());
+        if !dir.is_dir() {
+            let unfinished = dir.with_file_name(format!("{repetition}.partial")).is_dir();
+            let state = if unfinished { "not finished" } else { "missing" };
+            self.problems.push(format!("{device_id}, repetition {repetition}: {state}"));
+            return;
+        }
+        let mut run = Run { device_id: device_id.to_owned(), repetition, dir: dir.clone(), cbr: None, sweep: None };
+        match read_optional(&dir.join("cbr.json")) {
+            Ok(cbr) => run.cbr = cbr,
+            Err(error) => self.problems.push(error.to_string()),
+        }
+        match read_optional(&dir.join("sweep.json")) {
+            Ok(sweep) => run.sweep = sweep,
+            Err(error) => self.problems.push(error.to_string()),
+        }
+        self.runs.push(run);
+    }
+}
+
+fn read_optional<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ResultsError> {
+    if path.exists() { read_json(path).map(Some) } else { Ok(None) }
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
+    let text = fs::read(path).map_err(ResultsError::io(path))?;
+    serde_json::from_slice(&text).map_err(|source| ResultsError::Json { path: path.to_owned(), source })
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
+    let mut text = serde_json::to_vec_pretty(value)
+        .map_err(|source| ResultsError::Json { path: path.to_owned(), source })?;
+    text.push(b'\n');
+    write_whole(path, &text)
+}
+
+/// Writes a file so that under its name there is either the old text or all of the new one.
+pub(crate) fn write_whole(path: &Path, text: &[u8]) -> Result<(), ResultsError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(name);
+    fs::write(&partial, text).map_err(ResultsError::io(&partial))?;
+    fs::rename(&partial, path).map_err(ResultsError::io(path))
+}

@@ -1,0 +1,28 @@
+//! The results folder of an experiment: what is in it, written so that a part is never taken for
+//! the whole, and read back tolerant of what is missing.
+//!
+//! ```text
+//! DIR/experiment.json                    settings, machine, devices, how it ended
+//! DIR/runs/<device>/<repetition>/        one device in one repetition; `.partial` until complete
+//!     cbr.json                           counts and summaries at the constant rate
+//!     latency.hlog                       the latencies as an HdrHistogram log
+//!     samples.parquet                    one row per packet sent
+//!     sweep.json                         trials over the offered rate
+//! DIR/figures/*.svg, DIR/report.html     made from the above by [`crate::report::write`]
+//! ```
+
+mod error;
+mod experiment;
+mod folder;
+mod run;
+mod samples;
+
+pub use error::ResultsError;
+pub use experiment::{
+    Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage,
+    Transport,
+};
+pub(crate) use folder::write_whole;
+pub use folder::{Folder, Results, Run, RunWriter};
+pub use run::{CbrResult, Sweep, SweepTrial};
+pub use samples::{Sample, SampleReader, SampleWriter};

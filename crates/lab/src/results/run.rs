@@ -1,0 +1,80 @@
+//! `cbr.json` and `sweep.json`: what one device did in one repetition.
+
+use serde::{Deserialize, Serialize};
+use taut_measure::{JitterSummary, SearchResult, Summary};
+
+/// One measurement at a constant rate, every packet recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CbrResult {
+    /// Rate asked for, packets per second.
+    pub offered_pps: f64,
+    /// Rate sent.
+    pub sent_pps: f64,
+    /// Rate received.
+    pub received_pps: f64,
+    /// Packets handed to the device.
+    pub sent: u64,
+    /// Different packets that came back.
+    pub received: u64,
+    /// Packets that never came back.
+    pub lost: u64,
+    /// Packets due that the device's full receive ring did not take; not in `sent`.
+    pub refused: u64,
+    /// Packets that came back again.
+    pub duplicate: u64,
+    /// Packets that came after a later one.
+    pub reordered: u64,
+    /// Packets whose contents had changed.
+    pub corrupt: u64,
+    /// Frames seen that were not the generator's.
+    pub foreign: u64,
+    /// Latencies beyond the histogram's range.
+    pub saturated: u64,
+    /// Round trip from the send stamp; `None` when nothing came back.
+    pub latency: Option<Summary>,
+    /// Round trip from the time the packet was due, which a late sender cannot hide.
+    pub latency_from_intended: Option<Summary>,
+    /// Differences of successive latencies.
+    pub jitter: Option<JitterSummary>,
+    /// How late the generator sent, against its own schedule.
+    pub slip: Option<Summary>,
+    /// What machine and device did meanwhile (interrupts, switches, counters): names and values.
+    pub activity: serde_json::Value,
+}
+
+/// Trials over the offered rate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Trials in the order they ran.
+    pub trials: Vec<SweepTrial>,
+    /// What the search for the highest loss-free rate found; `None` when it did not finish.
+    pub search: Option<SearchResult>,
+}
+
+/// One trial at one offered rate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SweepTrial {
+    /// Rate asked for, packets per second.
+    pub offered_pps: f64,
+    /// Rate sent.
+    pub sent_pps: f64,
+    /// Rate received.
+    pub received_pps: f64,
+    /// Packets handed to the device.
+    pub sent: u64,
+    /// Packets that came back.
+    pub received: u64,
+    /// Packets that never came back.
+    pub lost: u64,
+    /// Packets that the device's full receive ring did not take.
+    pub refused: u64,
+    /// The generator itself could not keep the rate: the trial tells nothing about the device.
+    pub behind: bool,
+    /// Round trip from the send stamp; `None` when nothing came back.
+    pub latency: Option<Summary>,
+    /// Length of the trial, s.
+    pub seconds: f64,
+}
