@@ -3,4 +3,8 @@
 pub mod evaluate;
 pub mod figure;
 pub mod quantity;
+pub mod report;
 pub mod results;
+
+#[cfg(test)]
+mod synthetic;

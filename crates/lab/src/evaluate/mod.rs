@@ -16,7 +16,7 @@ use taut_measure::{
 use crate::results::{CbrResult, DeviceInfo, Results, Run};
 
 pub use load::LoadPoint;
-pub use ratio::{Ratio, ratios};
+pub use ratio::{Ratio, policy, ratios};
 pub use table::{Row, render_text_table, rows};
 pub use timeline::Timeline;
 

@@ -29,7 +29,7 @@ pub struct Labels<'a> {
     pub x: Option<&'a str>,
     /// Title along the y axis.
     pub y: Option<&'a str>,
-    /// Labelled y ticks wanted.
+    /// Labelled y ticks wanted; none for rows that are named, not numbered.
     pub y_ticks: usize,
     /// Labelled x ticks wanted.
     pub x_ticks: usize,
@@ -106,7 +106,8 @@ impl Panel {
     }
 
     fn y_axis(&self, svg: &mut Svg, labels: Labels<'_>) {
-        for tick in self.y.ticks(labels.y_ticks) {
+        let ticks = if labels.y_ticks == 0 { Vec::new() } else { self.y.ticks(labels.y_ticks) };
+        for tick in ticks {
             let y = self.py(tick.value);
             let class = if tick.label.is_some() { "grid" } else { "minor" };
             svg.line((self.left, y), (self.right(), y), &[("class", class)]);

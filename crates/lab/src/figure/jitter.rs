@@ -43,7 +43,6 @@ pub fn draw(groups: &[Column<Item<'_>>]) -> String {
     let y = Scale::linear(Quantity::Share, 0.0, 1.0);
     let panel = Panel { left, top: TOP, width: WIDTH - left - 24.0, height: body, x, y };
     key(&mut svg, left);
-    // No y ticks: rows are named, not numbered.
     let labels = Labels { x: Some("jitter: difference of successive latencies"), y: None, x_ticks: 8, y_ticks: 0 };
     panel.open(&mut svg, Hover::Nearest, labels);
     let mut row_top = TOP + 2.0;

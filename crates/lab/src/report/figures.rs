@@ -1,0 +1,153 @@
+//! The report's figures: what of the evaluation goes into which plot, and what its caption says.
+
+use crate::evaluate::{Device, Evaluation, Spread};
+use crate::figure::{Column, Series, Style, cdf, histogram, jitter, load, percentiles, throughput, timeline};
+use crate::quantity::count;
+use crate::results::{Kind, Transport};
+
+/// A figure with its name (of the file too), caption and SVG text.
+pub struct Figure {
+    /// File name without its ending.
+    pub name: &'static str,
+    /// Short title.
+    pub title: &'static str,
+    /// What to see in it.
+    pub caption: String,
+    /// The whole SVG document.
+    pub svg: String,
+}
+
+/// All figures in the order of the report.
+pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
+    let groups = groups(&evaluation.devices);
+    let samples = sample_counts(&groups);
+    let repetitions = evaluation.devices.iter().map(|device| device.cbr.len()).max().unwrap_or(0);
+    let over = format!("{repetitions} {}", if repetitions == 1 { "repetition" } else { "repetitions" });
+    vec![
+        Figure {
+            name: "histogram",
+            title: "Latency histogram per device",
+            caption: format!(
+                "A device that holds packets for a full buffer or a drain timer spreads latency up to the timer; one that sends \
+                 at once has a narrow spike. Each panel has its own vertical scale; the triangle marks the largest latency. \
+                 32 bins per decade, {samples}."
+            ),
+            svg: histogram::draw(&columns(&groups, |device| histogram::Item { series: series(device), latency: &device.latency })),
+        },
+        Figure {
+            name: "percentiles",
+            title: "Latency by percentile",
+            caption: format!(
+                "Each nine has equal room, so the right half of each panel is the slowest percent of packets. Lines are dotted where \
+                 fewer than ten packets lie beyond: there single packets decide. {samples}."
+            ),
+            svg: percentiles::draw(&columns(&groups, |device| percentiles::Item { series: series(device), latency: &device.latency })),
+        },
+        Figure {
+            name: "cdf",
+            title: "Cumulative distribution of latency",
+            caption: format!("The share of packets that took at most so long. {samples}."),
+            svg: cdf::draw(&columns(&groups, |device| cdf::Item { series: series(device), latency: &device.latency })),
+        },
+        Figure {
+            name: "timeline",
+            title: "Latency over time",
+            caption: format!(
+                "Coloured: each device's 5000 highest latencies; grey: up to 2000 packets drawn evenly from all. Straight slanted or level rows \
+                 of worst packets point to periodic interruptions of the machine. Dotted verticals divide the repetitions, of which there are \
+                 {repetitions}; the time between them is left out. {samples}."
+            ),
+            svg: timeline::draw(&columns(&groups, |device| timeline::Item {
+                series: series(device),
+                worst: &device.timeline.worst,
+                background: &device.timeline.background,
+                ends: &device.timeline.ends,
+                timer: device.info.flush_wait_ns.map(|ns| ("flush timer", ns as f64)),
+            })),
+        },
+        Figure {
+            name: "jitter",
+            title: "Jitter per device",
+            caption: format!(
+                "The absolute difference of the latencies of successive packets (RFC 4689), all packets of {over}; \
+                 pairs broken by a lost packet are left out."
+            ),
+            svg: jitter::draw(&columns(&groups, |device| jitter::Item { series: series(device), jitter: &device.jitter })),
+        },
+        Figure {
+            name: "load",
+            title: "Latency over offered rate",
+            caption: format!(
+                "Lines join the medians over {over}. Where the offered rate passes what a device can forward, its queues fill and latency \
+                 jumps to the time a full queue takes. Trials in which the generator itself fell behind are left out."
+            ),
+            svg: load::draw(&columns(&groups, |device| load::Item {
+                series: series(device),
+                points: device.load.iter().map(|point| load::Point {
+                    sent_pps: point.sent_pps,
+                    avg_ns: triple(&point.avg_ns),
+                    max_ns: triple(&point.max_ns),
+                    loss: point.loss,
+                }).collect(),
+                loss_free_pps: device.loss_free_spread().map(|spread| spread.median),
+            })),
+        },
+        Figure {
+            name: "throughput",
+            title: "Highest loss-free rate",
+            caption: format!(
+                "The highest offered rate at which every packet came back. Bars: median of {over}; whiskers: smallest and largest. \
+                 “≥”: the search ended at what the generator could offer or was asked to offer, so the device may be faster."
+            ),
+            svg: throughput::draw(&columns(&groups, |device| throughput::Item {
+                series: series(device),
+                pps: device.loss_free_spread().as_ref().map(triple),
+                at_least: device.limited_by.iter().any(|limit| *limit != taut_measure::Limit::Device),
+            })),
+        },
+    ]
+}
+
+struct Group<'a> {
+    heading: &'static str,
+    devices: Vec<&'a Device>,
+}
+
+/// Forwarders by transport; calibrations have their own table.
+fn groups(devices: &[Device]) -> Vec<Group<'_>> {
+    [(Transport::Memif, "memif (shared memory)"), (Transport::Veth, "veth (through the kernel)")]
+        .into_iter()
+        .map(|(transport, heading)| Group {
+            heading,
+            devices: devices
+                .iter()
+                .filter(|device| device.info.kind == Kind::Forwarder && device.info.transport == transport)
+                .collect(),
+        })
+        .filter(|group| !group.devices.is_empty())
+        .collect()
+}
+
+fn columns<'a, T>(groups: &[Group<'a>], item: impl Fn(&'a Device) -> T) -> Vec<Column<T>> {
+    groups
+        .iter()
+        .map(|group| Column { heading: group.heading.to_owned(), items: group.devices.iter().map(|device| item(device)).collect() })
+        .collect()
+}
+
+fn series(device: &Device) -> Series {
+    Series { label: device.info.label.clone(), style: Style::of(device.index) }
+}
+
+fn triple(spread: &Spread) -> [f64; 3] {
+    [spread.min, spread.median, spread.max]
+}
+
+fn sample_counts(groups: &[Group<'_>]) -> String {
+    let counts: Vec<u64> = groups.iter().flat_map(|group| &group.devices).map(|device| device.latency.count()).collect();
+    match (counts.iter().min(), counts.iter().max()) {
+        (Some(least), Some(most)) if least == most => format!("n = {} packets per device", count(*most)),
+        (Some(least), Some(most)) => format!("n = {} to {} packets per device", count(*least), count(*most)),
+        _ => "n = 0".to_owned(),
+    }
+}

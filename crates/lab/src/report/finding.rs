@@ -1,0 +1,61 @@
+//! The finding: one paragraph computed from the data, in which every number was measured or is
+//! named as published.
+
+use crate::evaluate::{Evaluation, Ratio};
+use crate::quantity::{ratio, time, three_digits};
+use crate::results::{Results, Stage};
+
+/// What the experiment found.
+pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -> String {
+    let mut sentences = Vec::new();
+    let find = |figure: &str, over: &str, under: &str| {
+        ratios.iter().find(|ratio| ratio.figure == figure && has(evaluation, &ratio.over, over) && has(evaluation, &ratio.under, under))
+    };
+    let average = |id: &str| {
+        let device = evaluation.devices.iter().find(|device| device.info.id == id)?;
+        Some(time(device.latency_summary()?.avg_ns))
+    };
+    if let Some(found) = find("average latency", "full", "each") {
+        let (Some(full), Some(each)) = (average(&found.over), average(&found.under)) else {
+            return nothing(results);
+        };
+        sentences.push(format!(
+            "At {} kpkt/s, forwarding each packet at once had a {} lower average latency than waiting for a full buffer or its drain timer: \
+             {each} against {full} (published: 9.8×, 5.7 µs against 56.1 µs, on other hardware).",
+            three_digits(results.experiment.settings.rate_pps / 1e3),
+            ratio(found.median),
+        ));
+    }
+    if let Some(found) = find("highest loss-free rate", "each", "full") {
+        sentences.push(if found.median < 0.995 {
+            format!("It gave up {} % of the highest loss-free rate for it (published: 57 %).", three_digits((1.0 - found.median) * 100.0))
+        } else {
+            format!("It gave up no throughput for it here ({} of the buffered loss-free rate; published: 0.43×).", ratio(found.median))
+        });
+    }
+    if let (Some(p50), Some(p99)) = (find("median latency", "idle", "each"), find("99th percentile", "idle", "each")) {
+        let mut sentence = format!(
+            "Flushing when the receive queue runs dry (idle) had {} the median and {} the 99th percentile of sending each at once",
+            ratio(p50.median),
+            ratio(p99.median)
+        );
+        if let Some(rate) = find("highest loss-free rate", "idle", "full") {
+            sentence.push_str(&format!(", and {} the loss-free rate of the full buffer", ratio(rate.median)));
+        }
+        sentences.push(sentence + ".");
+    }
+    if sentences.is_empty() { nothing(results) } else { sentences.join(" ") }
+}
+
+fn nothing(results: &Results) -> String {
+    let why = match results.experiment.stage {
+        Stage::Finished => "the devices that the reference compares are not among those measured",
+        _ => "the experiment did not come far enough",
+    };
+    format!("No comparison can be stated: {why}.")
+}
+
+fn has(evaluation: &Evaluation, id: &str, policy: &str) -> bool {
+    let device = evaluation.devices.iter().find(|device| device.info.id == id);
+    device.and_then(crate::evaluate::policy) == Some(policy)
+}

@@ -1,0 +1,70 @@
+//! The files of the results folder, as links relative to the report, and generic JSON as rows.
+
+use serde_json::Value;
+
+use crate::results::Results;
+
+/// A device's data files.
+pub struct Files {
+    /// The device.
+    pub device: String,
+    /// Relative paths, by repetition.
+    pub links: Vec<String>,
+}
+
+/// The files that are there, by device.
+pub fn files(results: &Results) -> Vec<Files> {
+    let mut out: Vec<Files> = Vec::new();
+    for run in &results.runs {
+        let names = ["cbr.json", "latency.hlog", "samples.parquet", "sweep.json"];
+        let there = names.into_iter().filter(|name| run.dir.join(name).exists());
+        let links = there.map(|name| format!("runs/{}/{}/{name}", run.device_id, run.repetition));
+        match out.last_mut() {
+            Some(last) if last.device == run.device_id => last.links.extend(links),
+            _ => out.push(Files { device: run.device_id.clone(), links: links.collect() }),
+        }
+    }
+    out
+}
+
+/// A JSON value as name and text, nested names joined by `: `.
+pub fn flatten(value: &Value) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    collect("", value, &mut rows);
+    rows
+}
+
+fn collect(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
+    let below = |part: &str| if name.is_empty() { part.replace('_', " ") } else { format!("{name}: {}", part.replace('_', " ")) };
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(part, value)| collect(&below(part), value, rows)),
+        Value::Array(values) if values.iter().any(|value| value.is_object() || value.is_array()) => {
+            values.iter().enumerate().for_each(|(index, value)| collect(&below(&(index + 1).to_string()), value, rows));
+        }
+        Value::Array(values) => rows.push((name.to_owned(), values.iter().map(scalar).collect::<Vec<_>>().join(", "))),
+        _ => rows.push((name.to_owned(), scalar(value))),
+    }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::Null => "unknown".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_json_becomes_rows() {
+        let value = serde_json::json!({"cpu": {"model_name": "x", "cores": [0, 1]}, "smt": false, "caches": [{"kB": 32}], "gone": null});
+        let rows = flatten(&value);
+        let text: Vec<String> = rows.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(text, ["caches: 1: kB=32", "cpu: cores=0, 1", "cpu: model name=x", "gone=unknown", "smt=no"]);
+    }
+}
