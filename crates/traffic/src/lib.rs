@@ -1,1 +1,15 @@
-//! The generator and the instrument: frames, pacing, stamps, receivers.
+//! The generator and the instrument: frames, pacing, stamps, receivers, in one loop on one core.
+
+#![forbid(unsafe_code)]
+
+mod instrument;
+mod pace;
+mod ping_pong;
+mod record;
+mod stream;
+
+pub use instrument::{Instrument, Tally, Trial, TrialError};
+pub use pace::Pace;
+pub use ping_pong::{PingPong, ping_pong};
+pub use record::{EveryPacket, Fate, Record, Summaries};
+pub use stream::Stream;

@@ -1,0 +1,60 @@
+//! The floor under every latency between two cores: one cache line handed to and fro.
+
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use taut_port::{Clock, ticks};
+
+/// Round trips timed together, so that reading the clock does not count.
+const BLOCK: u64 = 64;
+
+/// Round trip of a cache line between two cores.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PingPong {
+    /// Median over blocks of 64 round trips, nanoseconds per round trip.
+    pub p50_ns: f64,
+    /// Round trips made.
+    pub count: u64,
+}
+
+/// A value alone on its line (and the line that prefetchers bring along).
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Measures `blocks` blocks of 64 round trips between the calling thread and one that ran `pin_other` first.
+pub fn ping_pong(clock: &Clock, blocks: usize, pin_other: impl FnOnce() + Send) -> PingPong {
+    let (ping, pong) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
+    let stop = AtomicBool::new(false);
+    let mut block_ticks = Vec::with_capacity(blocks);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_other();
+            let mut last = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let value = ping.0.load(Ordering::Acquire);
+                if value != last {
+                    pong.0.store(value, Ordering::Release);
+                    last = value;
+                }
+            }
+        });
+        let mut value = 0;
+        for _ in 0..blocks {
+            let begun = ticks();
+            for _ in 0..BLOCK {
+                value += 1;
+                ping.0.store(value, Ordering::Release);
+                while pong.0.load(Ordering::Acquire) != value {
+                    std::hint::spin_loop();
+                }
+            }
+            block_ticks.push(ticks() - begun);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    block_ticks.sort_unstable();
+    let median = block_ticks.get(block_ticks.len() / 2).copied().unwrap_or(0);
+    PingPong {
+        p50_ns: clock.to_ns(median) / BLOCK as f64,
+        count: block_ticks.len() as u64 * BLOCK,
+    }
+}
