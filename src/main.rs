@@ -1,2 +1,55 @@
-//! The `taut` command.
-fn main() {}
+//! The `taut` command: parses arguments, calls the crates, prints. One file per subcommand.
+
+#![forbid(unsafe_code)]
+
+mod exit;
+mod forward;
+mod ports;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Forwards, generates and measures packets at low latency on commodity Linux machines.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Start with:  taut demo\n\nExit codes: 0 done, 1 the thing measured failed its stated limit, 2 bad input, 3 the machine lacks something."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a data plane: ports, functions and a flush policy on one core
+    Forward(forward::Arguments),
+    /// Say which ports this machine can have, and why not where not
+    Ports(ports::Arguments),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:  taut completions bash > /etc/bash_completion.d/taut")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Forward(arguments) => forward::run(arguments),
+        Command::Ports(arguments) => ports::run(&arguments),
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Arguments::command(),
+                "taut",
+                &mut std::io::stdout(),
+            );
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,45 @@
+//! How a command ends: one line that says what to do, and an exit code that says what kind of end it is.
+
+use std::process::ExitCode;
+use taut_engine::ChainError;
+use taut_port::PortError;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The input is wrong: exit code 2.
+    Input(String),
+    /// The machine lacks something: exit code 3.
+    Missing(String),
+}
+
+impl Failure {
+    /// Prints the line and gives the code.
+    pub fn report(self) -> ExitCode {
+        let (text, code) = match self {
+            Self::Input(text) => (text, 2),
+            Self::Missing(text) => (text, 3),
+        };
+        eprintln!("taut: {text}");
+        ExitCode::from(code)
+    }
+}
+
+impl From<PortError> for Failure {
+    fn from(e: PortError) -> Self {
+        if e.is_missing() {
+            Self::Missing(e.to_string())
+        } else {
+            Self::Input(e.to_string())
+        }
+    }
+}
+
+impl From<ChainError> for Failure {
+    fn from(e: ChainError) -> Self {
+        match e {
+            ChainError::Port(e) => e.into(),
+            other => Self::Input(other.to_string()),
+        }
+    }
+}

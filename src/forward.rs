@@ -1,0 +1,292 @@
+//! `taut forward`: runs a data plane on one core until it is told to stop.
+
+use crate::exit::Failure;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use taut_engine::{Chain, Counters, CountersView, Flush, Stage, Worker};
+use taut_port::{Clock, Link, PortSpec, Resources};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut forward chain.toml
+  taut forward --port memif:/run/west.sock --port memif:/run/east.sock --flush 'idle(32)' --core 1
+  taut forward --port af_xdp:eth1 --port af_xdp:eth2 --seconds 10 --json
+
+Packets that enter the first port leave through the second and the other way round; a single port
+gets its packets back. Counters are printed once a second; Ctrl-C ends with a summary.")]
+pub struct Arguments {
+    /// Chain file (TOML); or put the chain together with the options below
+    #[arg(conflicts_with_all = ["port", "function"])]
+    chain: Option<PathBuf>,
+    /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); give two, or one
+    #[arg(long, value_name = "SPEC")]
+    port: Vec<String>,
+    /// A function that every packet passes: forward, mac-swap
+    #[arg(long, value_name = "NAME")]
+    function: Vec<String>,
+    /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N)
+    #[arg(long)]
+    flush: Option<Flush>,
+    /// Core to run on
+    #[arg(long, value_name = "CPU")]
+    core: Option<usize>,
+    /// Stop after this many seconds
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Print one JSON object a second, and one at the end
+    #[arg(long)]
+    json: bool,
+    /// No counters until the summary at the end
+    #[arg(long)]
+    quiet: bool,
+    /// Stop when standard input closes: for programs that start taut and must not leave it behind
+    #[arg(long, hide = true)]
+    until_stdin_closes: bool,
+}
+
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let chain = put_together(&arguments)?;
+    let signalled = taut_host::signals::stop_flag()
+        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let clock = Clock::calibrate(Duration::from_millis(20));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (started, has_started) = mpsc::channel();
+    let worker = {
+        let (chain, stop) = (chain.clone(), Arc::clone(&stop));
+        std::thread::Builder::new()
+            .name("worker".to_string())
+            .spawn(move || work(&chain, &clock, &stop, &started))
+            .map_err(|e| Failure::Missing(format!("cannot start the worker thread: {e}")))?
+    };
+    // An error of opening ports comes through the channel; a closed channel means that it panicked.
+    let counters = has_started
+        .recv()
+        .map_err(|_| Failure::Missing("the worker thread died while it started".to_string()))??;
+    say(&json_or_text(
+        arguments.json,
+        || json!({"event": "started", "flush": chain.flush.to_string(), "core": chain.core}),
+        || format!("forwarding, flush {}", chain.flush),
+    ));
+
+    let begun = Instant::now();
+    let mut before = CountersView::default();
+    let mut second = 0_u32;
+    loop {
+        let next = begun + Duration::from_secs(u64::from(second) + 1);
+        let end = arguments
+            .seconds
+            .map(|s| begun + Duration::from_secs_f64(s.max(0.0)));
+        let deadline = if arguments.quiet {
+            end
+        } else {
+            Some(end.map_or(next, |e| e.min(next)))
+        };
+        if wait(signalled, arguments.until_stdin_closes, deadline)
+            || end.is_some_and(|e| Instant::now() >= e)
+        {
+            break;
+        }
+        if !arguments.quiet && Instant::now() >= next {
+            second += 1;
+            let now = counters.read();
+            say(&json_or_text(
+                arguments.json,
+                || line_json(second, now - before),
+                || line(second, now - before),
+            ));
+            before = now;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let _ = worker.join();
+    let total = counters.read();
+    let seconds = begun.elapsed().as_secs_f64();
+    say(&json_or_text(
+        arguments.json,
+        || summary_json(&total, seconds, &clock),
+        || summary(&total, seconds),
+    ));
+    Ok(())
+}
+
+/// The chain from the file or from the options.
+fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
+    let mut chain = match &arguments.chain {
+        Some(path) => Chain::load(path)?,
+        None => {
+            let ports = arguments
+                .port
+                .iter()
+                .map(|p| PortSpec::parse(p))
+                .collect::<Result<_, _>>()?;
+            let functions = arguments
+                .function
+                .iter()
+                .map(|name| Stage {
+                    name: name.clone(),
+                    settings: toml::Table::new(),
+                })
+                .collect();
+            let chain = Chain {
+                ports,
+                functions,
+                flush: Flush::default(),
+                core: None,
+            };
+            chain
+                .check()
+                .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
+            chain
+        }
+    };
+    chain.flush = arguments.flush.unwrap_or(chain.flush);
+    chain.core = arguments.core.or(chain.core);
+    Ok(chain)
+}
+
+/// The worker thread: opens everything where it will be used, says so, and runs.
+fn work(
+    chain: &Chain,
+    clock: &Clock,
+    stop: &AtomicBool,
+    started: &mpsc::Sender<Result<Arc<Counters>, Failure>>,
+) {
+    match set_up(chain, clock) {
+        Ok(mut worker) => {
+            let _ = started.send(Ok(worker.counters()));
+            worker.run(stop);
+        }
+        Err(e) => {
+            let _ = started.send(Err(e));
+        }
+    }
+}
+
+fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
+    if let Some(core) = chain.core {
+        taut_host::affinity::pin_current_thread(core).map_err(|e| Failure::Input(e.to_string()))?;
+    }
+    let mut resources = Resources::for_ports(&chain.ports)?;
+    let mut ports = Vec::new();
+    for spec in &chain.ports {
+        ports.push(spec.open(&mut resources)?);
+    }
+    let mut worker = Worker::new(ports, chain.build_functions()?, chain.flush, clock);
+    let names: Vec<String> = chain.ports.iter().map(|p| p.text().to_string()).collect();
+    worker.on_link_change(move |port, link| match link {
+        Link::Up => eprintln!("taut: {}: up", names[port]),
+        Link::Down(why) => eprintln!("taut: {}: down: {why}", names[port]),
+    });
+    Ok(worker)
+}
+
+/// Waits until `deadline`, a signal, or (if asked) the end of standard input; true means stop.
+fn wait(signalled: &AtomicBool, watch_stdin: bool, deadline: Option<Instant>) -> bool {
+    let stdin = std::io::stdin();
+    loop {
+        if signalled.load(Ordering::Relaxed) {
+            return true;
+        }
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|l| l.is_zero()) {
+            return false;
+        }
+        // A signal ends the sleep: the kernel gives it to the main thread, which this is.
+        let timeout = left.map(|l| Timespec {
+            tv_sec: l.as_secs() as i64,
+            tv_nsec: i64::from(l.subsec_nanos()),
+        });
+        let mut fds = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
+        let watched = if watch_stdin { &mut fds[..] } else { &mut [] };
+        if poll(watched, timeout.as_ref()).is_ok_and(|n| n > 0) {
+            let mut byte = [0];
+            if rustix::io::read(stdin.as_fd(), &mut byte).is_ok_and(|n| n == 0) {
+                return true;
+            }
+        }
+    }
+}
+
+/// Prints a line at once; a reader that has gone away is no reason to die.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+fn json_or_text(
+    json: bool,
+    as_json: impl FnOnce() -> serde_json::Value,
+    as_text: impl FnOnce() -> String,
+) -> String {
+    if json {
+        as_json().to_string()
+    } else {
+        as_text()
+    }
+}
+
+/// Packets per second, to three significant digits.
+fn rate(pps: f64) -> String {
+    match pps {
+        p if p >= 1e6 => format!("{:.3} Mpkt/s", p / 1e6),
+        p if p >= 1e3 => format!("{:.1} kpkt/s", p / 1e3),
+        p => format!("{p:.0} pkt/s"),
+    }
+}
+
+fn causes(c: &CountersView) -> String {
+    let parts: Vec<String> = c
+        .dropped_causes()
+        .iter()
+        .filter(|(_, n)| *n > 0)
+        .map(|(cause, n)| format!("{cause} {n}"))
+        .collect();
+    if parts.is_empty() {
+        "0".to_string()
+    } else {
+        parts.join(", ")
+    }
+}
+
+fn line(second: u32, c: CountersView) -> String {
+    format!(
+        "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}  batch {:.1}  busy {:.1} %",
+        rate(c.rx_packets as f64),
+        rate(c.tx_packets as f64),
+        causes(&c),
+        c.average_batch(),
+        c.busy() * 100.0
+    )
+}
+
+fn line_json(second: u32, c: CountersView) -> serde_json::Value {
+    json!({"event": "second", "second": second, "counters": c, "average_batch": c.average_batch(), "busy": c.busy()})
+}
+
+fn summary(c: &CountersView, seconds: f64) -> String {
+    format!(
+        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; busy {:.1} %",
+        c.tx_packets,
+        c.rx_packets,
+        rate(c.tx_packets as f64 / seconds.max(1e-9)),
+        causes(c),
+        c.average_batch(),
+        c.busy() * 100.0
+    )
+}
+
+fn summary_json(c: &CountersView, seconds: f64, clock: &Clock) -> serde_json::Value {
+    let per_packet = c.busy_ticks as f64 / c.tx_packets.max(1) as f64;
+    json!({
+        "event": "summary", "seconds": seconds, "counters": c, "dropped": c.dropped(),
+        "average_batch": c.average_batch(), "busy": c.busy(),
+        "busy_ticks_per_packet": per_packet, "tsc_hz": clock.hz
+    })
+}

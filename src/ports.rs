@@ -1,0 +1,62 @@
+//! `taut ports`: what is possible on this machine, and why not where not.
+
+use crate::exit::Failure;
+use serde::Serialize;
+use taut_port::backends;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  taut ports\n  taut ports --json | jq '.[] | select(.available) | .name'"
+)]
+pub struct Arguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    available: bool,
+    detail: String,
+    spec: String,
+    summary: &'static str,
+    options: Vec<(&'static str, &'static str)>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let rows: Vec<Row> = backends()
+        .iter()
+        .map(|b| {
+            let probed = (b.probe)();
+            Row {
+                name: b.name,
+                available: probed.is_ok(),
+                detail: probed.unwrap_or_else(|e| e.to_string()),
+                spec: format!("{}:{}", b.name, b.target),
+                summary: b.summary,
+                options: b.options.to_vec(),
+            }
+        })
+        .collect();
+    if arguments.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&rows).unwrap_or_default()
+        );
+        return Ok(());
+    }
+    for row in rows {
+        println!(
+            "{:<4}{:<28}{}",
+            if row.available { "yes" } else { "no" },
+            row.spec,
+            row.summary
+        );
+        println!("    {}", row.detail);
+        for (key, meaning) in row.options {
+            println!("      {key}=  {meaning}");
+        }
+    }
+    Ok(())
+}
