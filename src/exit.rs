@@ -3,10 +3,13 @@
 use std::process::ExitCode;
 use taut_engine::ChainError;
 use taut_port::PortError;
+use taut_traffic::TrialError;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub enum Failure {
+    /// What was measured failed its stated limit: exit code 1.
+    Limit(String),
     /// The input is wrong: exit code 2.
     Input(String),
     /// The machine lacks something: exit code 3.
@@ -17,6 +20,7 @@ impl Failure {
     /// Prints the line and gives the code.
     pub fn report(self) -> ExitCode {
         let (text, code) = match self {
+            Self::Limit(text) => (text, 1),
             Self::Input(text) => (text, 2),
             Self::Missing(text) => (text, 3),
         };
@@ -40,6 +44,16 @@ impl From<ChainError> for Failure {
         match e {
             ChainError::Port(e) => e.into(),
             other => Self::Input(other.to_string()),
+        }
+    }
+}
+
+impl From<TrialError> for Failure {
+    fn from(e: TrialError) -> Self {
+        match e {
+            TrialError::Port(e) => e.into(),
+            TrialError::NoLink { .. } => Self::Missing(e.to_string()),
+            TrialError::Stopped => Self::Input(e.to_string()),
         }
     }
 }

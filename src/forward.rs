@@ -1,6 +1,7 @@
 //! `taut forward`: runs a data plane on one core until it is told to stop.
 
 use crate::exit::Failure;
+use crate::quantity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use std::io::Write;
@@ -232,15 +233,6 @@ fn json_or_text(
     }
 }
 
-/// Packets per second, to three significant digits.
-fn rate(pps: f64) -> String {
-    match pps {
-        p if p >= 1e6 => format!("{:.3} Mpkt/s", p / 1e6),
-        p if p >= 1e3 => format!("{:.1} kpkt/s", p / 1e3),
-        p => format!("{p:.0} pkt/s"),
-    }
-}
-
 fn causes(c: &CountersView) -> String {
     let parts: Vec<String> = c
         .dropped_causes()
@@ -258,8 +250,8 @@ fn causes(c: &CountersView) -> String {
 fn line(second: u32, c: CountersView) -> String {
     format!(
         "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}  batch {:.1}  busy {:.1} %",
-        rate(c.rx_packets as f64),
-        rate(c.tx_packets as f64),
+        quantity::pps(c.rx_packets as f64),
+        quantity::pps(c.tx_packets as f64),
         causes(&c),
         c.average_batch(),
         c.busy() * 100.0
@@ -275,7 +267,7 @@ fn summary(c: &CountersView, seconds: f64) -> String {
         "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; busy {:.1} %",
         c.tx_packets,
         c.rx_packets,
-        rate(c.tx_packets as f64 / seconds.max(1e-9)),
+        quantity::pps(c.tx_packets as f64 / seconds.max(1e-9)),
         causes(c),
         c.average_batch(),
         c.busy() * 100.0

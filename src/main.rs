@@ -4,7 +4,9 @@
 
 mod exit;
 mod forward;
+mod generate;
 mod ports;
+mod quantity;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -24,6 +26,8 @@ struct Arguments {
 enum Command {
     /// Run a data plane: ports, functions and a flush policy on one core
     Forward(forward::Arguments),
+    /// Make traffic at a constant rate and measure what comes back
+    Generate(generate::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
     /// Print a completion script for a shell
@@ -37,6 +41,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Forward(arguments) => forward::run(arguments),
+        Command::Generate(arguments) => generate::run(arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             clap_complete::generate(
