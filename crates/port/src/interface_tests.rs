@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How long to wait for what must happen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Two namespaces with `cables` veth pairs between them: `left0`, `left1`... in one, `right0`... in
+/// Two namespaces with `cables` veth pairs of two queues between them: `left0`, `left1`... in one, `right0`... in
 /// the other. Deleted when dropped.
 pub(crate) struct Testbed {
     left: String,
@@ -56,7 +56,8 @@ impl Testbed {
     pub(crate) fn plug_in(&self, cable: u32) {
         let (left, right) = (&self.left, &self.right);
         ip(&format!(
-            "-n {left} link add left{cable} type veth peer name right{cable} netns {right}"
+            "-n {left} link add left{cable} numrxqueues 2 numtxqueues 2 type veth \
+             peer name right{cable} numrxqueues 2 numtxqueues 2 netns {right}"
         ));
         self.left_ip(&format!("link set left{cable} up"));
         ip(&format!("-n {right} link set right{cable} up"));
@@ -146,6 +147,25 @@ impl Opened {
         while batch.len() < n {
             self.port.rx(batch);
             assert!(start.elapsed() < PATIENCE, "{} of {n} came", batch.len());
+        }
+    }
+
+    /// Receives until this frame comes, behind what may have been under way.
+    fn receive_until(&mut self, bytes: &[u8]) {
+        let mut batch = Batch::new();
+        while batch.packets().last().is_none_or(|p| p.bytes() != bytes) {
+            batch.clear();
+            self.receive(&mut batch, 1);
+        }
+    }
+
+    fn wait_for_link(&mut self) {
+        let start = Instant::now();
+        loop {
+            match self.port.link() {
+                Link::Up => return,
+                Link::Down(why) => assert!(start.elapsed() < PATIENCE, "{why}"),
+            }
         }
     }
 
@@ -267,14 +287,10 @@ pub(crate) fn traffic_resumes_after_the_link_was_down(backend: &str, options: &s
     }
     batch.clear();
     bed.left_ip("link set left0 up");
-    for port in [&mut left.port, &mut right.port] {
-        let start = Instant::now();
-        while !port.link().is_up() {
-            assert!(start.elapsed() < PATIENCE, "{:?}", port.link());
-        }
-    }
+    left.wait_for_link();
+    right.wait_for_link();
     left.send(&frame_bytes(9, 60));
-    while right.receive_one() != frame_bytes(9, 60) {}
+    right.receive_until(&frame_bytes(9, 60));
     right.send(&frame_bytes(10, 60));
     assert_eq!(left.receive_one(), frame_bytes(10, 60));
 }
@@ -310,14 +326,10 @@ pub(crate) fn an_interface_that_vanishes_is_told_and_may_return(backend: &str, o
     }
     held.clear();
     bed.plug_in(0);
-    for port in [&mut left.port, &mut right.port] {
-        let start = Instant::now();
-        while !port.link().is_up() {
-            assert!(start.elapsed() < PATIENCE, "{:?}", port.link());
-        }
-    }
+    bed.in_left(|| left.wait_for_link());
+    bed.in_right(|| right.wait_for_link());
     left.send(&frame_bytes(1 << 40, 60));
-    while right.receive_one() != frame_bytes(1 << 40, 60) {}
+    right.receive_until(&frame_bytes(1 << 40, 60));
 }
 
 /// Specs that name nothing, and processes that may nothing.

@@ -28,6 +28,7 @@ mod port;
 mod registry;
 
 pub mod af_packet;
+pub mod af_xdp;
 pub mod memif;
 pub mod null;
 

@@ -216,8 +216,15 @@ impl PoolHandle {
     }
 
     /// Bytes from one slot's start to the next one's.
+    #[cfg(feature = "xdp")]
     pub(crate) fn stride_bytes(&self) -> usize {
         self.pool().stride_bytes as usize
+    }
+
+    /// Slots that the memory has room for.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn slots(&self) -> usize {
+        self.memory().map_or(0, |m| m.len() / self.stride_bytes())
     }
 
     /// Takes every returned slot of a ledger out of the books, oldest first.

@@ -42,6 +42,12 @@ pub trait Port {
 
     /// What has passed so far. Cheap, but not free.
     fn counters(&mut self) -> PortCounters;
+
+    /// What the port made of what its spec left open (which driver mode, whether something is copied),
+    /// for people to read; empty if nothing was.
+    fn details(&self) -> String {
+        String::new()
+    }
 }
 
 /// State of a port's other side.

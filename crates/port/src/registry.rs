@@ -2,14 +2,19 @@
 //!
 //! Adding a backend is its folder, one line in [`backends`], and its docs page.
 
-use crate::{PoolHandle, Port, PortError, af_packet, memif, null};
+use crate::{PoolHandle, Port, PortError, af_packet, af_xdp, memif, null};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Every backend that this build has.
 pub fn backends() -> &'static [Backend] {
-    &[af_packet::BACKEND, memif::BACKEND, null::BACKEND]
+    &[
+        af_packet::BACKEND,
+        af_xdp::BACKEND,
+        memif::BACKEND,
+        null::BACKEND,
+    ]
 }
 
 /// Slots of a pool beyond what ports hold in their rings: batches in hand and held for a flush.
@@ -198,6 +203,8 @@ impl std::fmt::Display for PortSpec {
 /// What the ports of one worker share: the packet pool, sized for all of them.
 pub struct Resources {
     pool: PoolHandle,
+    #[cfg(feature = "xdp")]
+    xdp: af_xdp::Shared,
 }
 
 impl Resources {
@@ -210,12 +217,20 @@ impl Resources {
         let aligned = specs.iter().any(|s| s.backend.aligned);
         Ok(Self {
             pool: PoolHandle::new(frames + POOL_RESERVE, aligned)?,
+            #[cfg(feature = "xdp")]
+            xdp: af_xdp::Shared::default(),
         })
     }
 
     /// The shared pool.
     pub fn pool(&self) -> PoolHandle {
         self.pool.clone()
+    }
+
+    /// What AF_XDP ports share besides.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn xdp(&self) -> &af_xdp::Shared {
+        &self.xdp
     }
 }
 

@@ -1,0 +1,269 @@
+//! The four rings of an AF_XDP socket: each has one producer and one consumer, of which the kernel is
+//! one. Knows memory only, no socket.
+//!
+//! The protocol is that of the kernel's `Documentation/networking/af_xdp.rst`.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The kernel sleeps until it is woken by a system call (`XDP_RING_NEED_WAKEUP`).
+const NEED_WAKEUP: u32 = 1;
+
+/// Where the parts of a ring lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) producer: NonNull<AtomicU32>,
+    pub(super) consumer: NonNull<AtomicU32>,
+    pub(super) flags: NonNull<AtomicU32>,
+    pub(super) entries: NonNull<u8>,
+    /// Entries: a power of two.
+    pub(super) size: u32,
+}
+
+/// What both ends of a ring know of it.
+#[derive(Debug)]
+struct Ring<T> {
+    layout: Layout,
+    entries: NonNull<T>,
+    mask: u32,
+    /// Our index, ahead of the shared one until it is published.
+    ours: u32,
+    /// The other side's index when it was last looked at.
+    theirs: u32,
+}
+
+impl<T: Copy> Ring<T> {
+    /// # Safety
+    /// As for [`Producer::new`].
+    unsafe fn new(layout: Layout) -> Self {
+        debug_assert!(layout.size.is_power_of_two());
+        Self {
+            layout,
+            entries: layout.entries.cast(),
+            mask: layout.size - 1,
+            ours: 0,
+            theirs: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn entry(&self, index: u32) -> NonNull<T> {
+        // SAFETY: the mask keeps the index below the size `new` was promised.
+        unsafe { self.entries.add((index & self.mask) as usize) }
+    }
+
+    #[inline(always)]
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: valid for as long as the ring, as `new` was promised; accessed as one word only.
+        unsafe { self.layout.producer.as_ref() }
+    }
+
+    #[inline(always)]
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as for `producer`.
+        unsafe { self.layout.consumer.as_ref() }
+    }
+}
+
+/// Our end of a ring that we fill: `fill` and `tx`.
+#[derive(Debug)]
+pub(super) struct Producer<T>(Ring<T>);
+
+impl<T: Copy> Producer<T> {
+    /// # Safety
+    /// The layout's parts must be valid and aligned for as long as the ring is used, its entries
+    /// `size` values of `T` that any bytes are a value of; both indexes must be 0, and nobody else in
+    /// this process may use this end.
+    pub(super) unsafe fn new(layout: Layout) -> Self {
+        // SAFETY: the caller's promise is the same.
+        Self(unsafe { Ring::new(layout) })
+    }
+
+    /// Entries that can be pushed now.
+    #[inline(always)]
+    pub(super) fn room(&mut self) -> u32 {
+        // Acquire: the consumer has read the entries before we overwrite them.
+        self.0.theirs = self.0.consumer().load(Ordering::Acquire);
+        (self.0.mask + 1).saturating_sub(self.0.ours.wrapping_sub(self.0.theirs))
+    }
+
+    /// Writes the next entry, unseen until [`Producer::publish`]. There must be room.
+    #[inline(always)]
+    pub(super) fn push(&mut self, value: T) {
+        debug_assert!(self.0.ours.wrapping_sub(self.0.theirs) <= self.0.mask);
+        // SAFETY: the entry lies in the ring, and the consumer does not read it before `publish`.
+        unsafe { self.0.entry(self.0.ours).write(value) };
+        self.0.ours = self.0.ours.wrapping_add(1);
+    }
+
+    /// Shows the consumer what was pushed.
+    #[inline(always)]
+    pub(super) fn publish(&mut self) {
+        // Release: the entries are written before the index that covers them.
+        self.0.producer().store(self.0.ours, Ordering::Release);
+    }
+
+    /// Published entries that the consumer has not taken.
+    #[inline(always)]
+    pub(super) fn waiting(&self) -> u32 {
+        let taken = self.0.consumer().load(Ordering::Relaxed);
+        self.0.ours.wrapping_sub(taken)
+    }
+
+    /// Whether the kernel must be called to look at the ring.
+    #[inline(always)]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        // SAFETY: as for `Ring::producer`.
+        let flags = unsafe { self.0.layout.flags.as_ref() };
+        flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0
+    }
+}
+
+/// Our end of a ring that the kernel fills: `rx` and `completion`.
+#[derive(Debug)]
+pub(super) struct Consumer<T>(Ring<T>);
+
+impl<T: Copy> Consumer<T> {
+    /// # Safety
+    /// As for [`Producer::new`].
+    pub(super) unsafe fn new(layout: Layout) -> Self {
+        // SAFETY: the caller's promise is the same.
+        Self(unsafe { Ring::new(layout) })
+    }
+
+    /// Takes the next entry; its place is the producer's again after [`Consumer::release`].
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Option<T> {
+        if self.0.ours == self.0.theirs {
+            // Acquire: the entries are written before the index that covers them.
+            self.0.theirs = self.0.producer().load(Ordering::Acquire);
+            if self.0.ours == self.0.theirs {
+                return None;
+            }
+        }
+        // SAFETY: the entry lies in the ring, and the producer leaves it alone until `release`.
+        let value = unsafe { self.0.entry(self.0.ours).read() };
+        self.0.ours = self.0.ours.wrapping_add(1);
+        Some(value)
+    }
+
+    /// Gives the places of what was taken back to the producer.
+    #[inline(always)]
+    pub(super) fn release(&mut self) {
+        // Release: we have read the entries before the producer overwrites them.
+        self.0.consumer().store(self.0.ours, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A ring on the heap, whose both ends the tests hold.
+    struct Heap {
+        words: [AtomicU32; 3],
+        entries: Vec<u64>,
+    }
+
+    impl Heap {
+        fn new(size: usize) -> Box<Self> {
+            Box::new(Self {
+                words: [const { AtomicU32::new(0) }; 3],
+                entries: vec![0; size],
+            })
+        }
+
+        fn layout(&mut self) -> Layout {
+            let [producer, consumer, flags] = &self.words;
+            Layout {
+                producer: NonNull::from(producer),
+                consumer: NonNull::from(consumer),
+                flags: NonNull::from(flags),
+                entries: NonNull::new(self.entries.as_mut_ptr().cast()).unwrap(),
+                size: self.entries.len() as u32,
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_published_is_not_seen() {
+        let mut heap = Heap::new(4);
+        // SAFETY: the heap outlives both ends.
+        let (mut producer, mut consumer) = unsafe {
+            (
+                Producer::<u64>::new(heap.layout()),
+                Consumer::<u64>::new(heap.layout()),
+            )
+        };
+        producer.push(7);
+        assert_eq!(consumer.next(), None);
+        producer.publish();
+        assert_eq!((producer.waiting(), consumer.next()), (1, Some(7)));
+        assert_eq!(producer.room(), 3);
+        consumer.release();
+        assert_eq!((producer.waiting(), producer.room()), (0, 4));
+    }
+
+    #[test]
+    fn the_kernel_asks_to_be_woken() {
+        let mut heap = Heap::new(4);
+        // SAFETY: the heap outlives the ring.
+        let producer = unsafe { Producer::<u64>::new(heap.layout()) };
+        assert!(!producer.needs_wakeup());
+        heap.words[2].store(NEED_WAKEUP, Ordering::Relaxed);
+        assert!(producer.needs_wakeup());
+    }
+
+    proptest! {
+        /// Whatever the order of the calls, and where the indexes wrap: everything published comes
+        /// once and in order, and no more than fits is ever accepted.
+        #[test]
+        fn entries_pass_once_and_in_order(
+            start in prop_oneof![Just(0u32), Just(u32::MAX - 5), any::<u32>()],
+            steps in proptest::collection::vec((0u8..4, 1u32..9), 1..200),
+        ) {
+            let mut heap = Heap::new(8);
+            heap.words[0].store(start, Ordering::Relaxed);
+            heap.words[1].store(start, Ordering::Relaxed);
+            // SAFETY: the heap outlives both ends.
+            let (mut producer, mut consumer) =
+                unsafe { (Producer::<u64>::new(heap.layout()), Consumer::<u64>::new(heap.layout())) };
+            for ring in [&mut producer.0, &mut consumer.0] {
+                (ring.ours, ring.theirs) = (start, start);
+            }
+            let (mut pushed, mut published, mut seen, mut released) = (0u64, 0u64, 0u64, 0u64);
+            for (step, n) in steps {
+                match step {
+                    0 => {
+                        let room = producer.room();
+                        prop_assert_eq!(u64::from(room), 8 - (pushed - released));
+                        for _ in 0..n.min(room) {
+                            producer.push(pushed);
+                            pushed += 1;
+                        }
+                    }
+                    1 => {
+                        producer.publish();
+                        published = pushed;
+                    }
+                    2 => {
+                        for _ in 0..n {
+                            let Some(value) = consumer.next() else {
+                                prop_assert_eq!(seen, published);
+                                break;
+                            };
+                            prop_assert_eq!(value, seen);
+                            seen += 1;
+                        }
+                    }
+                    _ => {
+                        consumer.release();
+                        released = seen;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! An AF_XDP socket with its four rings mapped: every system call of the backend's data path.
+
+use super::ring::{Consumer, Layout, Producer};
+use crate::memory::Mapping;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::sockopt;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
+    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc,
+    XdpOptionsFlags, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{bind, recv, send, socket_with};
+use std::mem::size_of;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Packets that the kernel sends per call at most, where it can be told (Linux 6.17).
+const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+
+/// How long a queue may stay taken by a socket just closed: the kernel frees it a little later.
+const RELEASE_TRIES: u32 = 50;
+const RELEASE_PAUSE: Duration = Duration::from_millis(10);
+
+/// One mapped ring.
+#[derive(Debug)]
+struct RingMemory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Drop for RingMemory {
+    fn drop(&mut self) {
+        // SAFETY: the range `mmap` gave us, unmapped once; the rings in it are dropped before.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// The rings of a socket.
+#[derive(Debug)]
+pub(super) struct Rings {
+    pub(super) fill: Producer<u64>,
+    pub(super) completion: Consumer<u64>,
+    pub(super) rx: Consumer<XdpDesc>,
+    pub(super) tx: Producer<XdpDesc>,
+    _memory: [RingMemory; 4],
+}
+
+/// An AF_XDP socket.
+#[derive(Debug)]
+pub(super) struct XdpSocket(Rc<OwnedFd>);
+
+impl AsFd for XdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl XdpSocket {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let flags = SocketFlags::CLOEXEC;
+        socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map(|fd| Self(Rc::new(fd)))
+    }
+
+    /// The descriptor, to share its packet memory with later sockets.
+    pub(super) fn descriptor(&self) -> &Rc<OwnedFd> {
+        &self.0
+    }
+
+    /// Makes `memory` the packet memory of this socket, in pieces of `chunk_bytes`.
+    ///
+    /// # Safety
+    /// The memory must stay mapped until the socket is closed, and nobody may make references to a
+    /// chunk while it is in one of the socket's rings.
+    pub(super) unsafe fn register(
+        &self,
+        memory: &Mapping,
+        chunk_bytes: usize,
+    ) -> Result<(), Errno> {
+        sockopt::set_xdp_umem_reg(
+            &self.0,
+            XdpUmemReg {
+                addr: memory.base().as_ptr() as u64,
+                len: memory.len() as u64,
+                chunk_size: chunk_bytes as u32,
+                headroom: 0,
+                flags: XdpUmemRegFlags::empty(),
+                tx_metadata_len: 0,
+            },
+        )
+    }
+
+    /// Makes and maps the four rings, each of `size` entries.
+    pub(super) fn map_rings(&self, size: u32) -> Result<Rings, Errno> {
+        let fd = &self.0;
+        sockopt::set_xdp_umem_fill_ring_size(fd, size)?;
+        sockopt::set_xdp_umem_completion_ring_size(fd, size)?;
+        sockopt::set_xdp_rx_ring_size(fd, size)?;
+        sockopt::set_xdp_tx_ring_size(fd, size)?;
+        let offsets = sockopt::xdp_mmap_offsets(fd)?;
+        let frame = size_of::<u64>();
+        let descriptor = size_of::<XdpDesc>();
+        let (fill, a) = self.map(&offsets.fr, XDP_UMEM_PGOFF_FILL_RING, size, frame)?;
+        let (completion, b) = self.map(&offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING, size, frame)?;
+        let (rx, c) = self.map(&offsets.rx, XDP_PGOFF_RX_RING, size, descriptor)?;
+        let (tx, d) = self.map(&offsets.tx, XDP_PGOFF_TX_RING, size, descriptor)?;
+        // SAFETY: the kernel says where the parts lie, and `_memory` keeps them mapped; both entry
+        // types are integers only; a socket's rings are mapped once, when new.
+        unsafe {
+            Ok(Rings {
+                fill: Producer::new(fill),
+                completion: Consumer::new(completion),
+                rx: Consumer::new(rx),
+                tx: Producer::new(tx),
+                _memory: [a, b, c, d],
+            })
+        }
+    }
+
+    fn map(
+        &self,
+        offsets: &XdpRingOffset,
+        page: u64,
+        size: u32,
+        entry_bytes: usize,
+    ) -> Result<(Layout, RingMemory), Errno> {
+        // Kernels before 5.4 have no flags, nor what else is needed here.
+        let flags = offsets.flags.ok_or(Errno::OPNOTSUPP)?;
+        let len = offsets.desc as usize + size as usize * entry_bytes;
+        // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                &self.0,
+                page,
+            )
+        }?;
+        let memory = RingMemory {
+            base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
+            len,
+        };
+        // SAFETY: the kernel's offsets lie inside the ring's mapping.
+        let at = |offset: u64| unsafe { memory.base.add(offset as usize) };
+        let layout = Layout {
+            producer: at(offsets.producer).cast(),
+            consumer: at(offsets.consumer).cast(),
+            flags: at(flags).cast(),
+            entries: at(offsets.desc),
+            size,
+        };
+        Ok((layout, memory))
+    }
+
+    /// Binds to one queue of an interface, with the packet memory of `shared` if there is one.
+    /// Without `copy`, the driver may use the packet memory directly.
+    pub(super) fn bind(
+        &self,
+        interface: u32,
+        queue: u32,
+        shared: Option<&OwnedFd>,
+        copy: bool,
+    ) -> Result<(), Errno> {
+        let mut flags = SocketAddrXdpFlags::empty();
+        if shared.is_none() {
+            flags |= SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+            flags.set(SocketAddrXdpFlags::XDP_COPY, copy);
+        }
+        let mut tries = RELEASE_TRIES;
+        loop {
+            let address = SocketAddrXdp::new(flags, interface, queue);
+            let answer = match shared {
+                None => bind(&self.0, &address),
+                Some(other) => {
+                    let mut addr = address;
+                    // The kernel copies the other flags from the socket that is shared with.
+                    addr.set_flags(SocketAddrXdpFlags::XDP_SHARED_UMEM);
+                    let shared_umem_fd = other.as_fd();
+                    bind(
+                        &self.0,
+                        &SocketAddrXdpWithSharedUmem {
+                            addr,
+                            shared_umem_fd,
+                        },
+                    )
+                }
+            };
+            tries -= 1;
+            if answer != Err(Errno::BUSY) || tries == 0 {
+                return answer;
+            }
+            std::thread::sleep(RELEASE_PAUSE);
+        }
+    }
+
+    /// Asks for `packets` to be sent per call; older kernels send 32.
+    pub(super) fn set_send_budget(&self, packets: u32) {
+        // SAFETY: the kernel reads one number, whose size is passed with it.
+        let _ = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_XDP,
+                XDP_MAX_TX_SKB_BUDGET,
+                (&raw const packets).cast(),
+                size_of::<u32>() as u32,
+            )
+        };
+    }
+
+    /// Has the kernel look at the transmit ring.
+    #[inline(always)]
+    pub(super) fn wake_tx(&self) -> Result<(), Errno> {
+        send(&self.0, &[], SendFlags::DONTWAIT).map(drop)
+    }
+
+    /// Has the driver look at the fill ring.
+    #[cold]
+    pub(super) fn wake_rx(&self) {
+        let _ = recv(&self.0, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
+    }
+
+    /// Whether the driver uses the packet memory directly.
+    pub(super) fn is_zero_copy(&self) -> bool {
+        sockopt::xdp_options(&self.0)
+            .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+    }
+
+    /// Frames that arrived since the socket was made and found no place. An empty fill ring is not
+    /// added: copying counts it as a drop as well, and drivers count attempts.
+    pub(super) fn overrun(&self) -> u64 {
+        sockopt::xdp_statistics(&self.0).map_or(0, |s| s.rx_dropped + s.rx_ring_full.unwrap_or(0))
+    }
+}
