@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::{Batch, Link, Port, PortError, PortSpec, Resources};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -342,4 +343,20 @@ pub(crate) fn what_is_missing_is_named(backend: &str) {
         text.contains("\"none0\"") && text.contains("ip link"),
         "{text}"
     );
+    // Capabilities are the thread's own.
+    let without = std::thread::spawn({
+        let spec = format!("{backend}:lo");
+        move || {
+            let none = CapabilitySets {
+                effective: CapabilitySet::empty(),
+                permitted: CapabilitySet::empty(),
+                inheritable: CapabilitySet::empty(),
+            };
+            set_capabilities(None, none).unwrap();
+            open(&spec).err().unwrap()
+        }
+    });
+    let error = without.join().unwrap();
+    assert!(error.is_missing(), "{error}");
+    assert!(error.to_string().contains("needs root"), "{error}");
 }
