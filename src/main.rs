@@ -2,11 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+mod demo;
 mod exit;
 mod forward;
 mod generate;
 mod ports;
 mod quantity;
+mod report;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -24,12 +26,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Compare packet forwarders on this machine: the main job, no hardware needed
+    Demo(demo::Arguments),
     /// Run a data plane: ports, functions and a flush policy on one core
     Forward(forward::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
+    /// Make the report and figures of a results folder again
+    Report(report::Arguments),
     /// Print a completion script for a shell
     #[command(after_help = "Example:  taut completions bash > /etc/bash_completion.d/taut")]
     Completions {
@@ -40,6 +46,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Forward(arguments) => forward::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Ports(arguments) => ports::run(&arguments),

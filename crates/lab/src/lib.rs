@@ -1,5 +1,6 @@
 //! Results folders, figures, reports and comparisons.
 
+pub mod comparison;
 pub mod evaluate;
 pub mod figure;
 pub mod quantity;

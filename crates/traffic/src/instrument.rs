@@ -92,6 +92,9 @@ pub enum TrialError {
     Stopped,
 }
 
+/// Opens one port.
+pub type OpenPort<'a> = dyn FnMut() -> Result<Box<dyn Port>, PortError> + 'a;
+
 /// A generator and receiver over one or two ports, on the calling thread.
 pub struct Instrument {
     names: Vec<String>,
@@ -111,10 +114,26 @@ impl Instrument {
     /// # Errors
     /// What the ports say.
     pub fn open(specs: &[PortSpec], stream: Stream, clock: Clock) -> Result<Self, TrialError> {
+        Self::open_with(specs, stream, clock, |_, open| {
+            open().map_err(TrialError::from)
+        })
+    }
+
+    /// As [`Instrument::open`], but each port, by index, is opened inside `around`, which may enter the
+    /// network namespace that it belongs to.
+    ///
+    /// # Errors
+    /// What `around` says.
+    pub fn open_with<E: From<PortError>>(
+        specs: &[PortSpec],
+        stream: Stream,
+        clock: Clock,
+        around: impl Fn(usize, &mut OpenPort<'_>) -> Result<Box<dyn Port>, E>,
+    ) -> Result<Self, E> {
         let mut resources = Resources::for_ports(specs)?;
         let mut ports = Vec::new();
-        for spec in specs {
-            ports.push(spec.open(&mut resources)?);
+        for (index, spec) in specs.iter().enumerate() {
+            ports.push(around(index, &mut || spec.open(&mut resources))?);
         }
         Ok(Self {
             names: specs.iter().map(|s| s.text().to_string()).collect(),

@@ -8,7 +8,7 @@ mod ping_pong;
 mod record;
 mod stream;
 
-pub use instrument::{Instrument, Tally, Trial, TrialError};
+pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
 pub use pace::Pace;
 pub use ping_pong::{PingPong, ping_pong};
 pub use record::{EveryPacket, Fate, Record, Summaries};

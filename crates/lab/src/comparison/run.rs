@@ -1,0 +1,362 @@
+//! One device in one repetition: set up from nothing, measured, taken down again.
+
+use super::{Device, FRAME_SIZE_BYTES, Lengths, Plan, RATE_PPS, Way};
+use crate::results::{CbrResult, Folder, ResultsError, RunWriter, Sample, Sweep, SweepTrial};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
+use taut_host::{CorePlan, DeviceError, DeviceProcess, Snapshot, Steering, Testbed, TestbedError};
+use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
+use taut_port::{Clock, PortError, PortSpec};
+use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Trial, TrialError};
+use taut_wire::UdpFlow;
+
+/// How long a device may take until its links are up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What every run of an experiment shares.
+pub(super) struct Place<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) lengths: &'a Lengths,
+    pub(super) cores: &'a CorePlan,
+    pub(super) clock: Clock,
+    pub(super) folder: &'a Folder,
+    pub(super) repetition: u32,
+}
+
+/// Why a run did not become a result.
+pub(super) enum RunError {
+    /// Told to stop.
+    Stopped,
+    /// The results cannot be written: the end of the experiment.
+    Results(ResultsError),
+    /// This device does not work here.
+    Device(String),
+}
+
+impl From<ResultsError> for RunError {
+    fn from(e: ResultsError) -> Self {
+        Self::Results(e)
+    }
+}
+
+impl From<TrialError> for RunError {
+    fn from(e: TrialError) -> Self {
+        match e {
+            TrialError::Stopped => Self::Stopped,
+            other => Self::Device(other.to_string()),
+        }
+    }
+}
+
+impl From<PortError> for RunError {
+    fn from(e: PortError) -> Self {
+        Self::Device(e.to_string())
+    }
+}
+
+impl From<TestbedError> for RunError {
+    fn from(e: TestbedError) -> Self {
+        Self::Device(e.to_string())
+    }
+}
+
+impl From<DeviceError> for RunError {
+    fn from(e: DeviceError) -> Self {
+        Self::Device(e.to_string())
+    }
+}
+
+fn io(what: &str) -> impl FnOnce(std::io::Error) -> RunError + '_ {
+    move |e| RunError::Device(format!("{what}: {e}"))
+}
+
+/// Measures `device`: constant rate, then the sweep. On a thread of its own, pinned to the generator's
+/// core and inside the generator's namespace where there is one.
+pub(super) fn measure(
+    place: &Place<'_>,
+    device: &Device,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
+    let done = std::thread::scope(|scope| {
+        scope
+            .spawn(|| set_up_and_measure(place, device, stop))
+            .join()
+    });
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn set_up_and_measure(
+    place: &Place<'_>,
+    device: &Device,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
+    // Sockets and the device's output; gone when this returns.
+    let scratch = tempfile::Builder::new()
+        .prefix("taut-")
+        .tempdir()
+        .map_err(io("making a folder for sockets"))?;
+    let device_core = place.cores.device;
+    let stream = Stream::new(&UdpFlow::default(), FRAME_SIZE_BYTES as usize)
+        .map_err(|e| RunError::Device(e.to_string()))?;
+    let pin = || {
+        taut_host::pin_current_thread(place.cores.generator)
+            .map_err(|e| RunError::Device(e.to_string()))
+    };
+    let open = |specs: &[String]| -> Result<Instrument, RunError> {
+        let specs = specs
+            .iter()
+            .map(|s| PortSpec::parse(s))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Instrument::open(&specs, stream.clone(), place.clock)?)
+    };
+    let start =
+        |mut command: std::process::Command, ends: [&str; 2]| -> Result<DeviceProcess, RunError> {
+            command.args(
+                device
+                    .arguments(ends, Some(device_core))
+                    .unwrap_or_default(),
+            );
+            command.args(["--quiet", "--until-stdin-closes"]);
+            let mut process = DeviceProcess::start("device", command, device_core, scratch.path())?;
+            process.wait_for_line(|line| line.starts_with("forwarding"), PATIENCE)?;
+            Ok(process)
+        };
+    match device.way {
+        Way::Memif { .. } => {
+            let sockets =
+                ["west.sock", "east.sock"].map(|s| scratch.path().join(s).display().to_string());
+            pin()?;
+            let instrument = open(&sockets.clone().map(|s| format!("memif:{s}")))?;
+            let command = std::process::Command::new(&place.plan.program);
+            let process = start(command, [&sockets[0], &sockets[1]])?;
+            watch(place, device, instrument, Some(process), stop)
+        }
+        Way::MemifLoop => {
+            let socket = scratch.path().join("loop.sock").display().to_string();
+            pin()?;
+            let instrument = open(&[
+                format!("memif:{socket}"),
+                format!("memif:{socket},role=client"),
+            ])?;
+            watch(place, device, instrument, None, stop)
+        }
+        Way::Bridge => {
+            let testbed = Testbed::builder()
+                .bridge(true)
+                .steering(Steering::PacketSteering { cpu: device_core })
+                .build()?;
+            let _inside = testbed.enter_generator()?;
+            pin()?;
+            let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
+            watch(place, device, instrument, None, stop)
+        }
+        Way::AfPacket { .. } | Way::AfXdp { .. } => {
+            let steering = match device.way {
+                Way::AfPacket { .. } => Steering::PacketSteering { cpu: device_core },
+                _ => Steering::Sender,
+            };
+            let testbed = Testbed::builder().steering(steering).build()?;
+            let process = start(
+                testbed.command_in_device(&place.plan.program),
+                DEVICE_INTERFACES,
+            )?;
+            let _inside = testbed.enter_generator()?;
+            pin()?;
+            let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
+            watch(place, device, instrument, Some(process), stop)
+        }
+        Way::VethLoop => {
+            let testbed = Testbed::builder().build()?;
+            let _inside = testbed.enter_generator()?;
+            pin()?;
+            let specs =
+                [GENERATOR_INTERFACES[0], DEVICE_INTERFACES[0]].map(|i| format!("af_packet:{i}"));
+            let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
+            // The far end lies in the device's namespace; a socket stays where it was opened.
+            let instrument =
+                Instrument::open_with(&specs, stream.clone(), place.clock, |index, open| {
+                    let _far = if index == 1 {
+                        Some(testbed.enter_device()?)
+                    } else {
+                        None
+                    };
+                    open().map_err(RunError::from)
+                })?;
+            watch(place, device, instrument, None, stop)
+        }
+    }
+}
+
+/// Measures a device that is set up, and writes its run.
+fn watch(
+    place: &Place<'_>,
+    device: &Device,
+    mut instrument: Instrument,
+    process: Option<DeviceProcess>,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
+    instrument.wait_for_links(PATIENCE, stop)?;
+    let writer = place.folder.begin_run(device.id, place.repetition)?;
+    let measured = constant_rate(place, &mut instrument, &writer, stop)
+        .and_then(|()| sweep(place, device, &mut instrument, &writer, stop));
+    // A device that died explains itself better than the packets that did not come back.
+    if let Some(mut process) = process {
+        if !stop.load(Ordering::Relaxed) {
+            process.check()?;
+        }
+        drop(instrument);
+        process.stop()?;
+    }
+    measured?;
+    writer.finish()?;
+    Ok(())
+}
+
+fn constant_rate(
+    place: &Place<'_>,
+    instrument: &mut Instrument,
+    writer: &RunWriter,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
+    let lengths = place.lengths;
+    let warm_up = Trial {
+        rate_pps: RATE_PPS,
+        duration: lengths.warm_up,
+    };
+    instrument.run(warm_up, &mut Summaries::new(&place.clock), stop);
+    let trial = Trial {
+        rate_pps: RATE_PPS,
+        duration: lengths.constant_rate,
+    };
+    let mut record = EveryPacket::new(trial.packets() as usize);
+    let cores = [place.cores.generator, place.cores.device];
+    let (before, started) = (Snapshot::take(), SystemTime::now());
+    let tally = instrument.run(trial, &mut record, stop);
+    let activity = Snapshot::difference(&before, &Snapshot::take(), &cores);
+    if tally.stopped {
+        return Err(RunError::Stopped);
+    }
+    if tally.received == 0 {
+        return Err(RunError::Device(format!(
+            "not one of {} packets came back ({} refused by a full ring)",
+            tally.owed, tally.refused
+        )));
+    }
+    let activity = serde_json::to_value(activity).unwrap_or_default();
+    write_constant_rate(place, writer, trial, &tally, &record, started, activity)
+}
+
+fn write_constant_rate(
+    place: &Place<'_>,
+    writer: &RunWriter,
+    trial: Trial,
+    tally: &Tally,
+    record: &EveryPacket,
+    started: SystemTime,
+    activity: serde_json::Value,
+) -> Result<(), RunError> {
+    let to_ns = |ticks: u32| place.clock.to_ns(u64::from(ticks)).round() as u64;
+    let saturating = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
+    let mut samples = writer.samples()?;
+    let mut latencies = Vec::with_capacity(record.packets().len());
+    let mut from_intended = Vec::with_capacity(record.packets().len());
+    let mut slips = Vec::with_capacity(record.packets().len());
+    let mut jitter = JitterRecorder::new();
+    let mut histogram = LatencyHistogram::new();
+    for (sequence, (slip, fate)) in (0_u64..).zip(record.packets()) {
+        let slip_ns = to_ns(slip);
+        let latency_ns = match fate {
+            Fate::Received { latency_ticks } => Some(to_ns(latency_ticks)),
+            Fate::Lost | Fate::Refused => None,
+        };
+        if let Some(ns) = latency_ns {
+            latencies.push(ns);
+            from_intended.push(ns + slip_ns);
+            jitter.record(sequence, ns);
+            histogram.record(ns);
+        }
+        slips.push(slip_ns);
+        samples.push(Sample {
+            sequence,
+            intended_send_ns: (sequence as f64 * 1e9 / trial.rate_pps) as i64,
+            slip_ns: saturating(slip_ns),
+            latency_ns: latency_ns.map(saturating),
+        })?;
+    }
+    samples.finish()?;
+    writer.write_histogram(&histogram, started, trial.duration)?;
+    let received = latencies.len() as u64;
+    writer.write_cbr(&CbrResult {
+        offered_pps: trial.rate_pps,
+        sent_pps: tally.sent as f64 / tally.seconds,
+        received_pps: received as f64 / tally.seconds,
+        sent: tally.sent,
+        received,
+        lost: tally.sent.saturating_sub(received),
+        refused: tally.refused,
+        duplicate: record.duplicate,
+        reordered: record.reordered,
+        corrupt: tally.corrupt,
+        foreign: tally.foreign,
+        saturated: record.saturated,
+        latency: Summary::from_samples(&latencies),
+        latency_from_intended: Summary::from_samples(&from_intended),
+        jitter: jitter.summary(),
+        slip: Summary::from_samples(&slips),
+        activity,
+    })?;
+    Ok(())
+}
+
+fn sweep(
+    place: &Place<'_>,
+    device: &Device,
+    instrument: &mut Instrument,
+    writer: &RunWriter,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
+    let mut search = LadderSearch::new(place.lengths.search(device))
+        .map_err(|e| RunError::Device(e.to_string()))?;
+    let mut trials = Vec::new();
+    while let Some(rate_pps) = search.next_rate_pps() {
+        let mut record = Summaries::new(&place.clock);
+        let trial = Trial {
+            rate_pps,
+            duration: place.lengths.trial,
+        };
+        let tally = instrument.run(trial, &mut record, stop);
+        if tally.stopped {
+            return Err(RunError::Stopped);
+        }
+        // Refused packets took a sequence number without being sent, which is not a loss on the way.
+        let received = record
+            .sequence
+            .finish(tally.sent + tally.refused)
+            .received_unique;
+        search.report(TrialOutcome {
+            offered_pps: rate_pps,
+            sent: tally.sent,
+            received,
+            refused: tally.refused,
+            generator_behind: tally.generator_behind(),
+        });
+        trials.push(SweepTrial {
+            offered_pps: rate_pps,
+            sent_pps: tally.sent as f64 / tally.seconds,
+            received_pps: received as f64 / tally.seconds,
+            sent: tally.sent,
+            received,
+            lost: tally.sent.saturating_sub(received),
+            refused: tally.refused,
+            behind: tally.generator_behind(),
+            latency: Summary::from_histogram(&record.latency),
+            seconds: tally.seconds,
+        });
+    }
+    writer.write_sweep(&Sweep {
+        trials,
+        search: Some(search.result()),
+    })?;
+    Ok(())
+}

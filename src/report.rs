@@ -1,0 +1,18 @@
+//! `taut report`: makes the report and the figures again from a results folder.
+
+use crate::exit::Failure;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
+pub struct Arguments {
+    /// Results folder, as `taut demo` has written it
+    dir: PathBuf,
+    /// Print the summary as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    crate::demo::show(&arguments.dir, arguments.json)
+}
