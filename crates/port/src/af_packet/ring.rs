@@ -7,11 +7,21 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of the frame header, `struct tpacket2_hdr`; what is sent starts after it.
-pub(super) const HEADER_BYTES: usize = size_of::<libc::tpacket2_hdr>();
+/// Bytes of the frame header, `struct tpacket2_hdr`.
+const HEADER_BYTES: usize = size_of::<libc::tpacket2_hdr>();
 
 /// Bytes that the kernel's own data may take at the start of a received frame: header and address.
 pub(super) const RX_OVERHEAD_BYTES: usize = HEADER_BYTES + size_of::<libc::sockaddr_ll>();
+
+/// Bytes of the `struct virtio_net_hdr` (linux/virtio_net.h) between it and a frame to be sent.
+const SEND_HEADER_BYTES: usize = 10;
+
+/// Where a frame to be sent starts.
+const SEND_OFFSET_BYTES: usize = HEADER_BYTES + SEND_HEADER_BYTES;
+
+/// What the kernel is to copy at most into the head of its own packet; longer heads would take more
+/// than a page there.
+const LONGEST_HEAD_BYTES: usize = 2048;
 
 /// Receive frame: the kernel may fill it. Transmit frame: free.
 const FREE: u32 = libc::TP_STATUS_KERNEL;
@@ -171,7 +181,7 @@ impl TxRing {
 
     /// Bytes that one frame takes.
     pub(super) fn room(&self) -> usize {
-        self.0.frame_bytes - HEADER_BYTES
+        self.0.frame_bytes - SEND_OFFSET_BYTES
     }
 
     /// Copies `bytes` (at most [`TxRing::room`]) into the next frame and marks it to be sent. False if
@@ -183,15 +193,20 @@ impl TxRing {
         let slot = ring.head;
         // Acquire: the kernel has read the old frame before we overwrite it.
         if ring.status(slot).load(Ordering::Acquire) != FREE
-            || bytes.len() > ring.frame_bytes - HEADER_BYTES
+            || bytes.len() > ring.frame_bytes - SEND_OFFSET_BYTES
         {
             return false;
         }
-        // SAFETY: a free frame is ours; header and bytes lie inside it, as was checked.
+        // Nothing to segment, no checksum to fill in: all fields but the third, `hdr_len`, are 0.
+        let mut header = [0; SEND_HEADER_BYTES];
+        let head_bytes = bytes.len().min(LONGEST_HEAD_BYTES) as u16;
+        header[2..4].copy_from_slice(&head_bytes.to_ne_bytes());
+        // SAFETY: a free frame is ours; headers and bytes lie inside it, as was checked.
         unsafe {
-            (*ring.header(slot)).tp_len = bytes.len() as u32;
-            ring.frame(slot)
-                .add(HEADER_BYTES)
+            (*ring.header(slot)).tp_len = (SEND_HEADER_BYTES + bytes.len()) as u32;
+            let to = ring.frame(slot).add(HEADER_BYTES);
+            to.cast().write(header);
+            to.add(SEND_HEADER_BYTES)
                 .copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
         }
         // Release: the kernel sees length and bytes once it sees this.
@@ -277,7 +292,7 @@ mod tests {
                 return None;
             }
             // SAFETY: inside the frame.
-            let byte = unsafe { self.at(HEADER_BYTES).read() };
+            let byte = unsafe { self.at(SEND_OFFSET_BYTES).read() };
             self.header().tp_status = FREE;
             self.head += 1;
             Some(byte)

@@ -1,6 +1,8 @@
-//! A packet socket with both rings mapped: every system call of the backend.
+//! A packet socket with its ring mapped, for receiving or for sending: every system call of the backend.
 //!
-//! Options and their meaning: packet(7) and the kernel's `packet_mmap` document.
+//! Two sockets, because sending wants an option that would change what is received (see
+//! [`PacketSocket::map_tx_ring`]). Options and their meaning: packet(7), the kernel's `packet_mmap`
+//! document and `net/packet/af_packet.c`.
 
 use crate::PortError;
 use crate::interface::{Interface, cannot_make_socket};
@@ -11,30 +13,29 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socke
 use std::io;
 use std::mem::size_of;
 use std::ptr::NonNull;
-use std::rc::Rc;
 
 /// Memory the kernel allocates in one piece; whole frames fit into it without a gap.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Two rings of this many frames of this size, in one mapping: receive first, then transmit.
+/// Each frame to be sent starts with a `struct virtio_net_hdr` (linux/if_packet.h).
+const PACKET_VNET_HDR: libc::c_int = 15;
+
+/// A ring of this many frames of this size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// Frames of each ring: a power of two, at least a block's worth.
+    /// A power of two, at least a block's worth.
     pub(super) frames: u32,
     /// Bytes of a frame: a power of two, at most a block.
     pub(super) frame_bytes: usize,
-    /// Bytes kept before a received frame.
-    pub(super) headroom_bytes: u32,
 }
 
 impl Shape {
-    /// Bytes of one ring.
-    pub(super) fn ring_bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.frames as usize * self.frame_bytes
     }
 }
 
-/// Both rings' memory. Packets received in place keep it alive.
+/// A ring's memory. Packets received in place keep it alive.
 #[derive(Debug)]
 pub(super) struct RingMemory {
     base: NonNull<u8>,
@@ -77,23 +78,38 @@ impl PacketSocket {
         .map_err(|e| cannot_make_socket(what, "CONFIG_PACKET", e))
     }
 
-    /// Makes both rings and maps them.
-    pub(super) fn map_rings(&self, shape: Shape) -> io::Result<Rc<RingMemory>> {
+    /// Makes and maps the ring that frames are received in, each after `headroom_bytes` of ours.
+    pub(super) fn map_rx_ring(&self, shape: Shape, headroom_bytes: u32) -> io::Result<RingMemory> {
+        self.set(libc::PACKET_IGNORE_OUTGOING, &1)?;
+        self.set(libc::PACKET_RESERVE, &headroom_bytes)?;
+        self.map_ring(libc::PACKET_RX_RING, shape)
+    }
+
+    /// Makes and maps the ring that frames are sent from.
+    ///
+    /// With `PACKET_VNET_HDR` a header before each frame says how much of it the kernel is to copy
+    /// into the head of its own packet; all but the Ethernet header would otherwise be lent to it as
+    /// pages of the ring, which virtual interfaces then copy page by page. On a veth pair, sending and
+    /// receiving took 1257 ns a frame with it, 1606 ns without (60 bytes, batches of 32), and likewise
+    /// a fifth less for long frames.
+    pub(super) fn map_tx_ring(&self, shape: Shape) -> io::Result<RingMemory> {
+        // A frame the kernel finds malformed is skipped; otherwise it would block the ring.
+        self.set(libc::PACKET_LOSS, &1)?;
+        self.set(libc::PACKET_QDISC_BYPASS, &1)?;
+        self.set(PACKET_VNET_HDR, &1)?;
+        self.map_ring(libc::PACKET_TX_RING, shape)
+    }
+
+    fn map_ring(&self, ring: libc::c_int, shape: Shape) -> io::Result<RingMemory> {
         let request = libc::tpacket_req {
             tp_block_size: BLOCK_BYTES as u32,
-            tp_block_nr: (shape.ring_bytes() / BLOCK_BYTES) as u32,
+            tp_block_nr: (shape.bytes() / BLOCK_BYTES) as u32,
             tp_frame_size: shape.frame_bytes as u32,
             tp_frame_nr: shape.frames,
         };
         self.set(libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
-        self.set(libc::PACKET_RESERVE, &shape.headroom_bytes)?;
-        // A frame the kernel finds malformed is skipped; otherwise it would block the ring.
-        self.set(libc::PACKET_LOSS, &1)?;
-        self.set(libc::PACKET_QDISC_BYPASS, &1)?;
-        self.set(libc::PACKET_IGNORE_OUTGOING, &1)?;
-        self.set(libc::PACKET_RX_RING, &request)?;
-        self.set(libc::PACKET_TX_RING, &request)?;
-        let len = 2 * shape.ring_bytes();
+        self.set(ring, &request)?;
+        let len = shape.bytes();
         // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing.
         let base = unsafe {
             mmap(
@@ -106,29 +122,12 @@ impl PacketSocket {
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Rc::new(RingMemory { base, len }))
+        Ok(RingMemory { base, len })
     }
 
     /// Starts receiving everything that arrives at `interface`, whomever it is for.
-    pub(super) fn bind(&self, interface: &Interface) -> io::Result<()> {
-        let address = libc::sockaddr_ll {
-            sll_family: libc::AF_PACKET as u16,
-            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
-            sll_ifindex: interface.index as i32,
-            sll_hatype: 0,
-            sll_pkttype: 0,
-            sll_halen: 0,
-            sll_addr: [0; 8],
-        };
-        // SAFETY: the address is a whole `sockaddr_ll`, and its size is passed with it.
-        let answer = unsafe {
-            libc::bind(
-                self.0.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as u32,
-            )
-        };
-        check(answer)?;
+    pub(super) fn receive_from(&self, interface: &Interface) -> io::Result<()> {
+        self.bind(interface, libc::ETH_P_ALL as u16)?;
         self.set(
             libc::PACKET_ADD_MEMBERSHIP,
             &libc::packet_mreq {
@@ -138,6 +137,31 @@ impl PacketSocket {
                 mr_address: [0; 8],
             },
         )
+    }
+
+    /// Sends to `interface` from now on, and receives nothing.
+    pub(super) fn send_to(&self, interface: &Interface) -> io::Result<()> {
+        self.bind(interface, 0)
+    }
+
+    fn bind(&self, interface: &Interface, protocol: u16) -> io::Result<()> {
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: protocol.to_be(),
+            sll_ifindex: interface.index as i32,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        // SAFETY: the address is a whole `sockaddr_ll`, and its size is passed with it.
+        check(unsafe {
+            libc::bind(
+                self.0.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_ll>() as u32,
+            )
+        })
     }
 
     /// Has the kernel send the frames marked in the transmit ring.
