@@ -3,11 +3,18 @@
 use crate::PortError;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+const PAGE_BYTES: usize = 4096;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What [`Mapping::on_heap`] is made of, so that it starts where a page would.
+#[derive(Clone)]
+#[repr(align(4096))]
+struct Page(#[allow(dead_code)] [u8; PAGE_BYTES]);
 
 /// A mapped memory file. The bytes may be shared with another process: nobody may make a Rust
 /// reference to a range that the ring protocol does not give this side at that moment.
@@ -31,16 +38,19 @@ impl Mapping {
         if let Ok(mapping) = Self::create_with(name, len.next_multiple_of(HUGE_PAGE_BYTES), true) {
             return Ok(mapping);
         }
-        Self::create_with(name, len.next_multiple_of(4096), false)
+        Self::create_with(name, len.next_multiple_of(PAGE_BYTES), false)
     }
 
     /// Makes a new memory file on ordinary pages: for rings, which would waste a huge one.
     pub(crate) fn create_small(name: &str, len: usize) -> Result<Self, PortError> {
-        Self::create_with(name, len.next_multiple_of(4096), false)
+        Self::create_with(name, len.next_multiple_of(PAGE_BYTES), false)
     }
 
     fn create_with(name: &str, len: usize, huge: bool) -> Result<Self, PortError> {
         let what = || format!("making {len} bytes of shared memory ({name})");
+        if cfg!(miri) {
+            return Self::on_heap(len).map_err(|e| PortError::system(what(), e));
+        }
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         if huge {
             flags |= MemfdFlags::HUGETLB;
@@ -49,6 +59,18 @@ impl Mapping {
         ftruncate(&fd, len as u64).map_err(|e| PortError::system(what(), e))?;
         fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|e| PortError::system(what(), e))?;
         Self::map(Arc::new(fd), len, huge, MapFlags::POPULATE)
+    }
+
+    /// What stands in for a memory file under Miri, which knows none: nobody else sees this memory.
+    fn on_heap(len: usize) -> std::io::Result<Self> {
+        let fd = Arc::new(File::open("/dev/null")?.into());
+        let pages = vec![Page([0; PAGE_BYTES]); len / PAGE_BYTES].into_boxed_slice();
+        Ok(Self {
+            base: NonNull::from(Box::leak(pages)).cast(),
+            len,
+            fd,
+            huge: false,
+        })
     }
 
     /// Maps a memory file that a peer sent, after checking that it is as long as the peer says.
@@ -114,6 +136,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if cfg!(miri) {
+            let pages =
+                NonNull::slice_from_raw_parts(self.base.cast::<Page>(), self.len / PAGE_BYTES);
+            // SAFETY: the pages that `on_heap` leaked, freed once; as to their users, see below.
+            drop(unsafe { Box::from_raw(pages.as_ptr()) });
+            return;
+        }
         // SAFETY: this is the range `mmap` gave us, unmapped once; users of the bytes hold the
         // mapping (or the pool that holds it) for as long as they have pointers into it.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };

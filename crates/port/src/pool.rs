@@ -337,7 +337,7 @@ mod tests {
                 prop_assert_eq!(pool.outstanding(), held.len());
                 prop_assert_eq!(pool.available() + held.len(), 16);
                 for (packet, value) in &held {
-                    prop_assert!(packet.bytes().iter().all(|b| b == value));
+                    prop_assert!(packet.bytes() == [*value; 64]);
                 }
             }
         }

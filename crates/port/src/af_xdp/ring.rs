@@ -190,13 +190,10 @@ mod tests {
     #[test]
     fn what_is_not_published_is_not_seen() {
         let mut heap = Heap::new(4);
+        let layout = heap.layout();
         // SAFETY: the heap outlives both ends.
-        let (mut producer, mut consumer) = unsafe {
-            (
-                Producer::<u64>::new(heap.layout()),
-                Consumer::<u64>::new(heap.layout()),
-            )
-        };
+        let (mut producer, mut consumer) =
+            unsafe { (Producer::<u64>::new(layout), Consumer::<u64>::new(layout)) };
         producer.push(7);
         assert_eq!(consumer.next(), None);
         producer.publish();
@@ -209,10 +206,11 @@ mod tests {
     #[test]
     fn the_kernel_asks_to_be_woken() {
         let mut heap = Heap::new(4);
-        // SAFETY: the heap outlives the ring.
-        let producer = unsafe { Producer::<u64>::new(heap.layout()) };
+        let layout = heap.layout();
+        // SAFETY: the heap outlives the ring and the reference.
+        let (producer, flags) = unsafe { (Producer::<u64>::new(layout), layout.flags.as_ref()) };
         assert!(!producer.needs_wakeup());
-        heap.words[2].store(NEED_WAKEUP, Ordering::Relaxed);
+        flags.store(NEED_WAKEUP, Ordering::Relaxed);
         assert!(producer.needs_wakeup());
     }
 
@@ -227,9 +225,10 @@ mod tests {
             let mut heap = Heap::new(8);
             heap.words[0].store(start, Ordering::Relaxed);
             heap.words[1].store(start, Ordering::Relaxed);
+            let layout = heap.layout();
             // SAFETY: the heap outlives both ends.
             let (mut producer, mut consumer) =
-                unsafe { (Producer::<u64>::new(heap.layout()), Consumer::<u64>::new(heap.layout())) };
+                unsafe { (Producer::<u64>::new(layout), Consumer::<u64>::new(layout)) };
             for ring in [&mut producer.0, &mut consumer.0] {
                 (ring.ours, ring.theirs) = (start, start);
             }
