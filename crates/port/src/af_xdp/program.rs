@@ -40,8 +40,7 @@ impl fmt::Display for Mode {
 
 /// A loaded program, attached to one interface.
 pub(super) struct Program {
-    /// Closing it detaches the program; before the program itself, so first.
-    _link: OwnedFd,
+    link: OwnedFd,
     object: Object,
     pub(super) mode: Mode,
 }
@@ -64,11 +63,7 @@ impl Program {
         for &mode in modes {
             match link(&object, interface, mode) {
                 Ok(link) => {
-                    return Ok(Self {
-                        _link: link,
-                        object,
-                        mode,
-                    });
+                    return Ok(Self { link, object, mode });
                 }
                 Err(error) => failure = error,
             }
@@ -99,6 +94,14 @@ impl Program {
             MapFlags::ANY,
         )
         .map_err(as_io)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Closing the link does this too, but not while a process just forked has it open as well.
+        // SAFETY: the call takes a descriptor, which is open.
+        unsafe { libbpf_sys::bpf_link_detach(self.link.as_raw_fd()) };
     }
 }
 
