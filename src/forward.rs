@@ -17,9 +17,10 @@ use taut_port::{Clock, Link, PortSpec, Resources};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut forward chain.toml
-  taut forward --port memif:/run/west.sock --port memif:/run/east.sock --flush 'idle(32)' --core 1
-  taut forward --port af_xdp:eth1 --port af_xdp:eth2 --seconds 10 --json
+  taut forward --port memif:/tmp/west.sock,role=client --port memif:/tmp/east.sock,role=client --core 1
+  taut forward --port af_xdp:eth1 --port af_xdp:eth2 --flush 'idle(32)' --seconds 10 --json
 
+The second example is the other side of the first one of `taut generate --help`, in any order.
 Packets that enter the first port leave through the second and the other way round; a single port
 gets its packets back. Counters are printed once a second; Ctrl-C ends with a summary.")]
 pub struct Arguments {
@@ -32,7 +33,7 @@ pub struct Arguments {
     /// A function that every packet passes: forward, mac-swap
     #[arg(long, value_name = "NAME")]
     function: Vec<String>,
-    /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N)
+    /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
     #[arg(long)]
     flush: Option<Flush>,
     /// Core to run on
@@ -41,7 +42,7 @@ pub struct Arguments {
     /// Stop after this many seconds
     #[arg(long)]
     seconds: Option<f64>,
-    /// Print one JSON object a second, and one at the end
+    /// Print JSON: one object at the start, one a second, one at the end
     #[arg(long)]
     json: bool,
     /// No counters until the summary at the end

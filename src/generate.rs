@@ -13,7 +13,7 @@ use taut_wire::UdpFlow;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  taut generate --port memif:/run/west.sock --port memif:/run/east.sock --rate 100k --seconds 10
+  taut generate --port memif:/tmp/west.sock --port memif:/tmp/east.sock --rate 100k --seconds 10
   taut generate --port af_packet:eth1 --port af_packet:eth2 --rate 1M --size 128 --json
 
 The first port sends, the last one receives (one port does both). Every packet carries a stamp;
@@ -29,7 +29,7 @@ pub struct Arguments {
     /// Frame size in bytes, frame check sequence included: 64 to 9216
     #[arg(long, default_value_t = 64)]
     size: usize,
-    /// How long to send
+    /// How many seconds to send
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     seconds: f64,
     /// Core to run on
@@ -38,7 +38,7 @@ pub struct Arguments {
     /// How many seconds to wait for the other side of the ports
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     wait: f64,
-    /// Share of packets that may be lost before the command ends with code 1
+    /// Share of packets that may be lost or refused before the command ends with code 1: 0.001 is 0.1 %
     #[arg(long, value_name = "SHARE")]
     max_loss: Option<f64>,
     /// Print one JSON object a second, and one at the end
