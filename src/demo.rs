@@ -3,6 +3,7 @@
 use crate::exit::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use taut_lab::comparison::{self, ComparisonError, Observer, Plan};
 use taut_lab::evaluate::{Evaluation, ratios, render_text_table, rows};
@@ -61,7 +62,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let measured = comparison::run(&plan, &mut bar, stop);
     bar.0.finish_and_clear();
     let folder = measured?;
-    show(&folder, arguments.json)
+    show(&folder, arguments.json)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted(
+            "interrupted: only runs that were complete are shown".to_string(),
+        ));
+    }
+    Ok(())
 }
 
 /// Writes the report of a results folder and prints its table.
@@ -90,7 +97,7 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
         println!("note: {problem}");
     }
     if results.experiment.stage != Stage::Finished {
-        println!("note: interrupted: only runs that were complete are shown");
+        println!("note: this experiment did not go to its end");
     }
     println!("report: {}", page.display());
     Ok(())

@@ -14,6 +14,8 @@ pub enum Failure {
     Input(String),
     /// The machine lacks something: exit code 3.
     Missing(String),
+    /// Stopped by Ctrl-C or another signal before it was done: exit code 130, as shells say it.
+    Interrupted(String),
 }
 
 impl Failure {
@@ -23,6 +25,7 @@ impl Failure {
             Self::Limit(text) => (text, 1),
             Self::Input(text) => (text, 2),
             Self::Missing(text) => (text, 3),
+            Self::Interrupted(text) => (text, 130),
         };
         eprintln!("taut: {text}");
         ExitCode::from(code)

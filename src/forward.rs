@@ -178,7 +178,11 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
     let mut resources = Resources::for_ports(&chain.ports)?;
     let mut ports = Vec::new();
     for spec in &chain.ports {
-        ports.push(spec.open(&mut resources)?);
+        let port = spec.open(&mut resources)?;
+        if !port.details().is_empty() {
+            eprintln!("taut: {spec}: {}", port.details());
+        }
+        ports.push(port);
     }
     let mut worker = Worker::new(ports, chain.build_functions()?, chain.flush, clock);
     let names: Vec<String> = chain.ports.iter().map(|p| p.text().to_string()).collect();

@@ -1,0 +1,146 @@
+//! The flush policies of `taut forward` side by side over memif at 100 kpkt/s, 64-byte frames, with the
+//! cache-line ping-pong of the same minute. Interleaved. `cargo bench --bench flush`
+#![allow(clippy::unwrap_used)]
+
+mod peers;
+
+use peers::{Forwarder, Program, Role, start};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use taut_measure::{Summary, ratio_interval};
+use taut_port::Clock;
+use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Trial, ping_pong};
+use taut_wire::UdpFlow;
+
+const REPETITIONS: usize = 15;
+const RATE_PPS: f64 = 100_000.0;
+
+fn main() {
+    let taut = |name, flush| Forwarder {
+        name,
+        role: Role::Client,
+        program: Program::Taut { flush },
+    };
+    let forwarders = [
+        taut("idle", "idle(32)"),
+        taut("each", "each"),
+        taut("full", "full(32,100us)"),
+        taut("every", "every(50us)"),
+    ];
+    let cores = taut_host::choose_cores();
+    let clock = Clock::calibrate(Duration::from_millis(200));
+    taut_host::pin_current_thread(cores.generator).unwrap();
+    let mut summaries: Vec<Vec<Summary>> = vec![Vec::new(); forwarders.len()];
+    let mut floor = Vec::new();
+    let mut seed = fastrand::Rng::with_seed(1);
+    for _ in 0..REPETITIONS {
+        let other = cores.device;
+        floor.push(
+            ping_pong(&clock, 2_000, move || {
+                taut_host::pin_current_thread(other).unwrap()
+            })
+            .p50_ns,
+        );
+        let mut order: Vec<usize> = (0..forwarders.len()).collect();
+        seed.shuffle(&mut order);
+        for i in order {
+            summaries[i].push(measure(&forwarders[i], &cores, clock));
+        }
+    }
+    println!(
+        "round trip over memif at 100 kpkt/s, 64-byte frames, {REPETITIONS} interleaved repetitions of 1 s, medians over them"
+    );
+    println!(
+        "{:<8}{:>10}{:>10}{:>10}{:>10}{:>12}",
+        "flush", "avg ns", "p50 ns", "p99 ns", "p99.9 ns", "max ns"
+    );
+    let column = |i: usize, figure: fn(&Summary) -> f64| -> Vec<f64> {
+        summaries[i].iter().map(figure).collect()
+    };
+    let figures: [fn(&Summary) -> f64; 5] = [
+        |s| s.avg_ns,
+        |s| s.p50_ns.unwrap_or(0) as f64,
+        |s| s.p99_ns.unwrap_or(0) as f64,
+        |s| s.p99_9_ns.unwrap_or(0) as f64,
+        |s| s.max_ns as f64,
+    ];
+    for (i, forwarder) in forwarders.iter().enumerate() {
+        let m: Vec<f64> = figures.iter().map(|f| median(column(i, *f))).collect();
+        println!(
+            "{:<8}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>12.0}",
+            forwarder.name, m[0], m[1], m[2], m[3], m[4]
+        );
+    }
+    println!("cache-line ping-pong: p50 {:.0} ns", median(floor.clone()));
+    let show = |what: &str, a: Vec<f64>, b: Vec<f64>| {
+        if let Some(r) = ratio_interval(&a, &b, 0.95, 5_000, 1) {
+            println!(
+                "{what}: {:.3} (95 % CI {:.3} to {:.3}; spread {:.3} to {:.3}; n = {})",
+                r.median.point, r.median.low, r.median.high, r.min, r.max, r.pairs
+            );
+        }
+    };
+    show(
+        "p50 of idle / each",
+        column(0, figures[1]),
+        column(1, figures[1]),
+    );
+    show(
+        "p99 of idle / each",
+        column(0, figures[2]),
+        column(1, figures[2]),
+    );
+    show(
+        "average of full / each",
+        column(2, figures[0]),
+        column(1, figures[0]),
+    );
+    show(
+        "p50 of idle / ping-pong",
+        column(0, figures[1]),
+        floor.clone(),
+    );
+    show("p50 of each / ping-pong", column(1, figures[1]), floor);
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn measure(forwarder: &Forwarder, cores: &taut_host::CorePlan, clock: Clock) -> Summary {
+    let never = AtomicBool::new(false);
+    let bench = start(forwarder, cores).unwrap();
+    let mut instrument = Instrument::open(
+        &bench.specs,
+        Stream::new(&UdpFlow::default(), 64).unwrap(),
+        clock,
+    )
+    .unwrap();
+    instrument
+        .wait_for_links(Duration::from_secs(5), &never)
+        .unwrap();
+    instrument.run(
+        Trial {
+            rate_pps: RATE_PPS,
+            duration: Duration::from_millis(50),
+        },
+        &mut Summaries::new(&clock),
+        &never,
+    );
+    let trial = Trial {
+        rate_pps: RATE_PPS,
+        duration: Duration::from_secs(1),
+    };
+    let mut record = EveryPacket::new(trial.packets() as usize);
+    instrument.run(trial, &mut record, &never);
+    let latencies: Vec<u64> = record
+        .packets()
+        .filter_map(|(_, fate)| match fate {
+            Fate::Received { latency_ticks } => Some(clock.to_ns(u64::from(latency_ticks)) as u64),
+            Fate::Lost | Fate::Refused => None,
+        })
+        .collect();
+    drop(instrument);
+    Summary::from_samples(&latencies).unwrap()
+}
