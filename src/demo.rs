@@ -1,6 +1,7 @@
 //! `taut demo`: compares packet forwarders on this machine and writes a report with plots.
 
 use crate::exit::Failure;
+use crate::print;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -78,28 +79,28 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
         let path = folder.join("summary.json");
         let summary = std::fs::read_to_string(&path)
             .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
-        println!("{summary}");
+        print::line(summary);
         return Ok(());
     }
     let results = Results::load(folder).map_err(taut_lab::report::ReportError::from)?;
     let evaluation = Evaluation::of(&results);
-    println!("{}", render_text_table(&rows(&evaluation.devices)));
+    print::line(render_text_table(&rows(&evaluation.devices)));
     for ratio in ratios(&evaluation.devices, results.experiment.settings.seed) {
-        println!("{ratio}");
+        print::line(ratio);
     }
     for missing in &results.experiment.left_out {
-        println!(
+        print::line(format!(
             "left out: {}: {} ({})",
             missing.what, missing.why, missing.how
-        );
+        ));
     }
     for problem in &evaluation.problems {
-        println!("note: {problem}");
+        print::line(format!("note: {problem}"));
     }
     if results.experiment.stage != Stage::Finished {
-        println!("note: this experiment did not go to its end");
+        print::line("note: this experiment did not go to its end");
     }
-    println!("report: {}", page.display());
+    print::line(format!("report: {}", page.display()));
     Ok(())
 }
 

@@ -56,7 +56,9 @@ impl From<TrialError> for Failure {
         match e {
             TrialError::Port(e) => e.into(),
             TrialError::NoLink { .. } => Self::Missing(e.to_string()),
-            TrialError::Stopped => Self::Input(e.to_string()),
+            TrialError::Stopped => {
+                Self::Interrupted("stopped before anything was sent".to_string())
+            }
         }
     }
 }

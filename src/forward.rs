@@ -1,10 +1,9 @@
 //! `taut forward`: runs a data plane on one core until it is told to stop.
 
 use crate::exit::Failure;
-use crate::quantity;
+use crate::{print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ pub struct Arguments {
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
     /// Stop after this many seconds
-    #[arg(long)]
+    #[arg(long, value_parser = quantity::seconds)]
     seconds: Option<f64>,
     /// Print JSON: one object at the start, one a second, one at the end
     #[arg(long)]
@@ -71,7 +70,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let counters = has_started
         .recv()
         .map_err(|_| Failure::Missing("the worker thread died while it started".to_string()))??;
-    say(&json_or_text(
+    print::line(json_or_text(
         arguments.json,
         || json!({"event": "started", "flush": chain.flush.to_string(), "core": chain.core}),
         || format!("forwarding, flush {}", chain.flush),
@@ -84,7 +83,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         let next = begun + Duration::from_secs(u64::from(second) + 1);
         let end = arguments
             .seconds
-            .map(|s| begun + Duration::from_secs_f64(s.max(0.0)));
+            .map(|s| begun + Duration::from_secs_f64(s));
         let deadline = if arguments.quiet {
             end
         } else {
@@ -98,7 +97,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         if !arguments.quiet && Instant::now() >= next {
             second += 1;
             let now = counters.read();
-            say(&json_or_text(
+            print::line(json_or_text(
                 arguments.json,
                 || line_json(second, now - before),
                 || line(second, now - before),
@@ -110,7 +109,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let _ = worker.join();
     let total = counters.read();
     let seconds = begun.elapsed().as_secs_f64();
-    say(&json_or_text(
+    print::line(json_or_text(
         arguments.json,
         || summary_json(&total, seconds, &clock),
         || summary(&total, seconds),
@@ -218,12 +217,6 @@ fn wait(signalled: &AtomicBool, watch_stdin: bool, deadline: Option<Instant>) ->
             }
         }
     }
-}
-
-/// Prints a line at once; a reader that has gone away is no reason to die.
-fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
 fn json_or_text(

@@ -1,13 +1,13 @@
 //! `taut generate`: makes traffic at a constant rate and measures what comes back.
 
 use crate::exit::Failure;
-use crate::quantity;
+use crate::{print, quantity};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 use taut_measure::{SequenceReport, Summary};
-use taut_port::{Clock, PortSpec};
+use taut_port::{Clock, PortCounters, PortSpec};
 use taut_traffic::{Instrument, Record, Stream, Summaries, Tally, Trial};
 use taut_wire::UdpFlow;
 
@@ -38,6 +38,9 @@ pub struct Arguments {
     /// How many seconds to wait for the other side of the ports
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     wait: f64,
+    /// How long to send before the measurement, so that caches, rings and peers are as they will stay
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.1, value_parser = quantity::seconds)]
+    warm_up: f64,
     /// Share of packets that may be lost or refused before the command ends with code 1: 0.001 is 0.1 %
     #[arg(long, value_name = "SHARE")]
     max_loss: Option<f64>,
@@ -49,7 +52,8 @@ pub struct Arguments {
 /// What the loop tells the printing thread.
 #[derive(Default)]
 struct Progress {
-    sent: AtomicU64,
+    stamped: AtomicU64,
+    refused: AtomicU64,
     received: AtomicU64,
 }
 
@@ -57,18 +61,21 @@ struct Progress {
 struct Watched {
     summaries: Summaries,
     progress: Arc<Progress>,
+    refused: u64,
     received: u64,
 }
 
 impl Record for Watched {
     #[inline(always)]
     fn sent(&mut self, sequence: u64, slip_ticks: u64) {
-        self.progress.sent.store(sequence + 1, Ordering::Relaxed);
+        self.progress.stamped.store(sequence + 1, Ordering::Relaxed);
         self.summaries.sent(sequence, slip_ticks);
     }
 
     #[inline(always)]
     fn refused(&mut self, sequence: u64) {
+        self.refused += 1;
+        self.progress.refused.store(self.refused, Ordering::Relaxed);
         self.summaries.refused(sequence);
     }
 
@@ -95,110 +102,138 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         .collect::<Result<Vec<_>, _>>()?;
     let stream = Stream::new(&UdpFlow::default(), arguments.size)
         .map_err(|e| Failure::Input(format!("--size {}: {e}", arguments.size)))?;
+    let job = Job {
+        specs,
+        stream,
+        clock: Clock::calibrate(Duration::from_millis(50)),
+        trial: Trial {
+            rate_pps: arguments.rate,
+            duration: Duration::from_secs_f64(arguments.seconds),
+        },
+        warm_up: Duration::from_secs_f64(arguments.warm_up),
+        core: arguments.core,
+        wait: Duration::from_secs_f64(arguments.wait),
+    };
     let stop = taut_host::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let clock = Clock::calibrate(Duration::from_millis(50));
-    let trial = Trial {
-        rate_pps: arguments.rate,
-        duration: Duration::from_secs_f64(arguments.seconds),
-    };
     let progress = Arc::new(Progress::default());
-    let done = AtomicBool::new(false);
-    let wait = Duration::from_secs_f64(arguments.wait);
-
-    let (tally, record) = std::thread::scope(|scope| {
-        let generator = scope.spawn(|| -> Result<(Tally, Summaries), Failure> {
-            let result = generate(
-                &specs,
-                stream,
-                clock,
-                trial,
-                arguments.core,
-                wait,
-                stop,
-                &progress,
-            );
-            done.store(true, Ordering::Release);
-            result
-        });
-        print_each_second(&progress, &done, arguments.json);
+    let (started, has_started) = mpsc::channel();
+    let outcome = std::thread::scope(|scope| {
+        let generator = scope.spawn(|| job.run(stop, &progress, started));
+        print_each_second(&progress, &has_started, arguments.json);
         generator
             .join()
             .unwrap_or_else(|_| Err(Failure::Missing("the generator thread died".to_string())))
     })?;
-    report(&arguments, &tally, &record)
+    report(&arguments, &outcome)
 }
 
-#[allow(clippy::too_many_arguments)]
-fn generate(
-    specs: &[PortSpec],
+/// What the generator thread is to do.
+struct Job {
+    specs: Vec<PortSpec>,
     stream: Stream,
     clock: Clock,
     trial: Trial,
+    warm_up: Duration,
     core: Option<usize>,
     wait: Duration,
-    stop: &AtomicBool,
-    progress: &Arc<Progress>,
-) -> Result<(Tally, Summaries), Failure> {
-    if let Some(core) = core {
-        taut_host::pin_current_thread(core).map_err(|e| Failure::Input(e.to_string()))?;
-    }
-    let mut instrument = Instrument::open(specs, stream, clock)?;
-    instrument.wait_for_links(wait, stop)?;
-    let mut record = Watched {
-        summaries: Summaries::new(&clock),
-        progress: Arc::clone(progress),
-        received: 0,
-    };
-    let tally = instrument.run(trial, &mut record, stop);
-    Ok((tally, record.summaries))
 }
 
-fn print_each_second(progress: &Progress, done: &AtomicBool, json: bool) {
+/// What it found.
+struct Outcome {
+    tally: Tally,
+    summaries: Summaries,
+    ports: Vec<PortCounters>,
+}
+
+impl Job {
+    /// Says so through `started` once the measurement begins; the channel closes when it ends.
+    fn run(
+        &self,
+        stop: &AtomicBool,
+        progress: &Arc<Progress>,
+        started: mpsc::Sender<()>,
+    ) -> Result<Outcome, Failure> {
+        if let Some(core) = self.core {
+            taut_host::pin_current_thread(core).map_err(|e| Failure::Input(e.to_string()))?;
+        }
+        let mut instrument = Instrument::open(&self.specs, self.stream.clone(), self.clock)?;
+        instrument.wait_for_links(self.wait, stop)?;
+        if !self.warm_up.is_zero() {
+            let warm_up = Trial {
+                rate_pps: self.trial.rate_pps,
+                duration: self.warm_up,
+            };
+            instrument.run(warm_up, &mut Summaries::new(&self.clock), stop);
+        }
+        let mut record = Watched {
+            summaries: Summaries::new(&self.clock),
+            progress: Arc::clone(progress),
+            refused: 0,
+            received: 0,
+        };
+        let _ = started.send(());
+        let tally = instrument.run(self.trial, &mut record, stop);
+        Ok(Outcome {
+            tally,
+            summaries: record.summaries,
+            ports: instrument.counters(),
+        })
+    }
+}
+
+fn print_each_second(progress: &Progress, started: &mpsc::Receiver<()>, json: bool) {
+    // Nothing comes if the generator fails before it starts.
+    if started.recv().is_err() {
+        return;
+    }
     let (mut second, mut sent, mut received) = (0_u64, 0, 0);
-    let mut next = std::time::Instant::now() + Duration::from_secs(1);
-    while !done.load(Ordering::Acquire) {
-        std::thread::sleep(Duration::from_millis(10));
+    let mut next = Instant::now() + Duration::from_secs(1);
+    while started.recv_timeout(next.saturating_duration_since(Instant::now()))
+        == Err(mpsc::RecvTimeoutError::Timeout)
+    {
+        next += Duration::from_secs(1);
+        second += 1;
+        let refused = progress.refused.load(Ordering::Relaxed);
         let now = (
-            progress.sent.load(Ordering::Relaxed),
+            progress
+                .stamped
+                .load(Ordering::Relaxed)
+                .saturating_sub(refused),
             progress.received.load(Ordering::Relaxed),
         );
-        if now.0 == 0 {
-            // Seconds count from the first packet, not from waiting for the other side.
-            next = std::time::Instant::now() + Duration::from_secs(1);
-        } else if std::time::Instant::now() >= next {
-            next += Duration::from_secs(1);
-            second += 1;
-            let (tx, rx) = (now.0 - sent, now.1 - received);
-            (sent, received) = now;
-            if json {
-                println!(
-                    "{}",
-                    json!({"event": "second", "second": second, "sent": tx, "received": rx})
-                );
-            } else {
-                println!(
-                    "{second:>5} s  sent {:>14}  received {:>14}",
-                    quantity::pps(tx as f64),
-                    quantity::pps(rx as f64)
-                );
-            }
+        let (tx, rx) = (now.0.saturating_sub(sent), now.1 - received);
+        (sent, received) = now;
+        if json {
+            let event = json!({"event": "second", "second": second, "sent": tx, "received": rx});
+            print::line(event);
+        } else {
+            print::line(format!(
+                "{second:>5} s  sent {:>14}  received {:>14}",
+                quantity::pps(tx as f64),
+                quantity::pps(rx as f64)
+            ));
         }
     }
 }
 
-fn report(arguments: &Arguments, tally: &Tally, record: &Summaries) -> Result<(), Failure> {
-    let latency = Summary::from_histogram(&record.latency);
-    let slip = Summary::from_histogram(&record.slip);
-    let jitter = record.jitter.summary();
+fn report(arguments: &Arguments, outcome: &Outcome) -> Result<(), Failure> {
+    let Outcome {
+        tally,
+        summaries,
+        ports,
+    } = outcome;
+    let latency = Summary::from_histogram(&summaries.latency);
+    let slip = Summary::from_histogram(&summaries.slip);
+    let jitter = summaries.jitter.summary();
     // Refused packets took a sequence number but never left.
-    let account = record.sequence.finish(tally.sent + tally.refused);
+    let account = summaries.sequence.finish(tally.sent + tally.refused);
     let lost = account.lost.saturating_sub(tally.refused);
     if arguments.json {
-        println!(
-            "{}",
+        print::line(
             json!({"event": "summary", "asked_pps": arguments.rate, "tally": tally, "lost": lost,
-                "latency_ns": latency, "jitter_ns": jitter, "send_slip_ns": slip, "sequence": account})
+                "latency_ns": latency, "jitter_ns": jitter, "send_slip_ns": slip, "sequence": account,
+                "ports": ports}),
         );
     } else {
         print_text(
@@ -209,6 +244,7 @@ fn report(arguments: &Arguments, tally: &Tally, record: &Summaries) -> Result<()
             jitter.as_ref(),
             &account,
         );
+        print_port_losses(&arguments.port, ports);
     }
     if tally.stopped {
         return Ok(());
@@ -228,7 +264,27 @@ fn report(arguments: &Arguments, tally: &Tally, record: &Summaries) -> Result<()
             share * 100.0,
             limit * 100.0
         ))),
+        None if tally.received == 0 => Err(Failure::Limit(
+            "nothing came back, so nothing was measured (--max-loss 1 if nothing is meant to)"
+                .to_string(),
+        )),
         _ => Ok(()),
+    }
+}
+
+/// Says what was lost inside the ports, where the wire is not to blame.
+fn print_port_losses(names: &[String], ports: &[PortCounters]) {
+    for (name, c) in names.iter().zip(ports) {
+        let losses = [
+            ("received while its ring was full", c.rx_overrun),
+            ("received with an impossible description", c.rx_malformed),
+            ("received too long for a buffer", c.rx_too_long),
+            ("too long to send on this link", c.tx_too_long),
+            ("refused by the kernel or the peer", c.tx_failed),
+        ];
+        for (what, n) in losses.into_iter().filter(|(_, n)| *n > 0) {
+            print::line(format!("{name}: {n} {what}"));
+        }
     }
 }
 
@@ -240,15 +296,15 @@ fn print_text(
     jitter: Option<&taut_measure::JitterSummary>,
     account: &SequenceReport,
 ) {
-    println!(
+    print::line(format!(
         "sent {} of {} packets in {:.3} s ({}), received {}",
         tally.sent,
         tally.owed,
         tally.seconds,
         quantity::pps(tally.sent as f64 / tally.seconds),
         tally.received
-    );
-    println!(
+    ));
+    print::line(format!(
         "lost {lost}, refused by a full ring {}, never sent {}, duplicate {}, reordered {}, corrupt {}, foreign {}",
         tally.refused,
         tally.unsent,
@@ -256,19 +312,19 @@ fn print_text(
         account.reordered,
         tally.corrupt,
         tally.foreign
-    );
+    ));
     match latency {
-        Some(l) => println!("latency    {}", quantity::summary(l)),
-        None => println!("latency    no data: nothing came back"),
+        Some(l) => print::line(format!("latency    {}", quantity::summary(l))),
+        None => print::line("latency    no data: nothing came back"),
     }
     if let Some(j) = jitter {
-        println!(
+        print::line(format!(
             "jitter     avg {}  max {}",
             quantity::ns(j.avg_ns),
             quantity::ns(j.max_ns as f64)
-        );
+        ));
     }
     if let Some(s) = slip {
-        println!("send slip  {}", quantity::summary(s));
+        print::line(format!("send slip  {}", quantity::summary(s)));
     }
 }

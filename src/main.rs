@@ -7,6 +7,7 @@ mod exit;
 mod forward;
 mod generate;
 mod ports;
+mod print;
 mod quantity;
 mod report;
 

@@ -1,6 +1,7 @@
 //! `taut ports`: what is possible on this machine, and why not where not.
 
 use crate::exit::Failure;
+use crate::print;
 use serde::Serialize;
 use taut_port::backends;
 
@@ -40,22 +41,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         })
         .collect();
     if arguments.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&rows).unwrap_or_default()
-        );
+        print::line(serde_json::to_string_pretty(&rows).unwrap_or_default());
         return Ok(());
     }
     for row in rows {
-        println!(
+        print::line(format!(
             "{:<4}{:<28}{}",
             if row.available { "yes" } else { "no" },
             row.spec,
             row.summary
-        );
-        println!("    {}", row.detail);
+        ));
+        print::line(format!("    {}", row.detail));
         for (key, meaning) in row.options {
-            println!("      {key}=  {meaning}");
+            print::line(format!("      {key}=  {meaning}"));
         }
     }
     Ok(())

@@ -78,7 +78,7 @@ pub enum TrialError {
     #[error(transparent)]
     Port(#[from] PortError),
     /// The other side did not come.
-    #[error("{port}: {why} (waited {waited_s:.0} s)")]
+    #[error("{port}: {why} (waited {waited_s:.1} s)")]
     NoLink {
         /// The port's spec.
         port: String,
@@ -131,6 +131,15 @@ impl Instrument {
         around: impl Fn(usize, &mut OpenPort<'_>) -> Result<Box<dyn Port>, E>,
     ) -> Result<Self, E> {
         let mut resources = Resources::for_ports(specs)?;
+        let room_bytes = resources.pool().room();
+        if usize::from(stream.len_bytes()) > room_bytes {
+            return Err(specs[0]
+                .error(format!(
+                    "frames of {} bytes do not fit its buffers of {room_bytes}",
+                    stream.len_bytes()
+                ))
+                .into());
+        }
         let mut ports = Vec::new();
         for (index, spec) in specs.iter().enumerate() {
             ports.push(around(index, &mut || spec.open(&mut resources))?);

@@ -139,6 +139,10 @@ impl Wanted {
                 what,
                 format!("queue {queue} of {name} for itself; another AF_XDP socket has it"),
             ),
+            Errno::NOBUFS => PortError::missing(
+                what,
+                "CAP_IPC_LOCK, or a higher limit on locked memory (ulimit -l), for its packet memory",
+            ),
             Errno::PERM | Errno::ACCESS | Errno::AFNOSUPPORT => {
                 interface::cannot_make_socket(what, "CONFIG_XDP_SOCKETS", error)
             }

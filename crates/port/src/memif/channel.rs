@@ -18,7 +18,7 @@ const PATIENCE_MS: i64 = 2_000;
 pub(super) enum ChannelError {
     #[error("the peer closed the connection")]
     Closed,
-    #[error("the peer refused: {0}")]
+    #[error("the peer said: {0}")]
     Refused(String),
     #[error("the peer does not keep to the protocol: {0}")]
     Protocol(String),

@@ -98,7 +98,7 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     let log2_ring_size = ring_size(spec)?.ilog2() as u8;
     let pool = resources.pool();
     let handover = Arc::new(Handover::default());
-    handover.note(format!("connecting at {}", path.display()));
+    handover.note(format!("not connected yet at {}", path.display()));
     let stop = Arc::new(interrupt_file()?);
     let (data_path, control) = match spec.option("role").unwrap_or("server") {
         "server" => {

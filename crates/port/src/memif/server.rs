@@ -69,7 +69,7 @@ impl Listener {
                     Ok(()) => {
                         return Err(PortError::missing(
                             what(),
-                            "a path that no running program listens on (this one does: stop it or choose another path)",
+                            "a path that no running program listens on (this one does: stop it, choose another path, or connect to it with role=client)",
                         ));
                     }
                     Err(Errno::CONNREFUSED) => {

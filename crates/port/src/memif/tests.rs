@@ -237,7 +237,7 @@ fn socket_paths_that_cannot_work_say_why() {
     assert!(opened(format!("memif:{},ring=100", path.display())).contains("power of two"));
     assert!(opened(format!("memif:{},role=master", path.display())).contains("server or client"));
     let _server = open(&path, "");
-    assert!(opened(format!("memif:{}", path.display())).contains("stop it or choose another"));
+    assert!(opened(format!("memif:{}", path.display())).contains("role=client"));
     let mut client = open(&folder.path().join("nobody.sock"), ",role=client");
     eventually(
         "the note",
