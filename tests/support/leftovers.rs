@@ -1,0 +1,148 @@
+//! What a program could leave behind on a machine: processes, namespaces, links, sockets, files, XDP
+//! programs, huge pages. Each program under watch gets a temporary folder of its own, by which what
+//! it made is told from what others make on the same machine at the same time.
+
+use super::program::PATIENCE;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A look at the machine before a program runs.
+pub struct Watch {
+    temporary: TempDir,
+    before: BTreeSet<String>,
+    huge_pages_free: u64,
+}
+
+impl Watch {
+    pub fn begin() -> Self {
+        Self {
+            temporary: super::scratch(),
+            before: shared_things(),
+            huge_pages_free: huge_pages_free(),
+        }
+    }
+
+    /// The folder that programs under watch have for their temporary files (`TMPDIR`).
+    pub fn temporary(&self) -> &Path {
+        self.temporary.path()
+    }
+
+    /// Gives `command` the temporary folder.
+    pub fn over<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("TMPDIR", self.temporary())
+    }
+
+    /// Fails with the list of what the programs left. Others' things come and go: what is new must go
+    /// within a minute.
+    #[track_caller]
+    pub fn nothing_is_left(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "left behind: {left:#?}");
+            sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn left(&self) -> BTreeSet<String> {
+        let mut left: BTreeSet<_> = shared_things().difference(&self.before).cloned().collect();
+        let own = self.temporary().display().to_string();
+        let entries = fs::read_dir(self.temporary()).unwrap();
+        left.extend(entries.map(|entry| format!("file {}", entry.unwrap().path().display())));
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        left.extend(
+            sockets
+                .lines()
+                .filter(|line| line.contains(&own))
+                .map(|line| format!("socket {line}")),
+        );
+        left.extend(processes_with(&own));
+        let free = huge_pages_free();
+        if free < self.huge_pages_free {
+            left.insert(format!("{} huge pages", self.huge_pages_free - free));
+        }
+        left
+    }
+}
+
+/// What has no folder to be told by: namespaces of testbeds whose process is dead, links of testbeds
+/// where none should be, XDP programs.
+fn shared_things() -> BTreeSet<String> {
+    let mut things = BTreeSet::new();
+    let names = |folder: &str| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+    };
+    for name in names("/run/netns") {
+        let owner = name
+            .strip_prefix("taut-")
+            .and_then(|rest| rest.split('-').next());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            things.insert(format!("namespace {name}"));
+        }
+    }
+    for name in names("/sys/class/net") {
+        if ["gen", "dut", "br"]
+            .iter()
+            .any(|start| name.starts_with(start))
+        {
+            things.insert(format!("link {name}"));
+        }
+    }
+    if super::is_installed("bpftool") {
+        let listed = Command::new("bpftool")
+            .args(["prog", "list", "-j"])
+            .output()
+            .unwrap();
+        let programs: serde_json::Value =
+            serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        for program in programs.as_array().into_iter().flatten() {
+            if program["type"] == "xdp" {
+                things.insert(format!("XDP program {}", program["id"]));
+            }
+        }
+    }
+    things
+}
+
+/// Processes that were given the folder `own`.
+fn processes_with(own: &str) -> Vec<String> {
+    let needle = format!("TMPDIR={own}\0");
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter(|entry| {
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            environment
+                .windows(needle.len())
+                .any(|part| part == needle.as_bytes())
+        })
+        .map(|entry| {
+            let command = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            format!(
+                "process {} {}",
+                entry.file_name().display(),
+                command.replace('\0', " ")
+            )
+        })
+        .collect()
+}
+
+fn huge_pages_free() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("HugePages_Free:"));
+    line.and_then(|l| l.split_whitespace().nth(1))
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0)
+}

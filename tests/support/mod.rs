@@ -1,0 +1,94 @@
+//! What the end-to-end tests share: programs that are stopped with certainty, `dpdk-testpmd`, one at a time.
+
+// Each test program uses a part of this.
+#![allow(dead_code, clippy::unwrap_used)]
+
+pub mod leftovers;
+pub mod program;
+pub mod testpmd;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard};
+use tempfile::TempDir;
+
+/// Two busy programs fill a small machine: tests of one program take turns.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The turn of a test that needs root, or the line that says why it is skipped.
+pub fn alone_and_root() -> Option<MutexGuard<'static, ()>> {
+    if taut_host::permissions::is_root() {
+        return Some(alone());
+    }
+    println!("skipped: needs root (network namespaces)");
+    None
+}
+
+/// Whether `program` is on the search path.
+pub fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    })
+}
+
+/// A folder that goes away with the test.
+pub fn scratch() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("taut-test-")
+        .tempdir()
+        .unwrap()
+}
+
+/// The program under test with `arguments`.
+pub fn taut<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.args(arguments);
+    command
+}
+
+/// Two memif sockets in a folder of their own.
+pub struct Sockets {
+    folder: TempDir,
+}
+
+impl Sockets {
+    pub fn new() -> Self {
+        Self { folder: scratch() }
+    }
+
+    pub fn paths(&self) -> [PathBuf; 2] {
+        ["west.sock", "east.sock"].map(|name| self.folder.path().join(name))
+    }
+
+    /// `--port SPEC` for both, with `role` on this side and `options` (",key=value") behind it.
+    pub fn ports(&self, role: &str, options: &str) -> Vec<String> {
+        let spec = |path: PathBuf| format!("memif:{},role={role}{options}", path.display());
+        self.paths()
+            .into_iter()
+            .flat_map(|path| ["--port".to_string(), spec(path)])
+            .collect()
+    }
+}
+
+/// The role that goes with `role` at the other end.
+pub fn other(role: &str) -> &'static str {
+    if role == "server" { "client" } else { "server" }
+}
+
+/// Repeats what a stall of a shared machine can spoil: fine if one of a few attempts is.
+pub fn within_attempts(attempts: usize, mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut complaints = Vec::new();
+    for _ in 0..attempts {
+        match attempt() {
+            Ok(()) => return,
+            Err(complaint) => complaints.push(complaint),
+        }
+    }
+    panic!(
+        "not once in {attempts} attempts:\n{}",
+        complaints.join("\n")
+    );
+}

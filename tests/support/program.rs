@@ -1,0 +1,200 @@
+//! A program started by a test: its output kept, its end certain.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives up on it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running program. Dropping it kills it.
+pub struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: TempDir,
+    command_line: String,
+}
+
+/// What a program that ended had to say.
+#[derive(Debug)]
+pub struct Finished {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Finished {
+    /// The exit code; none if a signal ended it.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    pub fn signal(&self) -> Option<i32> {
+        self.status.signal()
+    }
+
+    /// The last line of standard output as JSON.
+    pub fn last_json(&self) -> serde_json::Value {
+        let line = self.stdout.lines().last().unwrap_or_default();
+        serde_json::from_str(line)
+            .unwrap_or_else(|e| panic!("not JSON ({e}): {line:?} of {self:?}"))
+    }
+
+    /// This, if it ended well.
+    #[track_caller]
+    pub fn success(self) -> Self {
+        assert_eq!(self.code(), Some(0), "{self:?}");
+        self
+    }
+}
+
+impl Program {
+    /// Starts `command`; its standard input stays open until [`Program::close_input`] or the end.
+    pub fn start(command: &mut Command) -> Self {
+        let output = super::scratch();
+        let file = |name: &str| File::create(output.path().join(name)).unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        Self {
+            input: child.stdin.take(),
+            child,
+            output,
+            command_line: format!("{command:?}"),
+        }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn stdout(&self) -> String {
+        self.read("stdout")
+    }
+
+    pub fn stderr(&self) -> String {
+        self.read("stderr")
+    }
+
+    fn read(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.output.path().join(name)).unwrap()).into_owned()
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Writes a line to its standard input.
+    pub fn say(&mut self, line: &str) {
+        let input = self.input.as_mut().unwrap();
+        writeln!(input, "{line}")
+            .and_then(|()| input.flush())
+            .unwrap();
+    }
+
+    pub fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    /// Waits until `seen` is true of its standard output and standard error.
+    #[track_caller]
+    pub fn wait_until(&mut self, what: &str, mut seen: impl FnMut(&str, &str) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !seen(&self.stdout(), &self.stderr()) {
+            let running = self.is_running();
+            if running && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(5));
+            } else if !seen(&self.stdout(), &self.stderr()) {
+                let state = if running { "still runs" } else { "has ended" };
+                self.give_up(&format!("{state} and never came to: {what}"));
+            }
+        }
+    }
+
+    #[track_caller]
+    pub fn wait_for_stdout(&mut self, text: &str) {
+        self.wait_until(text, |stdout, _| stdout.contains(text));
+    }
+
+    #[track_caller]
+    pub fn wait_for_stderr(&mut self, text: &str) {
+        self.wait_until(text, |_, stderr| stderr.contains(text));
+    }
+
+    #[track_caller]
+    fn give_up(&self, why: &str) -> ! {
+        panic!(
+            "{} {why}\nstdout:\n{}\nstderr:\n{}",
+            self.command_line,
+            self.stdout(),
+            self.stderr()
+        )
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn finish(self) -> Finished {
+        self.finish_within(PATIENCE)
+    }
+
+    /// As [`Program::finish`], with a patience of its own.
+    #[track_caller]
+    pub fn finish_within(mut self, patience: Duration) -> Finished {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Finished {
+                    status,
+                    stdout: self.stdout(),
+                    stderr: self.stderr(),
+                };
+            }
+            if Instant::now() >= deadline {
+                self.give_up("did not end");
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Ctrl-C, and waits for its end.
+    #[track_caller]
+    pub fn interrupt(self) -> Finished {
+        self.signal(Signal::INT);
+        self.finish()
+    }
+
+    /// `kill -9`, and waits for its end.
+    #[track_caller]
+    pub fn kill(self) -> Finished {
+        self.signal(Signal::KILL);
+        self.finish()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `command` to its end.
+#[track_caller]
+pub fn run(command: &mut Command) -> Finished {
+    let mut program = Program::start(command);
+    program.close_input();
+    program.finish()
+}

@@ -1,0 +1,202 @@
+//! DPDK's own forwarder and generator, `dpdk-testpmd`, with its memif driver, led through its prompt.
+
+use super::program::{Finished, Program};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tempfile::TempDir;
+
+/// Its main thread shares the generator's core; the thread that forwards has the device's.
+const MEMORY: &[&str] = &["--no-huge", "-m", "256"];
+
+/// Memory that can be lent to the peer, which zero copy takes.
+const LENT_MEMORY: &[&str] = &["-m", "64", "--in-memory", "--single-file-segments"];
+
+/// A running `dpdk-testpmd`. Dropping it kills it.
+pub struct Testpmd {
+    program: Program,
+    /// Where it keeps its run-time files, which it does not remove itself.
+    _folder: TempDir,
+}
+
+/// Its counters of a port, or of all ports together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    pub rx: u64,
+    pub tx: u64,
+}
+
+/// Whether it is here, with its memif driver; says so if not.
+pub fn is_here() -> bool {
+    let driver = ["/usr/lib", "/usr/local/lib"]
+        .iter()
+        .any(|root| has_driver(Path::new(root), 3));
+    if !super::is_installed("dpdk-testpmd") || !driver {
+        println!(
+            "skipped: needs dpdk-testpmd with net_memif (packages dpdk-dev and librte-net-memif)"
+        );
+        return false;
+    }
+    true
+}
+
+fn has_driver(folder: &Path, depth: u32) -> bool {
+    std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| {
+            entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with("librte_net_memif.so")
+                || (depth > 0
+                    && entry.file_type().is_ok_and(|t| t.is_dir())
+                    && has_driver(&entry.path(), depth - 1))
+        })
+}
+
+impl Testpmd {
+    /// Starts it with a memif port of `role` on each socket, and waits for its prompt. A client gives
+    /// up on a socket that nobody listens on: start the other side first.
+    pub fn start(role: &str, sockets: &[impl AsRef<Path>]) -> Self {
+        let mut testpmd = Self::launch(MEMORY, role, "", sockets, &[]);
+        testpmd.program.wait_for_stdout("testpmd> ");
+        testpmd
+    }
+
+    /// Starts a client that forwards in `mode` from its first moment. Its frames lie in its own memory
+    /// with `zero_copy`.
+    pub fn start_forwarding_client(
+        mode: &str,
+        zero_copy: bool,
+        sockets: &[impl AsRef<Path>],
+    ) -> Self {
+        let (memory, options) = if zero_copy {
+            (LENT_MEMORY, ",rsize=12,zero-copy=yes")
+        } else {
+            (MEMORY, ",rsize=12")
+        };
+        // What came before the first moment is not thrown away.
+        let arguments = [
+            "--auto-start",
+            "--no-flush-rx",
+            &format!("--forward-mode={mode}"),
+        ];
+        let mut testpmd = Self::launch(memory, "client", options, sockets, &arguments);
+        testpmd
+            .program
+            .wait_for_stdout("packet forwarding packets/burst");
+        testpmd
+    }
+
+    fn launch(
+        memory: &[&str],
+        role: &str,
+        options: &str,
+        sockets: &[impl AsRef<Path>],
+        arguments: &[&str],
+    ) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let prefix = format!(
+            "taut-test-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let folder = super::scratch();
+        let cores = taut_host::choose_cores();
+        let mut command = Command::new("stdbuf");
+        command
+            // Its words at once, also to a file.
+            .args(["-oL", "dpdk-testpmd"])
+            .env("RUNTIME_DIRECTORY", folder.path())
+            .args(memory)
+            .args(["--no-pci", "--no-telemetry", "--lcores"])
+            .arg(format!("0@{},1@{}", cores.generator, cores.device))
+            .arg(format!("--file-prefix={prefix}"));
+        for (number, socket) in sockets.iter().enumerate() {
+            command.arg(format!(
+                "--vdev=net_memif{number},role={role},id=0,socket={},socket-abstract=no{options}",
+                socket.as_ref().display()
+            ));
+        }
+        command
+            .args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=16384"])
+            .args(arguments);
+        if sockets.len() == 1 {
+            // What a port receives goes back out of it.
+            command.arg("--port-topology=loop");
+        }
+        Self {
+            program: Program::start(&mut command),
+            _folder: folder,
+        }
+    }
+
+    /// Gives it a command.
+    pub fn say(&mut self, command: &str) {
+        self.program.say(command);
+    }
+
+    /// Starts forwarding in `mode` (`io`, `macswap`, `txonly`, ...), and waits until it does.
+    pub fn forward(&mut self, mode: &str) {
+        self.begin(mode, "start");
+    }
+
+    /// As [`Testpmd::forward`], and throws 32 packets into each port, to go round from then on.
+    pub fn forward_burst(&mut self, mode: &str) {
+        self.begin(mode, "start tx_first");
+    }
+
+    fn begin(&mut self, mode: &str, start: &str) {
+        let begins = format!("{mode} packet forwarding packets/burst");
+        let before = self.program.stdout().matches(&begins).count();
+        self.say(&format!("set fwd {mode}"));
+        self.say(start);
+        self.program
+            .wait_until(start, |out, _| out.matches(&begins).count() > before);
+    }
+
+    /// Stops forwarding; what it received and sent while it did.
+    pub fn stop(&mut self) -> Counted {
+        const TITLE: &str = "Accumulated forward statistics for all ports";
+        const END: &str = "\nDone.";
+        let before = self.program.stdout().matches(TITLE).count();
+        self.say("stop");
+        let block = |out: &str| {
+            let block = out.split(TITLE).nth(before + 1)?;
+            block.contains(END).then(|| block.to_string())
+        };
+        self.program
+            .wait_until("stop", |out, _| block(out).is_some());
+        let block = block(&self.program.stdout()).unwrap();
+        let number = |name: &str| {
+            let digits = block
+                .split(name)
+                .nth(1)
+                .and_then(|rest| rest.split_whitespace().next());
+            digits
+                .and_then(|d| d.parse().ok())
+                .unwrap_or_else(|| panic!("no {name} in {block}"))
+        };
+        Counted {
+            rx: number("RX-packets:"),
+            tx: number("TX-packets:"),
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.program.is_running()
+    }
+
+    /// Its output so far.
+    pub fn output(&self) -> String {
+        self.program.stdout() + &self.program.stderr()
+    }
+
+    /// `kill -9`.
+    pub fn kill(self) -> Finished {
+        self.program.kill()
+    }
+}
