@@ -66,10 +66,10 @@ impl Outbox {
             Policy::Every { .. } => self.hold(arrived, BATCH_CAPACITY, port),
             Policy::Each => {
                 let mut refused = 0;
-                while !arrived.is_empty() {
-                    arrived.move_up_to(1, &mut self.held);
+                arrived.take_front(arrived.len(), |packet| {
+                    self.held.push(packet);
                     refused += send(&mut self.held, port);
-                }
+                });
                 refused
             }
         }

@@ -194,7 +194,7 @@ mod tests {
         fn tx(&mut self, batch: &mut Batch) -> usize {
             let n = batch.len().min(self.room);
             self.sent.borrow_mut().push(n);
-            batch.drain_front(n).for_each(drop);
+            batch.take_front(n, drop);
             n
         }
 

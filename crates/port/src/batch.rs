@@ -57,8 +57,13 @@ impl Batch {
     #[inline(always)]
     pub fn push(&mut self, packet: Packet) {
         debug_assert!(self.room() > 0, "pushed onto a full batch");
-        if self.packets.len() < BATCH_CAPACITY {
-            self.packets.push(packet);
+        let len = self.packets.len();
+        if len < BATCH_CAPACITY {
+            // SAFETY: both vectors are made with this capacity and never shrink.
+            unsafe {
+                self.packets.as_mut_ptr().add(len).write(packet);
+                self.packets.set_len(len + 1);
+            }
         }
     }
 
@@ -132,14 +137,32 @@ impl Batch {
     #[inline(always)]
     pub fn move_up_to(&mut self, n: usize, other: &mut Batch) -> usize {
         let n = n.min(self.len()).min(other.room());
-        other.packets.extend(self.packets.drain(..n));
+        self.take_front(n, |packet| other.push(packet));
         n
     }
 
-    /// Takes the first `n` packets out of the batch, in order: how a port takes what it sends.
+    /// Takes the first `n` packets out of the batch and gives them to `each`, in order: how a port takes
+    /// what it sends.
     #[inline(always)]
-    pub fn drain_front(&mut self, n: usize) -> impl Iterator<Item = Packet> + '_ {
-        self.packets.drain(..n)
+    pub fn take_front(&mut self, n: usize, mut each: impl FnMut(Packet)) {
+        let len = self.packets.len();
+        let n = n.min(len);
+        // SAFETY: 0 is below the capacity; should `each` panic, the packets leak instead of being
+        // dropped twice.
+        unsafe { self.packets.set_len(0) };
+        let start = self.packets.as_mut_ptr();
+        for i in 0..n {
+            // SAFETY: the first `len` are initialised, and the vector no longer owns them.
+            each(unsafe { start.add(i).read() });
+        }
+        // SAFETY: the rest is initialised, moves to the front and is owned again; `self` is borrowed
+        // mutably, so `each` cannot have changed the vector.
+        unsafe {
+            if n < len {
+                std::ptr::copy(start.add(n), start, len - n);
+            }
+            self.packets.set_len(len - n);
+        }
     }
 
     /// Gives every packet's memory back.

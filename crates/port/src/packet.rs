@@ -93,15 +93,6 @@ impl Packet {
         self.len = self.len.min(len);
     }
 
-    /// Sets the length of a frame that was received into this slot.
-    ///
-    /// # Safety
-    /// `len` bytes from the current start must lie inside the slot.
-    #[inline(always)]
-    pub(crate) unsafe fn set_len(&mut self, len: u16) {
-        self.len = len;
-    }
-
     /// The pool or receive ring that owns the memory.
     #[inline(always)]
     pub(crate) fn pool(&self) -> NonNull<Pool> {
@@ -113,6 +104,14 @@ impl Packet {
     #[inline(always)]
     pub(crate) fn slot(&self) -> u32 {
         self.slot
+    }
+
+    /// Gives up the handle but not the slot: it stays counted out, for whoever takes its number.
+    #[inline(always)]
+    pub(crate) fn into_slot(self) -> u32 {
+        let slot = self.slot;
+        std::mem::forget(self);
+        slot
     }
 
     /// Address of the first byte.

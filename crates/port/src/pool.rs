@@ -58,8 +58,14 @@ impl Pool {
         // SAFETY: a pool belongs to one thread (it is neither Send nor Sync) and no reference to
         // the list outlives any of its methods, so this is the only one.
         let returned = unsafe { &mut *this.returned.get() };
-        debug_assert!(returned.len() < returned.capacity());
-        returned.push(slot);
+        let len = returned.len();
+        debug_assert!(len < returned.capacity());
+        // SAFETY: the list was made with room for every slot, and a slot that was counted out is not
+        // in it, so there is room for this one.
+        unsafe {
+            returned.as_mut_ptr().add(len).write(slot);
+            returned.set_len(len + 1);
+        }
         if outstanding == 0 && this.handles.get() == 0 {
             // SAFETY: no handle and no packet is left; it was made by Box in `PoolHandle::new`.
             drop(unsafe { Box::from_raw(pool.as_ptr()) });
@@ -170,25 +176,72 @@ impl PoolHandle {
     #[inline]
     pub fn take(&self, len: u16) -> Option<Packet> {
         let pool = self.pool();
-        let memory = pool.memory.as_ref()?;
-        if usize::from(len) > self.room() {
+        if pool.memory.is_none() || usize::from(len) > self.room() {
             return None;
         }
         // SAFETY: single-threaded, and the reference ends with this statement.
         let slot = unsafe { &mut *pool.returned.get() }.pop()?;
         pool.count_out(1);
-        let offset = slot as usize * pool.stride_bytes as usize + usize::from(HEADROOM_BYTES);
+        // SAFETY: just taken and counted out; `len` was compared with the room.
+        Some(unsafe { self.packet(slot, len) })
+    }
+
+    /// The packet of `len` bytes in a slot that was lent.
+    ///
+    /// # Safety
+    /// The pool must have memory; `slot` must be counted out of it and held by nobody else; `len` must
+    /// be at most [`PoolHandle::room`].
+    #[inline(always)]
+    pub(crate) unsafe fn packet(&self, slot: u32, len: u16) -> Packet {
+        let base = self.base();
         // SAFETY: slots are numbered below the count the mapping was sized for, so the offset and
-        // `room()` bytes after it lie inside; the slot was free, so nobody else has it.
+        // `room()` bytes after it lie inside; nobody else has it, as the caller promises.
         unsafe {
-            Some(Packet::new(
-                memory.base().add(offset),
-                len,
-                HEADROOM_BYTES,
-                self.0,
-                slot,
-            ))
+            let data = base.add(self.offset_of(slot));
+            Packet::new(data, len, HEADROOM_BYTES, self.0, slot)
         }
+    }
+
+    /// Where frames of a slot start, in bytes from the start of the memory.
+    #[inline(always)]
+    pub(crate) fn offset_of(&self, slot: u32) -> usize {
+        slot as usize * self.pool().stride_bytes as usize + usize::from(HEADROOM_BYTES)
+    }
+
+    /// The start of the memory; dangling for a ledger.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.pool()
+            .memory
+            .as_ref()
+            .map_or(NonNull::dangling(), Mapping::base)
+    }
+
+    /// Takes up to `n` slots without making packets of them and tells `each` their numbers; returns how
+    /// many. Whoever has them makes packets of them or gives them back.
+    #[inline(always)]
+    pub(crate) fn lend_slots(&self, n: usize, mut each: impl FnMut(u32)) -> usize {
+        // SAFETY: single-threaded; `each` gets a number, and the callers in this crate do not touch the
+        // pool from within it.
+        let free = unsafe { &mut *self.pool().returned.get() };
+        let n = n.min(free.len());
+        let left = free.len() - n;
+        for &slot in free[left..].iter().rev() {
+            each(slot);
+        }
+        free.truncate(left);
+        self.count_out(n as u32);
+        n
+    }
+
+    /// Gives a lent slot back.
+    ///
+    /// # Safety
+    /// It must be counted out and held by nobody else.
+    #[inline(always)]
+    pub(crate) unsafe fn return_slot(&self, slot: u32) {
+        // SAFETY: alive through this handle; counted out, as the caller promises.
+        unsafe { Pool::give_back(self.0, slot) };
     }
 
     /// Appends up to `n` packets of `len` bytes to `batch`; fewer when the pool or the batch runs out.

@@ -357,14 +357,14 @@ mod tests {
 
         fn tx(&mut self, batch: &mut Batch) -> usize {
             let n = batch.len().min(self.capacity - self.wire.len());
-            for mut packet in batch.drain_front(n) {
+            batch.take_front(n, |mut packet| {
                 match (self.harm)(self.sent, &mut packet) {
                     Harm::None => self.wire.push_back(packet),
                     Harm::Hold => self.wire.push_front(packet),
                     Harm::Lose => {}
                 }
                 self.sent += 1;
-            }
+            });
             n
         }
 

@@ -207,7 +207,7 @@ impl Port for AfPacketPort {
                 self.counters.tx_failed += 1;
             }
         }
-        batch.drain_front(taken).for_each(drop);
+        batch.take_front(taken, drop);
         taken
     }
 

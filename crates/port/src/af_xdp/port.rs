@@ -442,7 +442,8 @@ impl Port for AfXdpPort {
             }
             taken += 1;
         }
-        for packet in batch.drain_front(taken) {
+        let counters = &mut self.counters;
+        batch.take_front(taken, |packet| {
             let len = packet.len();
             if limits.take(packet.bytes()) {
                 if let Some(packet) = session.books.own(packet) {
@@ -452,15 +453,15 @@ impl Port for AfXdpPort {
                         options: XdpDescOptions::empty(),
                     });
                     session.books.sending += 1;
-                    self.counters.tx_packets += 1;
-                    self.counters.tx_bytes += len as u64;
+                    counters.tx_packets += 1;
+                    counters.tx_bytes += len as u64;
                 }
             } else if len > ETHERNET_HEADER_BYTES {
-                self.counters.tx_too_long += 1;
+                counters.tx_too_long += 1;
             } else {
-                self.counters.tx_failed += 1;
+                counters.tx_failed += 1;
             }
-        }
+        });
         session.rings.tx.publish();
         if session.rings.tx.waiting() > 0 && session.rings.tx.needs_wakeup() {
             self.kick();

@@ -27,29 +27,31 @@ struct Rings {
 }
 
 struct Sending {
+    pool: PoolHandle,
     ring: Ring,
     /// Filled up to here: ours to write.
     head: u16,
     /// Taken back up to here.
     reclaimed: u16,
-    /// The packet behind each filled descriptor.
-    in_flight: Box<[Option<Packet>]>,
+    /// The pool's slot behind each filled descriptor.
+    in_flight: Box<[u32]>,
 }
 
 struct Receiving {
+    pool: PoolHandle,
     ring: Ring,
     /// Offered up to here: ours to write.
     head: u16,
     /// Received up to here.
     tail: u16,
-    /// The buffer behind each offered descriptor.
-    offered: Box<[Option<Packet>]>,
+    /// The pool's slot behind each offered descriptor.
+    offered: Box<[u32]>,
     /// Inside a chained frame that is being skipped because it does not fit one buffer.
     skipping: bool,
 }
 
-fn slots(ring: Ring) -> Box<[Option<Packet>]> {
-    (0..ring.size()).map(|_| None).collect()
+fn slots(ring: Ring) -> Box<[u32]> {
+    vec![0; usize::from(ring.size())].into()
 }
 
 impl ClientQueue {
@@ -82,12 +84,14 @@ impl ClientQueue {
         let mut rings = Rings {
             connection,
             tx: Sending {
+                pool: self.pool.clone(),
                 ring: tx,
                 head: 0,
                 reclaimed: 0,
                 in_flight: slots(tx),
             },
             rx: Receiving {
+                pool: self.pool.clone(),
                 ring: rx,
                 head: 0,
                 tail: 0,
@@ -95,7 +99,7 @@ impl ClientQueue {
                 skipping: false,
             },
         };
-        rings.rx.refill(&self.pool);
+        rings.rx.refill();
         self.rings = Some(rings);
     }
 
@@ -104,7 +108,7 @@ impl ClientQueue {
         let Some(rings) = &mut self.rings else {
             return 0;
         };
-        rings.rx.receive(batch, &self.pool, &mut self.counters)
+        rings.rx.receive(batch, &mut self.counters)
     }
 
     #[inline]
@@ -112,7 +116,7 @@ impl ClientQueue {
         let Some(rings) = &mut self.rings else {
             return 0;
         };
-        let sent = rings.tx.send(batch, &self.pool, &mut self.counters);
+        let sent = rings.tx.send(batch, &mut self.counters);
         if sent > 0 && rings.tx.ring.wants_interrupt() {
             interrupt(&rings.connection.client_to_server.interrupt);
         }
@@ -122,53 +126,58 @@ impl ClientQueue {
 
 impl Receiving {
     #[inline(always)]
-    fn receive(
-        &mut self,
-        batch: &mut Batch,
-        pool: &PoolHandle,
-        counters: &mut PortCounters,
-    ) -> usize {
+    fn receive(&mut self, batch: &mut Batch, counters: &mut PortCounters) -> usize {
         let filled = self.ring.tail().wrapping_sub(self.tail);
         if filled == 0 {
             if self.missing() >= REFILL_BATCH / 2 {
-                self.refill(pool);
+                self.refill();
             }
             return 0;
         }
-        let before = batch.len();
         if filled > self.head.wrapping_sub(self.tail) {
             // More filled than was offered: believe nothing, wait for the control channel to end it.
             counters.rx_malformed += 1;
             return 0;
         }
+        let before = batch.len();
+        let room = self.pool.room();
         let n = usize::from(filled).min(batch.room());
         let mut bytes = 0;
         for _ in 0..n {
             let d = self.ring.read(self.tail);
-            let packet = self.offered[self.ring.place(self.tail)].take();
+            let slot = self.offered[self.ring.place(self.tail)];
             self.tail = self.tail.wrapping_add(1);
-            let Some(mut packet) = packet else { continue };
             let chained = d.flags & FLAG_NEXT != 0;
-            if chained || self.skipping {
-                // One frame over several buffers is longer than any frame we could send on.
-                counters.rx_too_long += u64::from(!chained);
-                self.skipping = chained;
-            } else if d.length as usize > pool.room() {
-                counters.rx_malformed += 1;
-            } else {
-                // SAFETY: `length` was just checked against the room behind the packet's start.
-                unsafe { packet.set_len(d.length as u16) };
-                bytes += u64::from(d.length);
-                batch.push(packet);
+            if chained || self.skipping || d.length as usize > room {
+                self.refuse(slot, chained, counters);
+                continue;
             }
+            bytes += u64::from(d.length);
+            // SAFETY: the slot was lent when it was offered and is taken out of the ring by this; the
+            // length was compared with the room.
+            batch.push(unsafe { self.pool.packet(slot, d.length as u16) });
         }
         if self.missing() >= REFILL_BATCH {
-            self.refill(pool);
+            self.refill();
         }
         let received = batch.len() - before;
         counters.rx_packets += received as u64;
         counters.rx_bytes += bytes;
         received
+    }
+
+    /// Passes over a buffer that holds no whole frame: a piece of one that is longer than any we could
+    /// send on, or one whose length cannot be.
+    #[cold]
+    fn refuse(&mut self, slot: u32, chained: bool, counters: &mut PortCounters) {
+        // SAFETY: lent when it was offered, and taken out of the ring by the caller.
+        unsafe { self.pool.return_slot(slot) };
+        if !chained {
+            let too_long = self.skipping;
+            counters.rx_too_long += u64::from(too_long);
+            counters.rx_malformed += u64::from(!too_long);
+        }
+        self.skipping = chained;
     }
 
     /// Descriptors without a buffer.
@@ -179,25 +188,38 @@ impl Receiving {
 
     /// Offers the server empty buffers in every free descriptor, as far as the pool has any.
     #[inline(never)]
-    fn refill(&mut self, pool: &PoolHandle) {
-        let Some(memory) = pool.memory() else { return };
-        let room = pool.room() as u16;
-        for _ in 0..self.missing() {
-            let Some(packet) = pool.take(room) else { break };
-            let offset = packet.data().as_ptr() as usize - memory.base().as_ptr() as usize;
-            self.ring.write(
-                self.head,
+    fn refill(&mut self) {
+        let length = self.pool.room() as u32;
+        let (ring, pool, mut head) = (self.ring, self.pool.clone(), self.head);
+        pool.lend_slots(usize::from(self.missing()), |slot| {
+            let offset = pool.offset_of(slot) as u32;
+            ring.write(
+                head,
                 Descriptor {
                     flags: 0,
                     region: POOL_REGION,
-                    length: u32::from(room),
-                    offset: offset as u32,
+                    length,
+                    offset,
                 },
             );
-            self.offered[self.ring.place(self.head)] = Some(packet);
-            self.head = self.head.wrapping_add(1);
+            self.offered[ring.place(head)] = slot;
+            head = head.wrapping_add(1);
+        });
+        self.head = head;
+        ring.publish_head(head);
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        while self.tail != self.head {
+            // SAFETY: lent when it was offered and not received since; the connection is over.
+            unsafe {
+                self.pool
+                    .return_slot(self.offered[self.ring.place(self.tail)])
+            };
+            self.tail = self.tail.wrapping_add(1);
         }
-        self.ring.publish_head(self.head);
     }
 }
 
@@ -208,45 +230,47 @@ impl Sending {
     }
 
     #[inline(always)]
-    fn send(&mut self, batch: &mut Batch, pool: &PoolHandle, counters: &mut PortCounters) -> usize {
-        let Some(memory) = pool.memory() else {
-            return 0;
-        };
+    fn send(&mut self, batch: &mut Batch, counters: &mut PortCounters) -> usize {
         if usize::from(self.ring.size() - self.in_flight()) < batch.len() {
             self.reclaim();
         }
         let n = batch
             .len()
             .min(usize::from(self.ring.size() - self.in_flight()));
+        let (ring, base) = (self.ring, self.pool.base().as_ptr() as usize);
+        let first = self.head;
+        let mut head = first;
         let mut bytes = 0;
-        for packet in batch.drain_front(n) {
-            let packet = if pool.owns(&packet) {
+        batch.take_front(n, |packet| {
+            let packet = if self.pool.owns(&packet) {
                 packet
             } else {
-                match copied(pool, &packet) {
-                    Ok(copy) => copy,
-                    Err(TooLong) => {
+                match self.copied(&packet) {
+                    Some(copy) => copy,
+                    None => {
                         counters.tx_too_long += 1;
-                        continue;
+                        return;
                     }
                 }
             };
-            let offset = packet.data().as_ptr() as usize - memory.base().as_ptr() as usize;
-            self.ring.write(
-                self.head,
+            let offset = (packet.data().as_ptr() as usize - base) as u32;
+            let length = packet.len() as u32;
+            ring.write(
+                head,
                 Descriptor {
                     flags: 0,
                     region: POOL_REGION,
-                    length: packet.len() as u32,
-                    offset: offset as u32,
+                    length,
+                    offset,
                 },
             );
-            bytes += packet.len() as u64;
-            counters.tx_packets += 1;
-            self.in_flight[self.ring.place(self.head)] = Some(packet);
-            self.head = self.head.wrapping_add(1);
-        }
-        self.ring.publish_head(self.head);
+            bytes += u64::from(length);
+            self.in_flight[ring.place(head)] = packet.into_slot();
+            head = head.wrapping_add(1);
+        });
+        self.head = head;
+        ring.publish_head(head);
+        counters.tx_packets += u64::from(head.wrapping_sub(first));
         counters.tx_bytes += bytes;
         // After the packets are on their way, so that no packet waits for it.
         if self.in_flight() >= RECLAIM_BATCH {
@@ -263,19 +287,34 @@ impl Sending {
             return;
         }
         for _ in 0..done {
-            self.in_flight[self.ring.place(self.reclaimed)] = None;
-            self.reclaimed = self.reclaimed.wrapping_add(1);
+            self.take_one_back();
         }
+    }
+
+    #[inline(always)]
+    fn take_one_back(&mut self) {
+        // SAFETY: lent when it was sent; the server has read it, or the connection is over.
+        unsafe {
+            self.pool
+                .return_slot(self.in_flight[self.ring.place(self.reclaimed)])
+        };
+        self.reclaimed = self.reclaimed.wrapping_add(1);
+    }
+
+    /// Copies a packet that lies in somebody else's memory into the pool: the one copy between two
+    /// ports. None for a frame that fits no buffer, or a pool without a free one.
+    #[inline]
+    fn copied(&self, packet: &Packet) -> Option<Packet> {
+        let mut copy = self.pool.take(packet.len() as u16)?;
+        copy.bytes_mut().copy_from_slice(packet.bytes());
+        Some(copy)
     }
 }
 
-/// A frame that fits no buffer of the pool, or a pool without a free one.
-struct TooLong;
-
-/// Copies a packet that lies in somebody else's memory into the pool: the one copy between two ports.
-#[inline]
-fn copied(pool: &PoolHandle, packet: &Packet) -> Result<Packet, TooLong> {
-    let mut copy = pool.take(packet.len() as u16).ok_or(TooLong)?;
-    copy.bytes_mut().copy_from_slice(packet.bytes());
-    Ok(copy)
+impl Drop for Sending {
+    fn drop(&mut self) {
+        while self.reclaimed != self.head {
+            self.take_one_back();
+        }
+    }
 }

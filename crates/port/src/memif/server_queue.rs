@@ -137,6 +137,7 @@ impl Receiving {
         let before = batch.len();
         let tail_before = self.tail;
         let mut bytes = 0;
+        let mut in_place = 0;
         while filled > 0 && batch.room() > 0 {
             let d = self.ring.read(self.next);
             if d.flags & FLAG_NEXT != 0 {
@@ -153,7 +154,7 @@ impl Receiving {
             let data = connection.bytes(d.region, d.offset, d.length as usize);
             match (data, u16::try_from(d.length)) {
                 (Some(data), Ok(len)) => {
-                    self.ledger.count_out(1);
+                    in_place += 1;
                     // SAFETY: the range was just checked to lie in a mapped region, which stays mapped
                     // until the ledger's packets are back (`disconnect`); the descriptor is ours until
                     // its place is given back; it is counted out of the ledger.
@@ -168,6 +169,7 @@ impl Receiving {
                 }
             }
         }
+        self.ledger.count_out(in_place);
         if self.tail != tail_before {
             self.ring.publish_tail(self.tail);
         }
@@ -287,46 +289,44 @@ impl Sending {
             }
         }
         let n = batch.len().min(usize::from(free));
-        for packet in batch.drain_front(n) {
-            let d = self.ring.read(self.tail);
+        let (ring, mut tail) = (self.ring, self.tail);
+        let mut sent = PortCounters::default();
+        batch.take_front(n, |packet| {
+            let d = ring.read(tail);
             let len = packet.len();
-            let to = if len <= d.length as usize {
-                connection.bytes(d.region, d.offset, len)
-            } else {
-                None
-            };
-            match to {
+            if len > d.length as usize {
+                sent.tx_too_long += 1;
+                return;
+            }
+            let length = match connection.bytes(d.region, d.offset, len) {
                 Some(to) => {
                     copy_frame(&packet, to);
-                    self.ring.write_length(
-                        self.tail,
-                        Descriptor {
-                            flags: 0,
-                            length: len as u32,
-                            ..d
-                        },
-                    );
-                    self.tail = self.tail.wrapping_add(1);
-                    counters.tx_packets += 1;
-                    counters.tx_bytes += len as u64;
+                    sent.tx_packets += 1;
+                    sent.tx_bytes += len as u64;
+                    len as u32
                 }
-                None if len > d.length as usize => counters.tx_too_long += 1,
                 None => {
                     // The offered buffer lies nowhere: pass it back empty.
-                    counters.tx_failed += 1;
-                    self.ring.write_length(
-                        self.tail,
-                        Descriptor {
-                            flags: 0,
-                            length: 0,
-                            ..d
-                        },
-                    );
-                    self.tail = self.tail.wrapping_add(1);
+                    sent.tx_failed += 1;
+                    0
                 }
-            }
-        }
-        self.ring.publish_tail(self.tail);
+            };
+            ring.write_length(
+                tail,
+                Descriptor {
+                    flags: 0,
+                    length,
+                    ..d
+                },
+            );
+            tail = tail.wrapping_add(1);
+        });
+        self.tail = tail;
+        ring.publish_tail(tail);
+        counters.tx_packets += sent.tx_packets;
+        counters.tx_bytes += sent.tx_bytes;
+        counters.tx_too_long += sent.tx_too_long;
+        counters.tx_failed += sent.tx_failed;
         n
     }
 }

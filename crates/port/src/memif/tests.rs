@@ -119,7 +119,7 @@ fn packets_returned_out_of_order_free_the_ring_in_order() {
         server.0.rx(&mut arrived);
         received += arrived.len();
         let n = arrived.len();
-        held.extend(arrived.drain_front(n));
+        arrived.take_front(n, |packet| held.push(packet));
         while held.len() > seed.usize(0..28) {
             held.swap_remove(seed.usize(0..held.len()));
         }
