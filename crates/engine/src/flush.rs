@@ -1,4 +1,4 @@
-//! When a worker hands what it holds to the outgoing port. ([Sty] section 3: buffering.)
+//! When a worker hands what it holds to the outgoing port. (Stylianopoulos et al., DEBS 2020, section 3.)
 
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! FWD: passes every packet on untouched. ([Xia] "forwarding"; DPDK's testpmd calls it `io`.)
+//! FWD: passes every packet on untouched. (Xiang et al., JSAC 2019; DPDK's testpmd calls it `io`.)
 
 use crate::{Context, Entry, Function, settings};
 use serde::Deserialize;

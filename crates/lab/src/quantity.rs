@@ -112,7 +112,11 @@ struct Percentile(f64);
 impl std::fmt::Display for Percentile {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let rest = 1.0 - self.0;
-        let decimals = if rest > 0.0 { (-rest.log10() - 2.0 - 1e-6).ceil().clamp(0.0, 9.0) } else { 0.0 };
+        let decimals = if rest > 0.0 {
+            (-rest.log10() - 2.0 - 1e-6).ceil().clamp(0.0, 9.0)
+        } else {
+            0.0
+        };
         write!(out, "{:.*}", decimals as usize, self.0 * 100.0)
     }
 }
@@ -138,9 +142,17 @@ fn rate_unit(pps: f64) -> (f64, &'static str) {
 
 /// At most six significant digits, trailing zeros dropped.
 fn shortest(value: f64) -> String {
-    let decimals = if value == 0.0 { 0 } else { (5 - value.abs().log10().floor() as i32).clamp(0, 9) };
+    let decimals = if value == 0.0 {
+        0
+    } else {
+        (5 - value.abs().log10().floor() as i32).clamp(0, 9)
+    };
     let text = format!("{value:.*}", decimals as usize);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]

@@ -8,11 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
 use serde_json::json;
-use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, SearchSettings, Summary, TrialOutcome};
+use taut_measure::{
+    JitterRecorder, LadderSearch, LatencyHistogram, SearchSettings, Summary, TrialOutcome,
+};
 
 use crate::results::{
-    CbrResult, Clock, DeviceInfo, Experiment, Folder, Kind, LeftOut, Mode, Noise, PingPong, RunWriter, Sample, Settings, Stage, Sweep,
-    SweepTrial, Transport,
+    CbrResult, Clock, DeviceInfo, Experiment, Folder, Kind, LeftOut, Mode, Noise, PingPong,
+    RunWriter, Sample, Settings, Stage, Sweep, SweepTrial, Transport,
 };
 
 /// How a made-up device behaves.
@@ -36,11 +38,25 @@ pub struct Plan {
     pub seed: u64,
 }
 
-pub const SMALL: Plan = Plan { repetitions: 2, packets: 3_000, seed: 7 };
+pub const SMALL: Plan = Plan {
+    repetitions: 2,
+    packets: 3_000,
+    seed: 7,
+};
 
 fn devices() -> Vec<(DeviceInfo, Shape)> {
-    let device = |id: &str, label: &str, transport, io: &str, flush: Option<&str>, wait: Option<u64>, shape| {
-        let kind = if io == "loop" { Kind::Calibration } else { Kind::Forwarder };
+    let device = |id: &str,
+                  label: &str,
+                  transport,
+                  io: &str,
+                  flush: Option<&str>,
+                  wait: Option<u64>,
+                  shape| {
+        let kind = if io == "loop" {
+            Kind::Calibration
+        } else {
+            Kind::Forwarder
+        };
         let command = format!("taut forward {id}.toml");
         let info = DeviceInfo {
             id: id.to_owned(),
@@ -55,20 +71,114 @@ fn devices() -> Vec<(DeviceInfo, Shape)> {
         };
         (info, shape)
     };
-    let shape = |base_ns, wait_ns, spread, capacity_pps, ring| Shape { base_ns, wait_ns, spread, capacity_pps, ring };
+    let shape = |base_ns, wait_ns, spread, capacity_pps, ring| Shape {
+        base_ns,
+        wait_ns,
+        spread,
+        capacity_pps,
+        ring,
+    };
     use Transport::{Memif, Veth};
     vec![
-        device("memif-full", "full(32, 100 µs)", Memif, "memif", Some("full(32, drain 100 us)"), Some(100_000), shape(720.0, 100_000.0, 0.06, 9.6e6, 1024.0)),
-        device("memif-each", "each", Memif, "memif", Some("each"), None, shape(700.0, 0.0, 0.05, 5.1e6, 1024.0)),
-        device("memif-every", "every(50 µs)", Memif, "memif", Some("every(50 us)"), Some(50_000), shape(720.0, 50_000.0, 0.06, 9.4e6, 1024.0)),
-        device("memif-idle", "idle(32)", Memif, "memif", Some("idle(32)"), None, shape(710.0, 0.0, 0.05, 9.7e6, 1024.0)),
-        device("veth-bridge", "Linux bridge", Veth, "bridge", None, None, shape(16_000.0, 0.0, 0.12, 0.61e6, 512.0)),
-        device("veth-packet-each", "AF_PACKET each", Veth, "AF_PACKET", Some("each"), None, shape(22_000.0, 0.0, 0.16, 0.42e6, 512.0)),
-        device("veth-packet-idle", "AF_PACKET idle(32)", Veth, "AF_PACKET", Some("idle(32)"), None, shape(22_300.0, 0.0, 0.15, 0.55e6, 512.0)),
-        device("veth-xdp-each", "AF_XDP each", Veth, "AF_XDP", Some("each"), None, shape(12_500.0, 0.0, 0.11, 0.72e6, 512.0)),
-        device("veth-xdp-idle", "AF_XDP idle(32)", Veth, "AF_XDP", Some("idle(32)"), None, shape(12_600.0, 0.0, 0.11, 0.95e6, 512.0)),
-        device("memif-loop", "loop-back", Memif, "loop", None, None, shape(180.0, 0.0, 0.03, 2e7, 1024.0)),
-        device("veth-loop", "loop-back", Veth, "loop", None, None, shape(9_000.0, 0.0, 0.1, 1.2e6, 512.0)),
+        device(
+            "memif-full",
+            "full(32, 100 µs)",
+            Memif,
+            "memif",
+            Some("full(32, drain 100 us)"),
+            Some(100_000),
+            shape(720.0, 100_000.0, 0.06, 9.6e6, 1024.0),
+        ),
+        device(
+            "memif-each",
+            "each",
+            Memif,
+            "memif",
+            Some("each"),
+            None,
+            shape(700.0, 0.0, 0.05, 5.1e6, 1024.0),
+        ),
+        device(
+            "memif-every",
+            "every(50 µs)",
+            Memif,
+            "memif",
+            Some("every(50 us)"),
+            Some(50_000),
+            shape(720.0, 50_000.0, 0.06, 9.4e6, 1024.0),
+        ),
+        device(
+            "memif-idle",
+            "idle(32)",
+            Memif,
+            "memif",
+            Some("idle(32)"),
+            None,
+            shape(710.0, 0.0, 0.05, 9.7e6, 1024.0),
+        ),
+        device(
+            "veth-bridge",
+            "Linux bridge",
+            Veth,
+            "bridge",
+            None,
+            None,
+            shape(16_000.0, 0.0, 0.12, 0.61e6, 512.0),
+        ),
+        device(
+            "veth-packet-each",
+            "AF_PACKET each",
+            Veth,
+            "AF_PACKET",
+            Some("each"),
+            None,
+            shape(22_000.0, 0.0, 0.16, 0.42e6, 512.0),
+        ),
+        device(
+            "veth-packet-idle",
+            "AF_PACKET idle(32)",
+            Veth,
+            "AF_PACKET",
+            Some("idle(32)"),
+            None,
+            shape(22_300.0, 0.0, 0.15, 0.55e6, 512.0),
+        ),
+        device(
+            "veth-xdp-each",
+            "AF_XDP each",
+            Veth,
+            "AF_XDP",
+            Some("each"),
+            None,
+            shape(12_500.0, 0.0, 0.11, 0.72e6, 512.0),
+        ),
+        device(
+            "veth-xdp-idle",
+            "AF_XDP idle(32)",
+            Veth,
+            "AF_XDP",
+            Some("idle(32)"),
+            None,
+            shape(12_600.0, 0.0, 0.11, 0.95e6, 512.0),
+        ),
+        device(
+            "memif-loop",
+            "loop-back",
+            Memif,
+            "loop",
+            None,
+            None,
+            shape(180.0, 0.0, 0.03, 2e7, 1024.0),
+        ),
+        device(
+            "veth-loop",
+            "loop-back",
+            Veth,
+            "loop",
+            None,
+            None,
+            shape(9_000.0, 0.0, 0.1, 1.2e6, 512.0),
+        ),
     ]
 }
 
@@ -127,14 +237,31 @@ pub fn write(dir: &Path, plan: &Plan) -> Folder {
 
 fn write_run(run: &RunWriter, shape: Shape, packets: u64, random: &mut Rng) {
     let mut writer = run.samples().unwrap();
-    let (mut latency, mut intended, mut jitter) = (LatencyHistogram::new(), LatencyHistogram::new(), JitterRecorder::new());
+    let (mut latency, mut intended, mut jitter) = (
+        LatencyHistogram::new(),
+        LatencyHistogram::new(),
+        JitterRecorder::new(),
+    );
     let mut slips = LatencyHistogram::new();
     let mut lost = 0;
     for sequence in 0..packets {
         let due_ns = sequence as f64 * 10_000.0;
-        let slip_ns = (20.0 + random.f64() * 15.0 + if random.f64() < 1e-4 { 4_000.0 * random.f64() } else { 0.0 }) as u32;
+        let slip_ns = (20.0
+            + random.f64() * 15.0
+            + if random.f64() < 1e-4 {
+                4_000.0 * random.f64()
+            } else {
+                0.0
+            }) as u32;
         let latency_ns = (random.f64() >= 3e-6).then(|| one_latency(shape, due_ns, random) as u32);
-        writer.push(Sample { sequence, intended_send_ns: due_ns as i64, slip_ns, latency_ns }).unwrap();
+        writer
+            .push(Sample {
+                sequence,
+                intended_send_ns: due_ns as i64,
+                slip_ns,
+                latency_ns,
+            })
+            .unwrap();
         slips.record(slip_ns.into());
         match latency_ns.map(u64::from) {
             Some(ns) => {
@@ -147,7 +274,12 @@ fn write_run(run: &RunWriter, shape: Shape, packets: u64, random: &mut Rng) {
     }
     writer.finish().unwrap();
     let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045);
-    run.write_histogram(&latency, start, Duration::from_secs_f64(packets as f64 / 1e5)).unwrap();
+    run.write_histogram(
+        &latency,
+        start,
+        Duration::from_secs_f64(packets as f64 / 1e5),
+    )
+    .unwrap();
     run.write_cbr(&CbrResult {
         offered_pps: 1e5,
         sent_pps: 99_999.7,
@@ -190,18 +322,38 @@ fn one_latency(shape: Shape, due_ns: f64, random: &mut Rng) -> f64 {
 
 fn sweep(shape: Shape, random: &mut Rng) -> Sweep {
     let capacity = shape.capacity_pps * (1.0 + 0.06 * (random.f64() - 0.5));
-    let settings = SearchSettings { start_pps: 1e4, factor: 1.6, max_pps: 3e7, lossy_trials_after_first: 1, bisections: 5 };
+    let settings = SearchSettings {
+        start_pps: 1e4,
+        factor: 1.6,
+        max_pps: 3e7,
+        lossy_trials_after_first: 1,
+        bisections: 5,
+    };
     let mut search = LadderSearch::new(settings).unwrap();
     let mut trials = Vec::new();
     while let Some(offered_pps) = search.next_rate_pps() {
         let generator_behind = offered_pps > 1.6e7;
         let sent = (offered_pps * 0.2) as u64;
         let received = sent.min((capacity * 0.2) as u64);
-        search.report(TrialOutcome { offered_pps, sent, received, refused: 0, generator_behind });
+        search.report(TrialOutcome {
+            offered_pps,
+            sent,
+            received,
+            refused: 0,
+            generator_behind,
+        });
         let load = (offered_pps / capacity).min(0.995);
-        let queueing = if received < sent { shape.ring / capacity * 1e9 } else { load / (1.0 - load) * 1e9 / capacity };
+        let queueing = if received < sent {
+            shape.ring / capacity * 1e9
+        } else {
+            load / (1.0 - load) * 1e9 / capacity
+        };
         let wait = shape.wait_ns.min(31e9 / offered_pps) / 2.0;
-        let latencies: Vec<u64> = (0..2_000).map(|_| (shape.base_ns + (wait + queueing) * 2.0 * random.f64()) as u64 + random.u64(0..200)).collect();
+        let latencies: Vec<u64> = (0..2_000)
+            .map(|_| {
+                (shape.base_ns + (wait + queueing) * 2.0 * random.f64()) as u64 + random.u64(0..200)
+            })
+            .collect();
         trials.push(SweepTrial {
             offered_pps,
             sent_pps: offered_pps,
@@ -215,5 +367,8 @@ fn sweep(shape: Shape, random: &mut Rng) -> Sweep {
             seconds: 0.2,
         });
     }
-    Sweep { trials, search: Some(search.result()) }
+    Sweep {
+        trials,
+        search: Some(search.result()),
+    }
 }

@@ -8,7 +8,7 @@ pub const BATCH_CAPACITY: usize = 64;
 /// Up to 64 packets in order of arrival, and two masks: dropped and punted.
 ///
 /// A function never reorders or re-allocates a batch. It marks packets; the worker takes the marked
-/// ones out once per batch, after the last function ran (drop-out batching, [Gal 5.3.1]).
+/// ones out once per batch, after the last function ran (drop-out batching, Gallenmüller 2021, section 5.3.1).
 #[derive(Debug)]
 pub struct Batch {
     packets: Vec<Packet>,

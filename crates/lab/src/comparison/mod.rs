@@ -1,6 +1,6 @@
 //! The comparison of forwarders that `taut demo` runs: devices in interleaved repetitions, each
 //! measured at a constant rate and swept up to saturation, into one results folder.
-//! ([Sty] Figures 2 to 4.)
+//! (Stylianopoulos et al., DEBS 2020, Figures 2 to 4.)
 
 mod devices;
 mod lengths;
@@ -204,8 +204,8 @@ fn describe(
         },
         machine: serde_json::to_value(Machine::read()).unwrap_or_default(),
         core_plan: format!(
-            "generator (sends and receives) on core {}, device under test on core {}; {}",
-            cores.generator, cores.device, cores.note
+            "the generator sends and receives in one loop; {}",
+            cores.note
         ),
         noise: noise(cores, None),
         left_out,

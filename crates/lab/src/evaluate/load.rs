@@ -31,7 +31,10 @@ pub(super) fn points(runs: &[&Run]) -> Vec<LoadPoint> {
         .filter(|trial| !trial.behind || trial.lost + trial.refused > 0)
         .collect();
     trials.sort_by(|a, b| a.offered_pps.total_cmp(&b.offered_pps));
-    trials.chunk_by(|a, b| b.offered_pps <= a.offered_pps * (1.0 + SAME_RATE)).filter_map(point).collect()
+    trials
+        .chunk_by(|a, b| b.offered_pps <= a.offered_pps * (1.0 + SAME_RATE))
+        .filter_map(point)
+        .collect()
 }
 
 fn point(trials: &[&SweepTrial]) -> Option<LoadPoint> {
@@ -42,7 +45,11 @@ fn point(trials: &[&SweepTrial]) -> Option<LoadPoint> {
         sent_pps: trials.iter().map(|trial| trial.sent_pps).sum::<f64>() / trials.len() as f64,
         avg_ns: Spread::of(latencies().map(|latency| latency.avg_ns))?,
         max_ns: Spread::of(latencies().map(|latency| latency.max_ns as f64))?,
-        loss: if due == 0 { 0.0 } else { gone as f64 / due as f64 },
+        loss: if due == 0 {
+            0.0
+        } else {
+            gone as f64 / due as f64
+        },
     })
 }
 
@@ -69,8 +76,17 @@ mod tests {
     }
 
     fn run(repetition: u32, trials: Vec<SweepTrial>) -> Run {
-        let sweep = Some(Sweep { trials, search: None });
-        Run { device_id: "a".to_owned(), repetition, dir: "a".into(), cbr: None, sweep }
+        let sweep = Some(Sweep {
+            trials,
+            search: None,
+        });
+        Run {
+            device_id: "a".to_owned(),
+            repetition,
+            dir: "a".into(),
+            cbr: None,
+            sweep,
+        }
     }
 
     #[test]
@@ -79,7 +95,14 @@ mod tests {
         let second = run(2, vec![trial(1.001e5, 120, false), trial(4e6, 9, true)]);
         let points = points(&[&first, &second]);
         assert_eq!(points.len(), 2);
-        assert_eq!((points[0].avg_ns.min, points[0].avg_ns.max, points[0].avg_ns.count), (100.0, 120.0, 2));
+        assert_eq!(
+            (
+                points[0].avg_ns.min,
+                points[0].avg_ns.max,
+                points[0].avg_ns.count
+            ),
+            (100.0, 120.0, 2)
+        );
         assert_eq!(points[1].avg_ns.median, 300.0);
         assert_eq!(points[0].loss, 0.11);
     }

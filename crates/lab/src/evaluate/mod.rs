@@ -75,7 +75,10 @@ pub struct Spread {
 impl Spread {
     /// The spread of the finite values; `None` without any.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
-        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let mut values: Vec<f64> = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .collect();
         values.sort_by(f64::total_cmp);
         let (first, last) = (*values.first()?, *values.last()?);
         let half = values.len() / 2;
@@ -84,7 +87,12 @@ impl Spread {
         } else {
             (values[half - 1] + values[half]) / 2.0
         };
-        Some(Spread { min: first, median, max: last, count: values.len() })
+        Some(Spread {
+            min: first,
+            median,
+            max: last,
+            count: values.len(),
+        })
     }
 }
 
@@ -98,8 +106,18 @@ impl Evaluation {
             .iter()
             .enumerate()
             .map(|(index, info)| {
-                let runs: Vec<&Run> = results.runs.iter().filter(|run| run.device_id == info.id).collect();
-                Device::of(info, index, results.experiment.settings.repetitions, &runs, &mut problems)
+                let runs: Vec<&Run> = results
+                    .runs
+                    .iter()
+                    .filter(|run| run.device_id == info.id)
+                    .collect();
+                Device::of(
+                    info,
+                    index,
+                    results.experiment.settings.repetitions,
+                    &runs,
+                    &mut problems,
+                )
             })
             .collect();
         Evaluation { devices, problems }
@@ -107,7 +125,13 @@ impl Evaluation {
 }
 
 impl Device {
-    fn of(info: &DeviceInfo, index: usize, planned: u32, runs: &[&Run], problems: &mut Vec<String>) -> Device {
+    fn of(
+        info: &DeviceInfo,
+        index: usize,
+        planned: u32,
+        runs: &[&Run],
+        problems: &mut Vec<String>,
+    ) -> Device {
         let mut device = Device {
             info: info.clone(),
             index,
@@ -125,16 +149,29 @@ impl Device {
             if let Some(cbr) = &run.cbr {
                 device.cbr.insert(run.repetition, cbr.clone());
             } else {
-                problems.push(format!("{}, repetition {}: no measurement at the constant rate", info.id, run.repetition));
+                problems.push(format!(
+                    "{}, repetition {}: no measurement at the constant rate",
+                    info.id, run.repetition
+                ));
             }
-            match run.sweep.as_ref().and_then(|sweep| sweep.search.as_ref()).filter(|search| search.complete) {
+            match run
+                .sweep
+                .as_ref()
+                .and_then(|sweep| sweep.search.as_ref())
+                .filter(|search| search.complete)
+            {
                 Some(search) => {
-                    device.loss_free_pps.extend(search.loss_free_pps.map(|pps| (run.repetition, pps)));
+                    device
+                        .loss_free_pps
+                        .extend(search.loss_free_pps.map(|pps| (run.repetition, pps)));
                     if !device.limited_by.contains(&search.limited_by) {
                         device.limited_by.push(search.limited_by);
                     }
                 }
-                None => problems.push(format!("{}, repetition {}: no finished sweep", info.id, run.repetition)),
+                None => problems.push(format!(
+                    "{}, repetition {}: no finished sweep",
+                    info.id, run.repetition
+                )),
             }
         }
         if let Err(error) = device.read_samples(runs) {
@@ -158,7 +195,8 @@ impl Device {
                     timeline.record(&sample);
                     if let Some(latency_ns) = sample.latency_ns.map(u64::from) {
                         self.latency.record(latency_ns);
-                        self.latency_from_intended.record(latency_ns.saturating_add(sample.slip_ns.into()));
+                        self.latency_from_intended
+                            .record(latency_ns.saturating_add(sample.slip_ns.into()));
                         jitter.record(sample.sequence, latency_ns);
                     }
                 }
@@ -173,7 +211,11 @@ impl Device {
     /// samples are gone (then without percentiles, which cannot be pooled).
     pub fn latency_summary(&self) -> Option<Summary> {
         Summary::from_histogram(&self.latency).or_else(|| {
-            let summaries: Vec<&Summary> = self.cbr.values().filter_map(|cbr| cbr.latency.as_ref()).collect();
+            let summaries: Vec<&Summary> = self
+                .cbr
+                .values()
+                .filter_map(|cbr| cbr.latency.as_ref())
+                .collect();
             match summaries.as_slice() {
                 [] => None,
                 [only] => Some((*only).clone()),
@@ -195,12 +237,18 @@ impl Device {
     /// A figure of the repetitions' latency summaries, by repetition.
     pub fn per_repetition(&self, figure: impl Fn(&Summary) -> Option<f64>) -> BTreeMap<u32, f64> {
         let of = |cbr: &CbrResult| figure(cbr.latency.as_ref()?);
-        self.cbr.iter().filter_map(|(repetition, cbr)| Some((*repetition, of(cbr)?))).collect()
+        self.cbr
+            .iter()
+            .filter_map(|(repetition, cbr)| Some((*repetition, of(cbr)?)))
+            .collect()
     }
 
     /// The mean of the repetitions' average latencies with its 95 % interval (Student's t), ns.
     pub fn average_interval(&self) -> Option<Interval> {
-        let averages: Vec<f64> = self.per_repetition(|latency| Some(latency.avg_ns)).into_values().collect();
+        let averages: Vec<f64> = self
+            .per_repetition(|latency| Some(latency.avg_ns))
+            .into_values()
+            .collect();
         mean_interval(&averages, CONFIDENCE)
     }
 
@@ -214,20 +262,32 @@ impl Device {
 fn pool(summaries: &[&Summary]) -> Summary {
     let count: u64 = summaries.iter().map(|summary| summary.count).sum();
     let weighted = |value: &dyn Fn(&Summary) -> f64| -> f64 {
-        summaries.iter().map(|summary| summary.count as f64 * value(summary)).sum::<f64>() / count as f64
+        summaries
+            .iter()
+            .map(|summary| summary.count as f64 * value(summary))
+            .sum::<f64>()
+            / count as f64
     };
     let avg_ns = weighted(&|summary| summary.avg_ns);
     let variance = weighted(&|summary| summary.std_ns.powi(2) + (summary.avg_ns - avg_ns).powi(2));
     Summary {
         count,
-        min_ns: summaries.iter().map(|summary| summary.min_ns).min().unwrap_or(0),
+        min_ns: summaries
+            .iter()
+            .map(|summary| summary.min_ns)
+            .min()
+            .unwrap_or(0),
         avg_ns,
         p50_ns: None,
         p99_ns: None,
         p99_9_ns: None,
         p99_99_ns: None,
         p99_999_ns: None,
-        max_ns: summaries.iter().map(|summary| summary.max_ns).max().unwrap_or(0),
+        max_ns: summaries
+            .iter()
+            .map(|summary| summary.max_ns)
+            .max()
+            .unwrap_or(0),
         std_ns: variance.sqrt(),
     }
 }
@@ -240,16 +300,27 @@ mod tests {
     #[test]
     fn pooled_summaries_equal_the_summary_of_all_samples() {
         let (a, b) = ([5u64, 9, 40], [1u64, 2]);
-        let pooled = pool(&[&Summary::from_samples(&a).unwrap(), &Summary::from_samples(&b).unwrap()]);
+        let pooled = pool(&[
+            &Summary::from_samples(&a).unwrap(),
+            &Summary::from_samples(&b).unwrap(),
+        ]);
         let all = Summary::from_samples(&[5u64, 9, 40, 1, 2]).unwrap();
-        assert_eq!((pooled.count, pooled.min_ns, pooled.max_ns), (all.count, all.min_ns, all.max_ns));
-        assert!((pooled.avg_ns - all.avg_ns).abs() < 1e-9 && (pooled.std_ns - all.std_ns).abs() < 1e-9);
+        assert_eq!(
+            (pooled.count, pooled.min_ns, pooled.max_ns),
+            (all.count, all.min_ns, all.max_ns)
+        );
+        assert!(
+            (pooled.avg_ns - all.avg_ns).abs() < 1e-9 && (pooled.std_ns - all.std_ns).abs() < 1e-9
+        );
     }
 
     #[test]
     fn spread_ignores_what_is_not_a_number() {
         let spread = Spread::of([3.0, f64::NAN, 1.0]).unwrap();
-        assert_eq!((spread.min, spread.median, spread.max, spread.count), (1.0, 2.0, 3.0, 2));
+        assert_eq!(
+            (spread.min, spread.median, spread.max, spread.count),
+            (1.0, 2.0, 3.0, 2)
+        );
         assert_eq!(Spread::of([]), None);
     }
 }

@@ -32,13 +32,17 @@ pub struct Ratio {
 impl std::fmt::Display for Ratio {
     /// One line: `average latency, memif-full over memif-each: 97.1 (95 % CI 96.0 to 98.2, n = 3; published 9.8)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, {} over {}: {:.3} (", self.figure, self.over, self.under, self.median)?;
+        write!(
+            f,
+            "{}, {} over {}: {:.3} (",
+            self.figure, self.over, self.under, self.median
+        )?;
         if let Some((low, high)) = self.interval {
             write!(f, "95 % CI {low:.3} to {high:.3}, ")?;
         }
         write!(f, "n = {}", self.pairs)?;
         if let Some(published) = self.published {
-            write!(f, "; published {published}")?;
+            write!(f, "; published {published:.1}")?;
         }
         f.write_str(")")
     }
@@ -49,11 +53,17 @@ const RESAMPLES: usize = 2_000;
 /// All ratios that the devices present allow, in a fixed order.
 pub fn ratios(devices: &[Device], seed: u64) -> Vec<Ratio> {
     let mut out = Vec::new();
-    let forwarders: Vec<&Device> = devices.iter().filter(|device| device.info.kind == Kind::Forwarder).collect();
+    let forwarders: Vec<&Device> = devices
+        .iter()
+        .filter(|device| device.info.kind == Kind::Forwarder)
+        .collect();
     let mut compare = |figure: &str, over: &Device, under: &Device, values: Values, published| {
         out.extend(ratio(figure, over, under, values, published, seed));
     };
-    for each in forwarders.iter().filter(|device| policy(device) == Some("each")) {
+    for each in forwarders
+        .iter()
+        .filter(|device| policy(device) == Some("each"))
+    {
         let same_io = |name: &str| {
             let same = |other: &&&Device| {
                 (other.info.transport, &other.info.io) == (each.info.transport, &each.info.io)
@@ -62,15 +72,45 @@ pub fn ratios(devices: &[Device], seed: u64) -> Vec<Ratio> {
             forwarders.iter().find(same)
         };
         if let Some(full) = same_io("full") {
-            compare("average latency", full, each, Values::Latency(|latency| Some(latency.avg_ns)), Some(9.8));
-            compare("latency deviation", full, each, Values::Latency(|latency| Some(latency.std_ns)), Some(28.5 / 0.6));
+            compare(
+                "average latency",
+                full,
+                each,
+                Values::Latency(|latency| Some(latency.avg_ns)),
+                Some(9.8),
+            );
+            compare(
+                "latency deviation",
+                full,
+                each,
+                Values::Latency(|latency| Some(latency.std_ns)),
+                Some(28.5 / 0.6),
+            );
             compare("average jitter", full, each, Values::AverageJitter, None);
             compare("maximum jitter", full, each, Values::MaximumJitter, None);
-            compare("highest loss-free rate", each, full, Values::LossFree, Some(4.3 / 10.0));
+            compare(
+                "highest loss-free rate",
+                each,
+                full,
+                Values::LossFree,
+                Some(4.3 / 10.0),
+            );
         }
         if let Some(idle) = same_io("idle") {
-            compare("median latency", idle, each, Values::Latency(|latency| Some(latency.p50_ns? as f64)), None);
-            compare("99th percentile", idle, each, Values::Latency(|latency| Some(latency.p99_ns? as f64)), None);
+            compare(
+                "median latency",
+                idle,
+                each,
+                Values::Latency(|latency| Some(latency.p50_ns? as f64)),
+                None,
+            );
+            compare(
+                "99th percentile",
+                idle,
+                each,
+                Values::Latency(|latency| Some(latency.p99_ns? as f64)),
+                None,
+            );
             if let Some(full) = same_io("full") {
                 compare("highest loss-free rate", idle, full, Values::LossFree, None);
             } else {
@@ -79,7 +119,13 @@ pub fn ratios(devices: &[Device], seed: u64) -> Vec<Ratio> {
         }
         for bridge in &forwarders {
             if bridge.info.io == "bridge" && bridge.info.transport == each.info.transport {
-                compare("average latency", bridge, each, Values::Latency(|latency| Some(latency.avg_ns)), Some(16.8 / 5.7));
+                compare(
+                    "average latency",
+                    bridge,
+                    each,
+                    Values::Latency(|latency| Some(latency.avg_ns)),
+                    Some(16.8 / 5.7),
+                );
             }
         }
     }
@@ -104,7 +150,8 @@ impl Values {
     fn of(self, device: &Device) -> BTreeMap<u32, f64> {
         let jitter = |figure: fn(&taut_measure::JitterSummary) -> f64| {
             let cbr = device.cbr.iter();
-            cbr.filter_map(|(repetition, cbr)| Some((*repetition, figure(cbr.jitter.as_ref()?)))).collect()
+            cbr.filter_map(|(repetition, cbr)| Some((*repetition, figure(cbr.jitter.as_ref()?))))
+                .collect()
         };
         match self {
             Values::Latency(figure) => device.per_repetition(figure),

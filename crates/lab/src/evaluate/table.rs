@@ -34,7 +34,7 @@ pub struct Row {
     pub lost: u64,
     /// Packets that the device did not take in all repetitions.
     pub refused: u64,
-    /// Lost share of what was sent.
+    /// Share of the packets offered that did not come back: lost on the way, or refused by a full ring.
     pub loss: Option<f64>,
     /// Round trips of all repetitions.
     pub latency: Option<Summary>,
@@ -54,12 +54,15 @@ pub fn rows(devices: &[Device]) -> Vec<Row> {
 }
 
 fn row(device: &Device) -> Row {
-    let sum = |figure: fn(&crate::results::CbrResult) -> u64| device.cbr.values().map(figure).sum::<u64>();
+    let sum = |figure: fn(&crate::results::CbrResult) -> u64| {
+        device.cbr.values().map(figure).sum::<u64>()
+    };
     let mean = |figure: fn(&crate::results::CbrResult) -> f64| {
         let total: f64 = device.cbr.values().map(figure).sum();
         (!device.cbr.is_empty()).then(|| total / device.cbr.len() as f64)
     };
     let (sent, lost) = (sum(|cbr| cbr.sent), sum(|cbr| cbr.lost));
+    let refused = sum(|cbr| cbr.refused);
     Row {
         device_id: device.info.id.clone(),
         transport: device.info.transport,
@@ -71,13 +74,18 @@ fn row(device: &Device) -> Row {
         received_pps: mean(|cbr| cbr.received_pps),
         sent,
         lost,
-        refused: sum(|cbr| cbr.refused),
-        loss: (sent > 0).then(|| lost as f64 / sent as f64),
+        refused,
+        loss: (sent + refused > 0).then(|| (lost + refused) as f64 / (sent + refused) as f64),
         latency: device.latency_summary(),
         avg_ns_interval: device.average_interval(),
         jitter: device.jitter_summary(),
         loss_free_pps: device.loss_free_spread(),
-        limited_by: device.limited_by.iter().map(limit_name).collect::<Vec<_>>().join(", "),
+        limited_by: device
+            .limited_by
+            .iter()
+            .map(limit_name)
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
@@ -93,23 +101,50 @@ fn limit_name(limit: &Limit) -> &'static str {
 /// are too few samples for a percentile.
 pub fn render_text_table(rows: &[Row]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header([
-        "", "device", "offered\npkt/s", "received\npkt/s", "loss", "latency\nmin", "\navg", "\np50", "\np99", "\np99.9", "\np99.99",
-        "\nmax", "\nstd", "jitter\navg", "\nmax", "loss-free\npkt/s", "limited\nby",
+        "",
+        "device",
+        "offered\npkt/s",
+        "received\npkt/s",
+        "loss",
+        "latency\nmin",
+        "\navg",
+        "\np50",
+        "\np99",
+        "\np99.9",
+        "\np99.99",
+        "\nmax",
+        "\nstd",
+        "jitter\navg",
+        "\nmax",
+        "loss-free\npkt/s",
     ]);
     let mut transport = None;
     for row in rows {
-        let named = if transport == Some(row.transport) { "" } else { row.transport.name() };
+        let named = if transport == Some(row.transport) {
+            ""
+        } else {
+            row.transport.name()
+        };
         transport = Some(row.transport);
         let mut cells = vec![named.to_owned(), row.label.clone()];
         cells.extend([row.offered_pps, row.received_pps].map(short_rate));
         cells.push(row.loss.map_or_else(missing, quantity::share));
         cells.extend(latency_cells(row.latency.as_ref()));
-        cells.push(row.jitter.as_ref().map_or_else(missing, |jitter| quantity::time(jitter.avg_ns)));
-        cells.push(row.jitter.as_ref().map_or_else(missing, |jitter| quantity::time(jitter.max_ns as f64)));
-        cells.push(short_rate(row.loss_free_pps.map(|spread| spread.median)));
-        cells.push(if row.limited_by.is_empty() { missing() } else { row.limited_by.clone() });
+        cells.push(
+            row.jitter
+                .as_ref()
+                .map_or_else(missing, |jitter| quantity::time(jitter.avg_ns)),
+        );
+        cells.push(
+            row.jitter
+                .as_ref()
+                .map_or_else(missing, |jitter| quantity::time(jitter.max_ns as f64)),
+        );
+        cells.push(loss_free(row));
         table.add_row(cells);
     }
     for column in table.column_iter_mut() {
@@ -119,14 +154,29 @@ pub fn render_text_table(rows: &[Row]) -> String {
         }
     }
     let text = table.to_string();
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n") + "\n"
+    text.lines()
+        .map(str::trim_end)
+        .collect::<Vec<_>>()
+        .join("\n")
+        + "\n"
+}
+
+/// The highest loss-free rate; `>=` where not the device stood in the way of a higher one.
+fn loss_free(row: &Row) -> String {
+    let rate = short_rate(row.loss_free_pps.map(|spread| spread.median));
+    if row.loss_free_pps.is_some() && row.limited_by != limit_name(&Limit::Device) {
+        format!(">= {rate}")
+    } else {
+        rate
+    }
 }
 
 fn latency_cells(latency: Option<&Summary>) -> [String; 8] {
     let Some(latency) = latency else {
         return std::array::from_fn(|_| missing());
     };
-    let percentile = |value: Option<u64>| value.map_or_else(|| "n/a".to_owned(), |ns| quantity::time(ns as f64));
+    let percentile =
+        |value: Option<u64>| value.map_or_else(|| "n/a".to_owned(), |ns| quantity::time(ns as f64));
     [
         quantity::time(latency.min_ns as f64),
         quantity::time(latency.avg_ns),
@@ -141,7 +191,12 @@ fn latency_cells(latency: Option<&Summary>) -> [String; 8] {
 
 fn short_rate(pps: Option<f64>) -> String {
     // The header names the unit.
-    pps.map_or_else(missing, |pps| quantity::rate(pps).replace("pkt/s", "").trim_end().to_owned())
+    pps.map_or_else(missing, |pps| {
+        quantity::rate(pps)
+            .replace("pkt/s", "")
+            .trim_end()
+            .to_owned()
+    })
 }
 
 fn missing() -> String {

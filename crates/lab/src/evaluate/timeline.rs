@@ -62,7 +62,9 @@ impl Collector {
     }
 
     pub(super) fn record(&mut self, sample: &Sample) {
-        let at_ns = self.offset_ns.saturating_add(sample.intended_send_ns.max(0));
+        let at_ns = self
+            .offset_ns
+            .saturating_add(sample.intended_send_ns.max(0));
         self.step_ns = at_ns.saturating_sub(self.last_ns).max(0);
         self.last_ns = at_ns;
         if self.left_in_stride == 0 {
@@ -72,9 +74,13 @@ impl Collector {
         self.left_in_stride -= 1;
         let drawn = self.until_draw == 0;
         self.until_draw = self.until_draw.wrapping_sub(1);
-        let Some(latency_ns) = sample.latency_ns else { return };
+        let Some(latency_ns) = sample.latency_ns else {
+            return;
+        };
         if drawn {
-            self.timeline.background.push((seconds(at_ns), f64::from(latency_ns)));
+            self.timeline
+                .background
+                .push((seconds(at_ns), f64::from(latency_ns)));
         }
         let least = self.worst.peek().map_or(0, |Reverse((least, _))| *least);
         if self.worst.len() < WORST || latency_ns > least {
@@ -87,9 +93,16 @@ impl Collector {
 
     pub(super) fn finish(mut self) -> Timeline {
         self.close_repetition();
-        let mut worst: Vec<(i64, u32)> = self.worst.into_iter().map(|Reverse((latency, at))| (at, latency)).collect();
+        let mut worst: Vec<(i64, u32)> = self
+            .worst
+            .into_iter()
+            .map(|Reverse((latency, at))| (at, latency))
+            .collect();
         worst.sort_unstable();
-        self.timeline.worst = worst.into_iter().map(|(at, latency)| (seconds(at), f64::from(latency))).collect();
+        self.timeline.worst = worst
+            .into_iter()
+            .map(|(at, latency)| (seconds(at), f64::from(latency)))
+            .collect();
         self.timeline
     }
 
@@ -117,7 +130,12 @@ mod tests {
             collector.begin_repetition();
             for sequence in 0..packets {
                 let latency_ns = (sequence % 7 != 0).then_some(sequence as u32);
-                collector.record(&Sample { sequence, intended_send_ns: sequence as i64 * 10_000, slip_ns: 0, latency_ns });
+                collector.record(&Sample {
+                    sequence,
+                    intended_send_ns: sequence as i64 * 10_000,
+                    slip_ns: 0,
+                    latency_ns,
+                });
             }
         }
         collector.finish()
@@ -127,7 +145,11 @@ mod tests {
     fn keeps_the_worst_and_a_bounded_background() {
         let timeline = timeline(2, 50_000);
         assert_eq!(timeline.worst.len(), WORST);
-        let least = timeline.worst.iter().map(|point| point.1).fold(f64::MAX, f64::min);
+        let least = timeline
+            .worst
+            .iter()
+            .map(|point| point.1)
+            .fold(f64::MAX, f64::min);
         assert!((47_000.0..47_200.0).contains(&least), "{least}");
         assert!(timeline.background.len() > 1_500 && timeline.background.len() <= 2_000);
         assert_eq!(timeline.ends, [0.5, 1.0]);

@@ -71,8 +71,17 @@ impl Panel {
         let hover = if hover == Hover::AtX { "x" } else { "xy" };
         let x = describe(&self.x, self.left, self.right());
         let y = describe(&self.y, self.bottom(), self.top);
-        svg.open(&[("class", "panel"), ("data-hover", hover), ("data-x", &x), ("data-y", &y)]);
-        svg.rect((self.left, self.top), (self.width, self.height), &[("class", "hit")]);
+        svg.open(&[
+            ("class", "panel"),
+            ("data-hover", hover),
+            ("data-x", &x),
+            ("data-y", &y),
+        ]);
+        svg.rect(
+            (self.left, self.top),
+            (self.width, self.height),
+            &[("class", "hit")],
+        );
         self.x_axis(svg, labels);
         self.y_axis(svg, labels);
     }
@@ -80,36 +89,72 @@ impl Panel {
     /// Draws the frame over the data and closes the group.
     pub fn close(&self, svg: &mut Svg) {
         // Left and bottom only: the grid carries the eye, a full box would compete with the data.
-        let corners = [(self.left, self.top), (self.left, self.bottom()), (self.right(), self.bottom())];
-        svg.path(super::svg::Path::through(corners).data(), &[("class", "frame")]);
+        let corners = [
+            (self.left, self.top),
+            (self.left, self.bottom()),
+            (self.right(), self.bottom()),
+        ];
+        svg.path(
+            super::svg::Path::through(corners).data(),
+            &[("class", "frame")],
+        );
         svg.close();
     }
 
     /// States in the middle of the panel why it has no data.
     pub fn empty(&self, svg: &mut Svg, why: &str) {
-        svg.text((self.left + self.width / 2.0, self.top + self.height / 2.0 + 4.0), Anchor::Middle, "empty", why);
+        svg.text(
+            (
+                self.left + self.width / 2.0,
+                self.top + self.height / 2.0 + 4.0,
+            ),
+            Anchor::Middle,
+            "empty",
+            why,
+        );
     }
 
     fn x_axis(&self, svg: &mut Svg, labels: Labels<'_>) {
         for tick in self.x.ticks(labels.x_ticks) {
             let x = self.px(tick.value);
-            let class = if tick.label.is_some() { "grid" } else { "minor" };
+            let class = if tick.label.is_some() {
+                "grid"
+            } else {
+                "minor"
+            };
             svg.line((x, self.top), (x, self.bottom()), &[("class", class)]);
             if let (Some(label), Some(_)) = (&tick.label, labels.x) {
-                svg.line((x, self.bottom()), (x, self.bottom() + 4.0), &[("class", "mark")]);
+                svg.line(
+                    (x, self.bottom()),
+                    (x, self.bottom() + 4.0),
+                    &[("class", "mark")],
+                );
                 svg.text((x, self.bottom() + 16.0), Anchor::Middle, "tick", label);
             }
         }
         if let Some(title) = labels.x {
-            svg.text((self.left + self.width / 2.0, self.bottom() + 34.0), Anchor::Middle, "axis", title);
+            svg.text(
+                (self.left + self.width / 2.0, self.bottom() + 34.0),
+                Anchor::Middle,
+                "axis",
+                title,
+            );
         }
     }
 
     fn y_axis(&self, svg: &mut Svg, labels: Labels<'_>) {
-        let ticks = if labels.y_ticks == 0 { Vec::new() } else { self.y.ticks(labels.y_ticks) };
+        let ticks = if labels.y_ticks == 0 {
+            Vec::new()
+        } else {
+            self.y.ticks(labels.y_ticks)
+        };
         for tick in ticks {
             let y = self.py(tick.value);
-            let class = if tick.label.is_some() { "grid" } else { "minor" };
+            let class = if tick.label.is_some() {
+                "grid"
+            } else {
+                "minor"
+            };
             svg.line((self.left, y), (self.right(), y), &[("class", class)]);
             if let Some(label) = &tick.label {
                 svg.line((self.left - 4.0, y), (self.left, y), &[("class", "mark")]);
@@ -117,7 +162,11 @@ impl Panel {
             }
         }
         if let Some(title) = labels.y {
-            svg.text_upwards((self.left - 52.0, self.top + self.height / 2.0), "axis", title);
+            svg.text_upwards(
+                (self.left - 52.0, self.top + self.height / 2.0),
+                "axis",
+                title,
+            );
         }
     }
 }
@@ -125,7 +174,9 @@ impl Panel {
 /// Left edge and width of each of `count` columns, with `left` px before and `right` px after each.
 pub fn columns(count: usize, left: f64, right: f64) -> Vec<(f64, f64)> {
     let each = WIDTH / count.max(1) as f64;
-    (0..count).map(|index| (index as f64 * each + left, each - left - right)).collect()
+    (0..count)
+        .map(|index| (index as f64 * each + left, each - left - right))
+        .collect()
 }
 
 fn describe(scale: &Scale, from_px: f64, to_px: f64) -> String {
@@ -134,5 +185,12 @@ fn describe(scale: &Scale, from_px: f64, to_px: f64) -> String {
         Spacing::Log => "log",
         Spacing::Nines => "nines",
     };
-    format!("{spacing} {} {} {} {} {}", scale.quantity.name(), scale.min, scale.max, number(from_px), number(to_px))
+    format!(
+        "{spacing} {} {} {} {} {}",
+        scale.quantity.name(),
+        scale.min,
+        scale.max,
+        number(from_px),
+        number(to_px)
+    )
 }

@@ -15,15 +15,29 @@ pub fn strip(svg: &mut Svg, corner: (f64, f64), width: f64, series: &[&Series]) 
             (x, y) = (corner.0, y + ROW);
         }
         key(svg, (x, y + ROW / 2.0), series);
-        svg.text((x + SWATCH + 6.0, y + ROW / 2.0 + 4.0), Anchor::Start, "label", &series.label);
+        svg.text(
+            (x + SWATCH + 6.0, y + ROW / 2.0 + 4.0),
+            Anchor::Start,
+            "label",
+            &series.label,
+        );
         x += room;
     }
-    if series.is_empty() { 0.0 } else { y + ROW - corner.1 }
+    if series.is_empty() {
+        0.0
+    } else {
+        y + ROW - corner.1
+    }
 }
 
 /// The height that [`strip`] will take.
 pub fn strip_height(width: f64, series: &[&Series]) -> f64 {
-    strip(&mut Svg::new("", 0.0, 0.0, "", ""), (0.0, 0.0), width, series)
+    strip(
+        &mut Svg::new("", 0.0, 0.0, "", ""),
+        (0.0, 0.0),
+        width,
+        series,
+    )
 }
 
 fn key(svg: &mut Svg, middle: (f64, f64), series: &Series) {
@@ -31,9 +45,16 @@ fn key(svg: &mut Svg, middle: (f64, f64), series: &Series) {
     svg.line(
         middle,
         (middle.0 + SWATCH, middle.1),
-        &[("stroke", style.colour), ("stroke-width", "1.8"), ("stroke-dasharray", style.dash)],
+        &[
+            ("stroke", style.colour),
+            ("stroke-width", "1.8"),
+            ("stroke-dasharray", style.dash),
+        ],
     );
-    svg.path(&style.marker((middle.0 + SWATCH / 2.0, middle.1), 3.2), &[("fill", style.colour)]);
+    svg.path(
+        &style.marker((middle.0 + SWATCH / 2.0, middle.1), 3.2),
+        &[("fill", style.colour)],
+    );
 }
 
 /// Writes labels right of `x`, each as near as possible to its wanted height (px), at least one
@@ -41,10 +62,22 @@ fn key(svg: &mut Svg, middle: (f64, f64), series: &Series) {
 pub fn at_ends(svg: &mut Svg, x: f64, top: f64, bottom: f64, ends: &[(f64, &Series)]) {
     let mut order: Vec<&(f64, &Series)> = ends.iter().collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let heights = apart(&order.iter().map(|end| end.0).collect::<Vec<_>>(), 15.0, top, bottom);
+    let heights = apart(
+        &order.iter().map(|end| end.0).collect::<Vec<_>>(),
+        15.0,
+        top,
+        bottom,
+    );
     for ((wanted, series), y) in order.into_iter().zip(heights) {
-        svg.line((x + 2.0, *wanted), (x + 16.0, y), &[("stroke", series.style.colour), ("stroke-width", "1")]);
-        svg.path(&series.style.marker((x + 21.0, y), 3.2), &[("fill", series.style.colour)]);
+        svg.line(
+            (x + 2.0, *wanted),
+            (x + 16.0, y),
+            &[("stroke", series.style.colour), ("stroke-width", "1")],
+        );
+        svg.path(
+            &series.style.marker((x + 21.0, y), 3.2),
+            &[("fill", series.style.colour)],
+        );
         svg.text((x + 29.0, y + 4.0), Anchor::Start, "label", &series.label);
     }
 }
@@ -78,8 +111,14 @@ mod tests {
     #[test]
     fn labels_that_would_meet_are_pushed_apart_within_the_bounds() {
         let placed = apart(&[98.0, 99.0, 100.0], 15.0, 0.0, 100.0);
-        assert!(placed.windows(2).all(|pair| pair[1] - pair[0] > 14.9), "{placed:?}");
-        assert!(placed.iter().all(|y| (0.0..=100.0).contains(y)), "{placed:?}");
+        assert!(
+            placed.windows(2).all(|pair| pair[1] - pair[0] > 14.9),
+            "{placed:?}"
+        );
+        assert!(
+            placed.iter().all(|y| (0.0..=100.0).contains(y)),
+            "{placed:?}"
+        );
     }
 
     #[test]

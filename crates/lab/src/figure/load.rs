@@ -40,8 +40,14 @@ type Figure = fn(&Point) -> [f64; 3];
 /// Draws the figure: averages above, maxima below.
 pub fn draw(columns_of: &[Column<Item>]) -> String {
     let bounds = columns(columns_of.len(), 70.0, 18.0);
-    let keys: Vec<Vec<&Series>> = columns_of.iter().map(|column| column.items.iter().map(|item| &item.series).collect()).collect();
-    let strips = keys.iter().zip(&bounds).map(|(keys, (_, width))| legend::strip_height(*width, keys));
+    let keys: Vec<Vec<&Series>> = columns_of
+        .iter()
+        .map(|column| column.items.iter().map(|item| &item.series).collect())
+        .collect();
+    let strips = keys
+        .iter()
+        .zip(&bounds)
+        .map(|(keys, (_, width))| legend::strip_height(*width, keys));
     let top = 30.0 + strips.fold(0.0, f64::max) + 16.0;
     let mut svg = Svg::new(
         "load",
@@ -50,23 +56,51 @@ pub fn draw(columns_of: &[Column<Item>]) -> String {
         "Latency over offered rate",
         "Average and maximum round-trip latency over the offered rate, and each device's highest loss-free rate.",
     );
-    let points = || columns_of.iter().flat_map(|column| &column.items).flat_map(|item| &item.points);
-    let rows: [(&str, Figure); 2] = [("average latency", |point| point.avg_ns), ("maximum latency", |point| point.max_ns)];
+    let points = || {
+        columns_of
+            .iter()
+            .flat_map(|column| &column.items)
+            .flat_map(|item| &item.points)
+    };
+    let rows: [(&str, Figure); 2] = [
+        ("average latency", |point| point.avg_ns),
+        ("maximum latency", |point| point.max_ns),
+    ];
     for ((column, keys), (left, width)) in columns_of.iter().zip(&keys).zip(bounds) {
         svg.text((left, 16.0), Anchor::Start, "head", &column.heading);
         legend::strip(&mut svg, (left, 26.0), width, keys);
         // Each transport has rates of its own; latencies are to be compared across.
-        let rates = column.items.iter().flat_map(|item| item.points.iter().map(|point| point.sent_pps).chain(item.loss_free_pps));
+        let rates = column.items.iter().flat_map(|item| {
+            item.points
+                .iter()
+                .map(|point| point.sent_pps)
+                .chain(item.loss_free_pps)
+        });
         let x = Scale::log(Quantity::RatePps, rates);
         for (row, (title, figure)) in rows.iter().enumerate() {
             let y = Scale::log(Quantity::TimeNs, points().flat_map(figure));
-            let panel = Panel { left, top: top + row as f64 * (PANEL_HEIGHT + 26.0), width, height: PANEL_HEIGHT, x, y };
-            let labels = Labels { x: (row == 1).then_some("offered rate (packets/s)"), y: Some(title), x_ticks: 8, y_ticks: 6 };
+            let panel = Panel {
+                left,
+                top: top + row as f64 * (PANEL_HEIGHT + 26.0),
+                width,
+                height: PANEL_HEIGHT,
+                x,
+                y,
+            };
+            let labels = Labels {
+                x: (row == 1).then_some("offered rate (packets/s)"),
+                y: Some(title),
+                x_ticks: 8,
+                y_ticks: 6,
+            };
             panel.open(&mut svg, Hover::Nearest, labels);
             if column.items.iter().all(|item| item.points.is_empty()) {
                 panel.empty(&mut svg, "no data");
             }
-            column.items.iter().for_each(|item| draw_item(&mut svg, &panel, item, *figure));
+            column
+                .items
+                .iter()
+                .for_each(|item| draw_item(&mut svg, &panel, item, *figure));
             panel.close(&mut svg);
         }
     }
@@ -77,17 +111,43 @@ pub fn draw(columns_of: &[Column<Item>]) -> String {
 fn draw_item(svg: &mut Svg, panel: &Panel, item: &Item, figure: Figure) {
     let Series { label, style } = &item.series;
     let at = |point: &Point, value: f64| (panel.px(point.sent_pps), panel.py(value));
-    if item.points.iter().any(|point| figure(point)[0] < figure(point)[2]) {
+    if item
+        .points
+        .iter()
+        .any(|point| figure(point)[0] < figure(point)[2])
+    {
         let low = item.points.iter().map(|point| at(point, figure(point)[0]));
-        let high = item.points.iter().rev().map(|point| at(point, figure(point)[2]));
-        svg.path(Path::through(low.chain(high)).data(), &[("fill", style.colour), ("fill-opacity", "0.13")]);
+        let high = item
+            .points
+            .iter()
+            .rev()
+            .map(|point| at(point, figure(point)[2]));
+        svg.path(
+            Path::through(low.chain(high)).data(),
+            &[("fill", style.colour), ("fill-opacity", "0.13")],
+        );
     }
     if let Some(pps) = item.loss_free_pps {
         let x = panel.px(pps);
-        svg.line((x, panel.top), (x, panel.bottom()), &[("stroke", style.colour), ("stroke-width", "1.2"), ("stroke-dasharray", "4 3")]);
+        svg.line(
+            (x, panel.top),
+            (x, panel.bottom()),
+            &[
+                ("stroke", style.colour),
+                ("stroke-width", "1.2"),
+                ("stroke-dasharray", "4 3"),
+            ],
+        );
         let tip = format!("{label}|highest loss-free rate {}", rate(pps));
         svg.open(&[("data-tip", &tip)]);
-        svg.path(&style.marker((x, panel.top), 4.2), &[("fill", style.colour), ("stroke", "#fff"), ("stroke-width", "0.8")]);
+        svg.path(
+            &style.marker((x, panel.top), 4.2),
+            &[
+                ("fill", style.colour),
+                ("stroke", "#fff"),
+                ("stroke-width", "0.8"),
+            ],
+        );
         svg.close();
     }
     if item.points.is_empty() {
@@ -96,17 +156,38 @@ fn draw_item(svg: &mut Svg, panel: &Panel, item: &Item, figure: Figure) {
     let line = Path::through(item.points.iter().map(|point| at(point, figure(point)[1])));
     svg.path(
         line.data(),
-        &[("class", "line"), ("stroke", style.colour), ("stroke-dasharray", style.dash), ("stroke-width", "1.6")],
+        &[
+            ("class", "line"),
+            ("stroke", style.colour),
+            ("stroke-dasharray", style.dash),
+            ("stroke-width", "1.6"),
+        ],
     );
     for point in &item.points {
         let [low, middle, high] = figure(point);
         let tip = format!(
             "{label}|offered {}|latency {}|{} to {} over the repetitions|loss {}",
-            rate(point.sent_pps), time(middle), time(low), time(high), share(point.loss)
+            rate(point.sent_pps),
+            time(middle),
+            time(low),
+            time(high),
+            share(point.loss)
         );
-        let (fill, stroke) = if point.loss > 0.0 { ("#fff", style.colour) } else { (style.colour, style.colour) };
+        let (fill, stroke) = if point.loss > 0.0 {
+            ("#fff", style.colour)
+        } else {
+            (style.colour, style.colour)
+        };
         let outline = style.marker(at(point, middle), 3.4);
-        svg.path(&outline, &[("fill", fill), ("stroke", stroke), ("stroke-width", "1.2"), ("data-tip", &tip)]);
+        svg.path(
+            &outline,
+            &[
+                ("fill", fill),
+                ("stroke", stroke),
+                ("stroke-width", "1.2"),
+                ("data-tip", &tip),
+            ],
+        );
     }
 }
 

@@ -35,14 +35,34 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
         "Round-trip latency over the percentile of packets, on an axis where each nine has equal room.",
     );
     let items = || columns_of.iter().flat_map(|column| &column.items);
-    let widest = items().map(|item| text_width(&item.series.label, 12.0)).fold(0.0, f64::max);
-    let ends = items().flat_map(|item| [item.latency.min_ns(), item.latency.max_ns()]).flatten();
+    let widest = items()
+        .map(|item| text_width(&item.series.label, 12.0))
+        .fold(0.0, f64::max);
+    let ends = items()
+        .flat_map(|item| [item.latency.min_ns(), item.latency.max_ns()])
+        .flatten();
     let y = Scale::log(Quantity::TimeNs, ends.map(|ns| ns as f64));
     let x = Scale::nines(items().map(|item| item.latency.count()).max().unwrap_or(0));
-    for (column, (left, width)) in columns_of.iter().zip(columns(columns_of.len(), 70.0, widest + 36.0)) {
+    for (column, (left, width)) in
+        columns_of
+            .iter()
+            .zip(columns(columns_of.len(), 70.0, widest + 36.0))
+    {
         svg.text((left, 16.0), Anchor::Start, "head", &column.heading);
-        let panel = Panel { left, top: TOP, width, height: PANEL_HEIGHT, x, y };
-        let labels = Labels { x: Some("percentile of packets (%)"), y: Some("round-trip latency"), x_ticks: 0, y_ticks: 6 };
+        let panel = Panel {
+            left,
+            top: TOP,
+            width,
+            height: PANEL_HEIGHT,
+            x,
+            y,
+        };
+        let labels = Labels {
+            x: Some("percentile of packets (%)"),
+            y: Some("round-trip latency"),
+            x_ticks: 0,
+            y_ticks: 6,
+        };
         panel.open(&mut svg, Hover::AtX, labels);
         let mut ends = Vec::new();
         for item in &column.items {
@@ -62,7 +82,12 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
 /// Draws a line and returns the height of its end, px.
 fn draw_line(svg: &mut Svg, panel: &Panel, item: &Item<'_>) -> Option<f64> {
     let latency = item.latency;
-    let at = |quantile: f64| Some((panel.px(quantile), panel.py(latency.quantile(quantile)? as f64)));
+    let at = |quantile: f64| {
+        Some((
+            panel.px(quantile),
+            panel.py(latency.quantile(quantile)? as f64),
+        ))
+    };
     let count = latency.count() as f64;
     let nines = (1.0 - panel.x.max).log10();
     let carried = 1.0 - BEYOND / count.max(BEYOND);
@@ -77,10 +102,23 @@ fn draw_line(svg: &mut Svg, panel: &Panel, item: &Item<'_>) -> Option<f64> {
     let Series { label, style } = &item.series;
     svg.path(
         Path::through(points).data(),
-        &[("class", "line"), ("stroke", style.colour), ("stroke-dasharray", style.dash), ("data-label", label)],
+        &[
+            ("class", "line"),
+            ("stroke", style.colour),
+            ("stroke-dasharray", style.dash),
+            ("data-label", label),
+        ],
     );
     let end = panel.px(1.0 - 1.0 / count.max(1.0));
     let tail = Path::through([last, (end, max), (panel.right(), max)]);
-    svg.path(tail.data(), &[("class", "line"), ("stroke", style.colour), ("stroke-width", "1"), ("stroke-dasharray", "1 2.5")]);
+    svg.path(
+        tail.data(),
+        &[
+            ("class", "line"),
+            ("stroke", style.colour),
+            ("stroke-width", "1"),
+            ("stroke-dasharray", "1 2.5"),
+        ],
+    );
     Some(max)
 }

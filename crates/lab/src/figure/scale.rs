@@ -40,26 +40,42 @@ const MAX_NINES: f64 = 9.0;
 impl Scale {
     /// A linear axis from zero to a round number at or above the largest value.
     pub fn linear_from_zero(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
-        let largest = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let largest = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .fold(0.0, f64::max);
         let max = if largest > 0.0 {
             let step = round_step(largest / 4.0);
             (largest / step - 1e-9).ceil() * step
         } else {
             1.0
         };
-        Scale { quantity, spacing: Spacing::Linear, min: 0.0, max }
+        Scale {
+            quantity,
+            spacing: Spacing::Linear,
+            min: 0.0,
+            max,
+        }
     }
 
     /// A linear axis over exactly `min..=max`.
     pub fn linear(quantity: Quantity, min: f64, max: f64) -> Scale {
-        Scale { quantity, spacing: Spacing::Linear, min, max: if max > min { max } else { min + 1.0 } }
+        Scale {
+            quantity,
+            spacing: Spacing::Linear,
+            min,
+            max: if max > min { max } else { min + 1.0 },
+        }
     }
 
     /// A logarithmic axis whose ends are 1, 2 or 5 times a power of ten around the positive values.
     pub fn log(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
         let mut least = f64::INFINITY;
         let mut largest = 0.0_f64;
-        for value in values.into_iter().filter(|value| value.is_finite() && *value > 0.0) {
+        for value in values
+            .into_iter()
+            .filter(|value| value.is_finite() && *value > 0.0)
+        {
             least = least.min(value);
             largest = largest.max(value);
         }
@@ -73,13 +89,23 @@ impl Scale {
             min = round_down(min * 0.6);
             max = round_up(max * 1.6);
         }
-        Scale { quantity, spacing: Spacing::Log, min, max }
+        Scale {
+            quantity,
+            spacing: Spacing::Log,
+            min,
+            max,
+        }
     }
 
     /// A percentile axis for `samples` samples: from the 0th to the last they can show.
     pub fn nines(samples: u64) -> Scale {
         let nines = (samples.max(10) as f64).log10().clamp(1.0, MAX_NINES);
-        Scale { quantity: Quantity::Quantile, spacing: Spacing::Nines, min: 0.0, max: 1.0 - 10_f64.powf(-nines) }
+        Scale {
+            quantity: Quantity::Quantile,
+            spacing: Spacing::Nines,
+            min: 0.0,
+            max: 1.0 - 10_f64.powf(-nines),
+        }
     }
 
     /// Where `value` lies between the ends, 0 to 1; beyond them it is held at the end.
@@ -90,7 +116,11 @@ impl Scale {
             Spacing::Log => (value / self.min).ln() / (self.max / self.min).ln(),
             Spacing::Nines => nines(value) / nines(self.max),
         };
-        if place.is_nan() { 0.0 } else { place.clamp(0.0, 1.0) }
+        if place.is_nan() {
+            0.0
+        } else {
+            place.clamp(0.0, 1.0)
+        }
     }
 
     /// The axis's ticks in rising order, about `wanted` of them labelled.
@@ -103,14 +133,19 @@ impl Scale {
     }
 
     fn tick(&self, value: f64, labelled: bool) -> Tick {
-        Tick { value, label: labelled.then(|| self.quantity.tick(value)) }
+        Tick {
+            value,
+            label: labelled.then(|| self.quantity.tick(value)),
+        }
     }
 
     fn linear_ticks(&self, wanted: usize) -> Vec<Tick> {
         let step = round_step((self.max - self.min) / wanted.max(1) as f64);
         let first = (self.min / step - 1e-9).ceil() as i64;
         let last = (self.max / step + 1e-9).floor() as i64;
-        (first..=last).map(|index| self.tick(index as f64 * step, true)).collect()
+        (first..=last)
+            .map(|index| self.tick(index as f64 * step, true))
+            .collect()
     }
 
     fn log_ticks(&self, wanted: usize) -> Vec<Tick> {
@@ -148,22 +183,36 @@ impl Scale {
 }
 
 fn nines(quantile: f64) -> f64 {
-    -(1.0 - quantile.min(1.0)).max(10_f64.powf(-MAX_NINES)).log10()
+    -(1.0 - quantile.min(1.0))
+        .max(10_f64.powf(-MAX_NINES))
+        .log10()
 }
 
 /// The smallest of 1, 2, 5 times a power of ten that is at least `step`.
 fn round_step(step: f64) -> f64 {
-    if step > 0.0 && step.is_finite() { round_up(step) } else { 1.0 }
+    if step > 0.0 && step.is_finite() {
+        round_up(step)
+    } else {
+        1.0
+    }
 }
 
 fn round_up(value: f64) -> f64 {
     let power = 10_f64.powi(value.log10().floor() as i32);
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|digit| digit * power).find(|round| *round >= value * (1.0 - 1e-9)).unwrap_or(10.0 * power)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|digit| digit * power)
+        .find(|round| *round >= value * (1.0 - 1e-9))
+        .unwrap_or(10.0 * power)
 }
 
 fn round_down(value: f64) -> f64 {
     let power = 10_f64.powi(value.log10().floor() as i32);
-    [5.0, 2.0, 1.0].into_iter().map(|digit| digit * power).find(|round| *round <= value * (1.0 + 1e-9)).unwrap_or(power)
+    [5.0, 2.0, 1.0]
+        .into_iter()
+        .map(|digit| digit * power)
+        .find(|round| *round <= value * (1.0 + 1e-9))
+        .unwrap_or(power)
 }
 
 #[cfg(test)]
@@ -172,7 +221,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn labels(scale: &Scale, wanted: usize) -> Vec<String> {
-        scale.ticks(wanted).into_iter().filter_map(|tick| tick.label).collect()
+        scale
+            .ticks(wanted)
+            .into_iter()
+            .filter_map(|tick| tick.label)
+            .collect()
     }
 
     #[test]
@@ -180,7 +233,12 @@ mod tests {
         let scale = Scale::log(Quantity::TimeNs, [730.0, 117_000.0]);
         assert_eq!((scale.min, scale.max), (500.0, 200_000.0));
         assert_eq!(labels(&scale, 5), ["1 µs", "10 µs", "100 µs"]);
-        assert_eq!(labels(&scale, 9), ["500 ns", "1 µs", "2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs"]);
+        assert_eq!(
+            labels(&scale, 9),
+            [
+                "500 ns", "1 µs", "2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs"
+            ]
+        );
     }
 
     #[test]
@@ -200,7 +258,10 @@ mod tests {
     #[test]
     fn percentile_axis_spaces_each_nine_equally() {
         let scale = Scale::nines(1_000_000);
-        assert_eq!(labels(&scale, 0), ["0", "50", "90", "99", "99.9", "99.99", "99.999", "99.9999"]);
+        assert_eq!(
+            labels(&scale, 0),
+            ["0", "50", "90", "99", "99.9", "99.99", "99.999", "99.9999"]
+        );
         let gap = scale.place(0.99) - scale.place(0.9);
         assert!((scale.place(0.999) - scale.place(0.99) - gap).abs() < 1e-9);
         assert_eq!(scale.place(1.0), 1.0);

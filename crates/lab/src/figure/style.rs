@@ -24,7 +24,8 @@ enum Marker {
 }
 
 const COLOURS: [&str; 10] = [
-    "#d55e00", "#0072b2", "#e69f00", "#009e73", "#4d4d4d", "#56b4e9", "#cc79a7", "#882255", "#999933", "#332288",
+    "#d55e00", "#0072b2", "#e69f00", "#009e73", "#4d4d4d", "#56b4e9", "#cc79a7", "#882255",
+    "#999933", "#332288",
 ];
 const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "9 3 2 3", "4 2"];
 const MARKERS: [Marker; 7] = [
@@ -40,12 +41,20 @@ const MARKERS: [Marker; 7] = [
 impl Style {
     /// The style of the series at `index`; the same in every figure.
     pub fn of(index: usize) -> Style {
-        Style { colour: COLOURS[index % COLOURS.len()], dash: DASHES[index % DASHES.len()], marker: MARKERS[index % MARKERS.len()] }
+        Style {
+            colour: COLOURS[index % COLOURS.len()],
+            dash: DASHES[index % DASHES.len()],
+            marker: MARKERS[index % MARKERS.len()],
+        }
     }
 
     /// The style of what is not under test: thin and grey.
     pub fn reference() -> Style {
-        Style { colour: "#8a8a8a", dash: "1 3", marker: Marker::Circle }
+        Style {
+            colour: "#8a8a8a",
+            dash: "1 3",
+            marker: Marker::Circle,
+        }
     }
 
     /// The outline of the marker around a point; `radius` is that of a circle of equal weight.
@@ -54,7 +63,9 @@ impl Style {
         let (corners, turn, radii): (u32, f64, &[f64]) = match self.marker {
             Marker::Circle => (16, 0.0, &[1.0]),
             Marker::Polygon(3, turn) => (3, f64::from(turn) / 100.0, &[1.35]),
-            Marker::Polygon(corners, turn) => (u32::from(corners), f64::from(turn) / 100.0, &[1.25]),
+            Marker::Polygon(corners, turn) => {
+                (u32::from(corners), f64::from(turn) / 100.0, &[1.25])
+            }
             Marker::Star => (10, 0.75, &[1.5, 0.65]),
         };
         // 12.5 hundredths stand a square on its side.
@@ -63,7 +74,11 @@ impl Style {
             let angle = TAU * (turn + f64::from(corner) / f64::from(corners));
             let reach = radius * radii[corner as usize % radii.len()];
             let (x, y) = (at.0 + reach * angle.cos(), at.1 + reach * angle.sin());
-            if corner == 0 { path.move_to(x, y) } else { path.line_to(x, y) }
+            if corner == 0 {
+                path.move_to(x, y)
+            } else {
+                path.line_to(x, y)
+            }
         }
         path.close();
         path.data().to_owned()

@@ -32,12 +32,14 @@ impl Svg {
     /// Starts a document of `width` x `height` with an accessible title and description.
     /// `name` makes the ids in it unique on a page with several figures.
     pub fn new(name: &str, width: f64, height: f64, title: &str, description: &str) -> Svg {
-        let mut svg = Svg { out: String::with_capacity(64 * 1024) };
-        let _ = write!(
+        let mut svg = Svg {
+            out: String::with_capacity(64 * 1024),
+        };
+        let _ = writeln!(
             svg.out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fig\" id=\"{name}\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
              role=\"img\" aria-labelledby=\"{name}-title {name}-desc\">\
-             <title id=\"{name}-title\">{}</title><desc id=\"{name}-desc\">{}</desc><style>{STYLE}</style>\n",
+             <title id=\"{name}-title\">{}</title><desc id=\"{name}-desc\">{}</desc><style>{STYLE}</style>",
             escape(title),
             escape(description),
             w = number(width),
@@ -101,13 +103,23 @@ impl Svg {
 
     /// A line of text; `class` is one of the style's text classes.
     pub fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str) {
-        let _ = write!(self.out, "<text x=\"{}\" y=\"{}\"", number(at.0), number(at.1));
+        let _ = write!(
+            self.out,
+            "<text x=\"{}\" y=\"{}\"",
+            number(at.0),
+            number(at.1)
+        );
         self.anchored(anchor, class, text);
     }
 
     /// A line of text turned to read upwards, as along a y axis.
     pub fn text_upwards(&mut self, at: (f64, f64), class: &str, text: &str) {
-        let _ = write!(self.out, "<text transform=\"translate({} {}) rotate(-90)\"", number(at.0), number(at.1));
+        let _ = write!(
+            self.out,
+            "<text transform=\"translate({} {}) rotate(-90)\"",
+            number(at.0),
+            number(at.1)
+        );
         self.anchored(Anchor::Middle, class, text);
     }
 
@@ -117,7 +129,11 @@ impl Svg {
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
-        let _ = writeln!(self.out, " class=\"{class}\" text-anchor=\"{anchor}\">{}</text>", escape(text));
+        let _ = writeln!(
+            self.out,
+            " class=\"{class}\" text-anchor=\"{anchor}\">{}</text>",
+            escape(text)
+        );
     }
 
     fn attributes(&mut self, attributes: &[(&str, &str)]) {
@@ -158,7 +174,11 @@ impl Path {
     pub fn through(points: impl IntoIterator<Item = (f64, f64)>) -> Path {
         let mut path = Path::default();
         for (index, (x, y)) in points.into_iter().enumerate() {
-            if index == 0 { path.move_to(x, y) } else { path.line_to(x, y) }
+            if index == 0 {
+                path.move_to(x, y)
+            } else {
+                path.line_to(x, y)
+            }
         }
         path
     }
@@ -176,7 +196,11 @@ pub fn number(value: f64) -> String {
     }
     let text = format!("{value:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+    if text == "-0" {
+        "0".to_owned()
+    } else {
+        text.to_owned()
+    }
 }
 
 /// Roughly the width in px of `text` at `size` px in a sans-serif face; on the generous side.

@@ -29,7 +29,11 @@ const TOP: f64 = 36.0;
 
 /// Draws the figure.
 pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
-    let rows = columns_of.iter().map(|column| column.items.len()).max().unwrap_or(0);
+    let rows = columns_of
+        .iter()
+        .map(|column| column.items.len())
+        .max()
+        .unwrap_or(0);
     let mut svg = Svg::new(
         "timeline",
         WIDTH,
@@ -38,13 +42,30 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
         "Round-trip latency of single packets over time, one panel per device; the worst packets in colour.",
     );
     let items = || columns_of.iter().flat_map(|column| &column.items);
-    let y = Scale::log(Quantity::TimeNs, items().flat_map(|item| item.worst.iter().chain(item.background)).map(|point| point.1));
-    let seconds = items().filter_map(|item| item.ends.last()).fold(0.0, |most: f64, end| most.max(*end));
+    let y = Scale::log(
+        Quantity::TimeNs,
+        items()
+            .flat_map(|item| item.worst.iter().chain(item.background))
+            .map(|point| point.1),
+    );
+    let seconds = items()
+        .filter_map(|item| item.ends.last())
+        .fold(0.0, |most: f64, end| most.max(*end));
     let x = Scale::linear(Quantity::Seconds, 0.0, seconds);
-    for ((left, width), column) in columns(columns_of.len(), 70.0, 18.0).into_iter().zip(columns_of) {
+    for ((left, width), column) in columns(columns_of.len(), 70.0, 18.0)
+        .into_iter()
+        .zip(columns_of)
+    {
         svg.text((left, 16.0), Anchor::Start, "head", &column.heading);
         for (row, item) in column.items.iter().enumerate() {
-            let panel = Panel { left, top: TOP + row as f64 * ROW_HEIGHT + 18.0, width, height: PANEL_HEIGHT, x, y };
+            let panel = Panel {
+                left,
+                top: TOP + row as f64 * ROW_HEIGHT + 18.0,
+                width,
+                height: PANEL_HEIGHT,
+                x,
+                y,
+            };
             draw_panel(&mut svg, &panel, item, row + 1 == column.items.len());
         }
         let middle = TOP + 18.0 + (column.items.len() as f64 * ROW_HEIGHT - 34.0) / 2.0;
@@ -55,23 +76,71 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
 
 fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, last: bool) {
     let Series { label, style } = &item.series;
-    svg.path(&style.marker((panel.left + 4.0, panel.top - 10.0), 3.6), &[("fill", style.colour)]);
-    svg.text((panel.left + 13.0, panel.top - 6.0), Anchor::Start, "label", label);
-    let labels = Labels { x: last.then_some("time, repetitions end to end (s)"), y: None, x_ticks: 6, y_ticks: 5 };
+    svg.path(
+        &style.marker((panel.left + 4.0, panel.top - 10.0), 3.6),
+        &[("fill", style.colour)],
+    );
+    svg.text(
+        (panel.left + 13.0, panel.top - 6.0),
+        Anchor::Start,
+        "label",
+        label,
+    );
+    let labels = Labels {
+        x: last.then_some("time, repetitions end to end (s)"),
+        y: None,
+        x_ticks: 6,
+        y_ticks: 5,
+    };
     panel.open(svg, Hover::Nearest, labels);
     if item.worst.is_empty() && item.background.is_empty() {
         panel.empty(svg, "no data");
     }
     for end in item.ends.iter().rev().skip(1) {
         let x = panel.px(*end);
-        svg.line((x, panel.top), (x, panel.bottom()), &[("stroke", "#999"), ("stroke-width", "1"), ("stroke-dasharray", "1 2")]);
+        svg.line(
+            (x, panel.top),
+            (x, panel.bottom()),
+            &[
+                ("stroke", "#999"),
+                ("stroke-width", "1"),
+                ("stroke-dasharray", "1 2"),
+            ],
+        );
     }
-    dots(svg, panel, item.background, &[("stroke", "#a8a8a8"), ("stroke-width", "1.6"), ("data-label", label)]);
+    dots(
+        svg,
+        panel,
+        item.background,
+        &[
+            ("stroke", "#a8a8a8"),
+            ("stroke-width", "1.6"),
+            ("data-label", label),
+        ],
+    );
     let worst = format!("{label}, one of the worst");
-    dots(svg, panel, item.worst, &[("stroke", style.colour), ("stroke-width", "2"), ("stroke-opacity", "0.6"), ("data-label", &worst)]);
+    dots(
+        svg,
+        panel,
+        item.worst,
+        &[
+            ("stroke", style.colour),
+            ("stroke-width", "2"),
+            ("stroke-opacity", "0.6"),
+            ("data-label", &worst),
+        ],
+    );
     if let Some((name, ns)) = item.timer {
         let y = panel.py(ns);
-        svg.line((panel.left, y), (panel.right(), y), &[("stroke", "#111"), ("stroke-width", "1"), ("stroke-dasharray", "6 3")]);
+        svg.line(
+            (panel.left, y),
+            (panel.right(), y),
+            &[
+                ("stroke", "#111"),
+                ("stroke-width", "1"),
+                ("stroke-dasharray", "6 3"),
+            ],
+        );
         let note = format!("– – {name} {}", quantity::time(ns));
         svg.text((panel.right(), panel.top - 6.0), Anchor::End, "note", &note);
     }
@@ -84,7 +153,10 @@ fn dots(svg: &mut Svg, panel: &Panel, points: &[(f64, f64)], look: &[(&str, &str
         path.dot(panel.px(*seconds), panel.py(*ns));
     }
     if !points.is_empty() {
-        let attributes: Vec<(&str, &str)> = [("class", "dots")].into_iter().chain(look.iter().copied()).collect();
+        let attributes: Vec<(&str, &str)> = [("class", "dots")]
+            .into_iter()
+            .chain(look.iter().copied())
+            .collect();
         svg.path(path.data(), &attributes);
     }
 }

@@ -1,7 +1,9 @@
 //! The report's figures: what of the evaluation goes into which plot, and what its caption says.
 
 use crate::evaluate::{Device, Evaluation, Spread};
-use crate::figure::{Column, Series, Style, cdf, histogram, jitter, load, percentiles, throughput, timeline};
+use crate::figure::{
+    Column, Series, Style, cdf, histogram, jitter, load, percentiles, throughput, timeline,
+};
 use crate::quantity::count;
 use crate::results::{Kind, Transport};
 
@@ -21,8 +23,20 @@ pub struct Figure {
 pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
     let groups = groups(&evaluation.devices);
     let samples = sample_counts(&groups);
-    let repetitions = evaluation.devices.iter().map(|device| device.cbr.len()).max().unwrap_or(0);
-    let over = format!("{repetitions} {}", if repetitions == 1 { "repetition" } else { "repetitions" });
+    let repetitions = evaluation
+        .devices
+        .iter()
+        .map(|device| device.cbr.len())
+        .max()
+        .unwrap_or(0);
+    let over = format!(
+        "{repetitions} {}",
+        if repetitions == 1 {
+            "repetition"
+        } else {
+            "repetitions"
+        }
+    );
     vec![
         Figure {
             name: "histogram",
@@ -32,7 +46,10 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                  at once has a narrow spike. Each panel has its own vertical scale; the triangle marks the largest latency. \
                  32 bins per decade, {samples}."
             ),
-            svg: histogram::draw(&columns(&groups, |device| histogram::Item { series: series(device), latency: &device.latency })),
+            svg: histogram::draw(&columns(&groups, |device| histogram::Item {
+                series: series(device),
+                latency: &device.latency,
+            })),
         },
         Figure {
             name: "percentiles",
@@ -41,13 +58,19 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                 "Each nine has equal room, so the right half of each panel is the slowest percent of packets. Lines are dotted where \
                  fewer than ten packets lie beyond: there single packets decide. {samples}."
             ),
-            svg: percentiles::draw(&columns(&groups, |device| percentiles::Item { series: series(device), latency: &device.latency })),
+            svg: percentiles::draw(&columns(&groups, |device| percentiles::Item {
+                series: series(device),
+                latency: &device.latency,
+            })),
         },
         Figure {
             name: "cdf",
             title: "Cumulative distribution of latency",
             caption: format!("The share of packets that took at most so long. {samples}."),
-            svg: cdf::draw(&columns(&groups, |device| cdf::Item { series: series(device), latency: &device.latency })),
+            svg: cdf::draw(&columns(&groups, |device| cdf::Item {
+                series: series(device),
+                latency: &device.latency,
+            })),
         },
         Figure {
             name: "timeline",
@@ -62,7 +85,10 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                 worst: &device.timeline.worst,
                 background: &device.timeline.background,
                 ends: &device.timeline.ends,
-                timer: device.info.flush_wait_ns.map(|ns| ("flush timer", ns as f64)),
+                timer: device
+                    .info
+                    .flush_wait_ns
+                    .map(|ns| ("flush timer", ns as f64)),
             })),
         },
         Figure {
@@ -72,7 +98,10 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                 "The absolute difference of the latencies of successive packets (RFC 4689), all packets of {over}; \
                  pairs broken by a lost packet are left out."
             ),
-            svg: jitter::draw(&columns(&groups, |device| jitter::Item { series: series(device), jitter: &device.jitter })),
+            svg: jitter::draw(&columns(&groups, |device| jitter::Item {
+                series: series(device),
+                jitter: &device.jitter,
+            })),
         },
         Figure {
             name: "load",
@@ -83,12 +112,16 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
             ),
             svg: load::draw(&columns(&groups, |device| load::Item {
                 series: series(device),
-                points: device.load.iter().map(|point| load::Point {
-                    sent_pps: point.sent_pps,
-                    avg_ns: triple(&point.avg_ns),
-                    max_ns: triple(&point.max_ns),
-                    loss: point.loss,
-                }).collect(),
+                points: device
+                    .load
+                    .iter()
+                    .map(|point| load::Point {
+                        sent_pps: point.sent_pps,
+                        avg_ns: triple(&point.avg_ns),
+                        max_ns: triple(&point.max_ns),
+                        loss: point.loss,
+                    })
+                    .collect(),
                 loss_free_pps: device.loss_free_spread().map(|spread| spread.median),
             })),
         },
@@ -102,7 +135,10 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
             svg: throughput::draw(&columns(&groups, |device| throughput::Item {
                 series: series(device),
                 pps: device.loss_free_spread().as_ref().map(triple),
-                at_least: device.limited_by.iter().any(|limit| *limit != taut_measure::Limit::Device),
+                at_least: device
+                    .limited_by
+                    .iter()
+                    .any(|limit| *limit != taut_measure::Limit::Device),
             })),
         },
     ]
@@ -115,28 +151,39 @@ struct Group<'a> {
 
 /// Forwarders by transport; calibrations have their own table.
 fn groups(devices: &[Device]) -> Vec<Group<'_>> {
-    [(Transport::Memif, "memif (shared memory)"), (Transport::Veth, "veth (through the kernel)")]
-        .into_iter()
-        .map(|(transport, heading)| Group {
-            heading,
-            devices: devices
-                .iter()
-                .filter(|device| device.info.kind == Kind::Forwarder && device.info.transport == transport)
-                .collect(),
-        })
-        .filter(|group| !group.devices.is_empty())
-        .collect()
+    [
+        (Transport::Memif, "memif (shared memory)"),
+        (Transport::Veth, "veth (through the kernel)"),
+    ]
+    .into_iter()
+    .map(|(transport, heading)| Group {
+        heading,
+        devices: devices
+            .iter()
+            .filter(|device| {
+                device.info.kind == Kind::Forwarder && device.info.transport == transport
+            })
+            .collect(),
+    })
+    .filter(|group| !group.devices.is_empty())
+    .collect()
 }
 
 fn columns<'a, T>(groups: &[Group<'a>], item: impl Fn(&'a Device) -> T) -> Vec<Column<T>> {
     groups
         .iter()
-        .map(|group| Column { heading: group.heading.to_owned(), items: group.devices.iter().map(|device| item(device)).collect() })
+        .map(|group| Column {
+            heading: group.heading.to_owned(),
+            items: group.devices.iter().map(|device| item(device)).collect(),
+        })
         .collect()
 }
 
 fn series(device: &Device) -> Series {
-    Series { label: device.info.label.clone(), style: Style::of(device.index) }
+    Series {
+        label: device.info.label.clone(),
+        style: Style::of(device.index),
+    }
 }
 
 fn triple(spread: &Spread) -> [f64; 3] {
@@ -144,10 +191,20 @@ fn triple(spread: &Spread) -> [f64; 3] {
 }
 
 fn sample_counts(groups: &[Group<'_>]) -> String {
-    let counts: Vec<u64> = groups.iter().flat_map(|group| &group.devices).map(|device| device.latency.count()).collect();
+    let counts: Vec<u64> = groups
+        .iter()
+        .flat_map(|group| &group.devices)
+        .map(|device| device.latency.count())
+        .collect();
     match (counts.iter().min(), counts.iter().max()) {
-        (Some(least), Some(most)) if least == most => format!("n = {} packets per device", count(*most)),
-        (Some(least), Some(most)) => format!("n = {} to {} packets per device", count(*least), count(*most)),
+        (Some(least), Some(most)) if least == most => {
+            format!("n = {} packets per device", count(*most))
+        }
+        (Some(least), Some(most)) => format!(
+            "n = {} to {} packets per device",
+            count(*least),
+            count(*most)
+        ),
         _ => "n = 0".to_owned(),
     }
 }

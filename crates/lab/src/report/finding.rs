@@ -2,17 +2,24 @@
 //! named as published.
 
 use crate::evaluate::{Evaluation, Ratio};
-use crate::quantity::{ratio, time, three_digits};
+use crate::quantity::{ratio, three_digits, time};
 use crate::results::{Results, Stage};
 
 /// What the experiment found.
 pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -> String {
     let mut sentences = Vec::new();
     let find = |figure: &str, over: &str, under: &str| {
-        ratios.iter().find(|ratio| ratio.figure == figure && has(evaluation, &ratio.over, over) && has(evaluation, &ratio.under, under))
+        ratios.iter().find(|ratio| {
+            ratio.figure == figure
+                && has(evaluation, &ratio.over, over)
+                && has(evaluation, &ratio.under, under)
+        })
     };
     let average = |id: &str| {
-        let device = evaluation.devices.iter().find(|device| device.info.id == id)?;
+        let device = evaluation
+            .devices
+            .iter()
+            .find(|device| device.info.id == id)?;
         Some(time(device.latency_summary()?.avg_ns))
     };
     if let Some(found) = find("average latency", "full", "each") {
@@ -33,18 +40,28 @@ pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
             format!("It gave up no throughput for it here ({} of the buffered loss-free rate; published: 0.43×).", ratio(found.median))
         });
     }
-    if let (Some(p50), Some(p99)) = (find("median latency", "idle", "each"), find("99th percentile", "idle", "each")) {
+    if let (Some(p50), Some(p99)) = (
+        find("median latency", "idle", "each"),
+        find("99th percentile", "idle", "each"),
+    ) {
         let mut sentence = format!(
             "Flushing when the receive queue runs dry (idle) had {} the median and {} the 99th percentile of sending each at once",
             ratio(p50.median),
             ratio(p99.median)
         );
         if let Some(rate) = find("highest loss-free rate", "idle", "full") {
-            sentence.push_str(&format!(", and {} the loss-free rate of the full buffer", ratio(rate.median)));
+            sentence.push_str(&format!(
+                ", and {} the loss-free rate of the full buffer",
+                ratio(rate.median)
+            ));
         }
         sentences.push(sentence + ".");
     }
-    if sentences.is_empty() { nothing(results) } else { sentences.join(" ") }
+    if sentences.is_empty() {
+        nothing(results)
+    } else {
+        sentences.join(" ")
+    }
 }
 
 fn nothing(results: &Results) -> String {
@@ -56,6 +73,9 @@ fn nothing(results: &Results) -> String {
 }
 
 fn has(evaluation: &Evaluation, id: &str, policy: &str) -> bool {
-    let device = evaluation.devices.iter().find(|device| device.info.id == id);
+    let device = evaluation
+        .devices
+        .iter()
+        .find(|device| device.info.id == id);
     device.and_then(crate::evaluate::policy) == Some(policy)
 }

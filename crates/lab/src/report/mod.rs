@@ -46,17 +46,30 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     let rows = rows(&evaluation.devices);
     let ratios = ratios(&evaluation.devices, results.experiment.settings.seed);
 
-    let summary = Summary { devices: &rows, ratios: &ratios, problems: &evaluation.problems };
+    let summary = Summary {
+        devices: &rows,
+        ratios: &ratios,
+        problems: &evaluation.problems,
+    };
     let path = dir.join("summary.json");
-    let mut text = serde_json::to_vec_pretty(&summary).map_err(|source| ResultsError::Json { path: path.clone(), source })?;
+    let mut text = serde_json::to_vec_pretty(&summary).map_err(|source| ResultsError::Json {
+        path: path.clone(),
+        source,
+    })?;
     text.push(b'\n');
     write_whole(&path, &text)?;
 
     let figures = figures::draw(&evaluation);
     let folder = dir.join("figures");
-    fs::create_dir_all(&folder).map_err(|source| ResultsError::Io { path: folder.clone(), source })?;
+    fs::create_dir_all(&folder).map_err(|source| ResultsError::Io {
+        path: folder.clone(),
+        source,
+    })?;
     for figure in &figures {
-        write_whole(&folder.join(format!("{}.svg", figure.name)), figure.svg.as_bytes())?;
+        write_whole(
+            &folder.join(format!("{}.svg", figure.name)),
+            figure.svg.as_bytes(),
+        )?;
     }
 
     let page = page::render(&results, &evaluation, &rows, &ratios, &figures)?;
@@ -71,14 +84,142 @@ mod tests {
     use super::*;
     use crate::synthetic::{self, Plan, SMALL};
 
+    fn made_up() -> (tempfile::TempDir, PathBuf) {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("made-up");
+        synthetic::write(&dir, &SMALL);
+        (parent, dir)
+    }
+
+    /// Every file of a folder that the report wrote, by name.
+    fn written(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files = vec![dir.join("report.html"), dir.join("summary.json")];
+        files.extend(
+            fs::read_dir(dir.join("figures"))
+                .unwrap()
+                .map(|entry| entry.unwrap().path()),
+        );
+        files.sort();
+        files
+            .into_iter()
+            .map(|path| (path.clone(), fs::read(path).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn the_same_folder_gives_the_same_bytes() {
+        let (_parent, dir) = made_up();
+        write(&dir).unwrap();
+        let first = written(&dir);
+        assert!(
+            first.len() >= 8,
+            "a page, a summary and the figures: {}",
+            first.len()
+        );
+        write(&dir).unwrap();
+        assert!(first == written(&dir));
+    }
+
+    #[test]
+    fn the_page_loads_nothing_and_is_small_enough_to_send() {
+        let (_parent, dir) = made_up();
+        let page = fs::read_to_string(write(&dir).unwrap()).unwrap();
+        assert!(page.len() < 5_000_000, "{} bytes", page.len());
+        for load in [
+            "src=\"http",
+            "href=\"http",
+            "url(http",
+            "@import",
+            "<link",
+            "<script src",
+        ] {
+            let loads: Vec<_> = page
+                .match_indices(load)
+                .filter(|(at, _)| !page[*at..].starts_with("href=\"https://doi.org/"))
+                .collect();
+            assert!(loads.is_empty(), "{load}: {} times", loads.len());
+        }
+    }
+
+    #[test]
+    fn every_figure_is_well_formed_and_says_what_it_shows() {
+        let (_parent, dir) = made_up();
+        write(&dir).unwrap();
+        for (path, bytes) in written(&dir) {
+            if path.extension().is_some_and(|e| e == "svg") {
+                let text = String::from_utf8(bytes).unwrap();
+                assert!(
+                    text.contains("<title") && text.contains("<desc"),
+                    "{}",
+                    path.display()
+                );
+                assert!(text.trim_end().ends_with("</svg>"), "{}", path.display());
+                assert!(
+                    !text.contains("NaN") && !text.contains("inf"),
+                    "{}",
+                    path.display()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_interrupted_experiment_with_missing_runs_gives_a_report_that_says_so() {
+        let (_parent, dir) = made_up();
+        let mut experiment = synthetic::experiment(&SMALL);
+        experiment.stage = crate::results::Stage::Interrupted;
+        let device = experiment.devices[0].id.clone();
+        let text = serde_json::to_vec(&experiment).unwrap();
+        fs::write(dir.join("experiment.json"), text).unwrap();
+        fs::remove_dir_all(dir.join("runs").join(&device).join("2")).unwrap();
+        fs::remove_dir_all(dir.join("runs").join(&experiment.devices[1].id)).unwrap();
+        let page = fs::read_to_string(write(&dir).unwrap()).unwrap();
+        assert!(page.to_lowercase().contains("interrupted"));
+        let results = Results::load(&dir).unwrap();
+        let table = rows(&Evaluation::of(&results).devices);
+        assert_eq!((table[0].repetitions, table[0].planned), (1, 2));
+        assert!(
+            table[1].latency.is_none(),
+            "nothing is made up for a device without data"
+        );
+    }
+
+    #[test]
+    fn damaged_files_are_named() {
+        let (_parent, dir) = made_up();
+        let id = synthetic::experiment(&SMALL).devices[0].id.clone();
+        let run = dir.join("runs").join(id).join("1");
+        fs::write(run.join("cbr.json"), "{\"sent\": ").unwrap();
+        let results = Results::load(&dir).unwrap();
+        let problems = Evaluation::of(&results).problems.join("\n");
+        assert!(problems.contains("cbr.json"), "{problems}");
+        fs::write(dir.join("experiment.json"), "{").unwrap();
+        assert!(
+            write(&dir)
+                .unwrap_err()
+                .to_string()
+                .contains("experiment.json")
+        );
+    }
+
     #[test]
     #[ignore = "writes a report to look at: cargo test -p taut-lab -- --ignored look"]
     fn look_at_a_made_up_report() {
         let dir = std::env::temp_dir().join("taut-made-up-report");
         let _ = fs::remove_dir_all(&dir);
-        synthetic::write(&dir, &Plan { repetitions: 3, packets: 300_000, seed: 7 });
+        synthetic::write(
+            &dir,
+            &Plan {
+                repetitions: 3,
+                packets: 300_000,
+                seed: 7,
+            },
+        );
         println!("{}", write(&dir).unwrap().display());
         let results = Results::load(&dir).unwrap();
-        println!("{}", crate::evaluate::render_text_table(&rows(&Evaluation::of(&results).devices)));
+        println!(
+            "{}",
+            crate::evaluate::render_text_table(&rows(&Evaluation::of(&results).devices))
+        );
     }
 }

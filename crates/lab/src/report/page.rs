@@ -5,7 +5,7 @@ use taut_measure::Summary;
 
 use crate::evaluate::{Device, Evaluation, Ratio, Row};
 use crate::figure::Style;
-use crate::quantity::{count, ratio, rate, share, three_digits, time};
+use crate::quantity::{count, rate, ratio, share, three_digits, time};
 use crate::results::{Experiment, Kind, Mode, Results, Stage};
 
 use super::figures::Figure;
@@ -87,7 +87,10 @@ pub fn render(
     let experiment = &results.experiment;
     let of_kind = |kind: Kind| {
         let pairs = rows.iter().zip(&evaluation.devices);
-        pairs.filter(|(row, _)| row.kind == kind).map(|(row, device)| result_row(row, device)).collect()
+        pairs
+            .filter(|(row, _)| row.kind == kind)
+            .map(|(row, device)| result_row(row, device))
+            .collect()
     };
     let page = Page {
         experiment,
@@ -98,7 +101,10 @@ pub fn render(
         subtitle: subtitle(experiment),
         tables: [of_kind(Kind::Forwarder), of_kind(Kind::Calibration)],
         figures,
-        ratios: ratios.iter().map(|ratio| ratio_row(ratio, evaluation)).collect(),
+        ratios: ratios
+            .iter()
+            .map(|ratio| ratio_row(ratio, evaluation))
+            .collect(),
         few_pairs: ratios.iter().any(|ratio| ratio.pairs < 6),
         published: published(evaluation),
         quality: evaluation.devices.iter().map(quality_row).collect(),
@@ -106,7 +112,11 @@ pub fn render(
         machine: rawdata::flatten(&experiment.machine),
         settings: settings(experiment),
         ping_pong: experiment.ping_pong.as_ref().map(|ping_pong| {
-            format!("{} (median of {} round trips)", time(ping_pong.p50_ns), count(ping_pong.count))
+            format!(
+                "{} (median of {} round trips)",
+                time(ping_pong.p50_ns),
+                count(ping_pong.count)
+            )
         }),
         clock_hz: format!("{:.6} GHz", experiment.clock.hz / 1e9),
         clock_error: three_digits(experiment.clock.error_ppm),
@@ -141,7 +151,14 @@ fn subtitle(experiment: &Experiment) -> String {
 }
 
 fn repetitions(count: u32) -> String {
-    format!("{count} {}", if count == 1 { "repetition" } else { "interleaved repetitions" })
+    format!(
+        "{count} {}",
+        if count == 1 {
+            "repetition"
+        } else {
+            "interleaved repetitions"
+        }
+    )
 }
 
 fn settings(experiment: &Experiment) -> Vec<(&'static str, String)> {
@@ -155,30 +172,56 @@ fn settings(experiment: &Experiment) -> Vec<(&'static str, String)> {
         ("lengths", mode.to_owned()),
         ("frame size", format!("{} bytes", settings.frame_size_bytes)),
         ("constant rate", rate(settings.rate_pps)),
-        ("time at the constant rate", format!("{} s per repetition", three_digits(settings.cbr_seconds))),
-        ("time per trial of the sweep", format!("{} s", three_digits(settings.trial_seconds))),
+        (
+            "time at the constant rate",
+            format!("{} s per repetition", three_digits(settings.cbr_seconds)),
+        ),
+        (
+            "time per trial of the sweep",
+            format!("{} s", three_digits(settings.trial_seconds)),
+        ),
         ("repetitions", settings.repetitions.to_string()),
         ("seed", settings.seed.to_string()),
     ]
 }
 
 fn style_of(device: &Device) -> Style {
-    if device.info.kind == Kind::Calibration { Style::reference() } else { Style::of(device.index) }
+    if device.info.kind == Kind::Calibration {
+        Style::reference()
+    } else {
+        Style::of(device.index)
+    }
 }
 
 fn result_row(row: &Row, device: &Device) -> ResultRow {
-    let mut cells = vec![cell(row.offered_pps.map(plain_rate)), cell(row.received_pps.map(plain_rate)), cell(row.loss.map(share))];
+    let mut cells = vec![
+        cell(row.offered_pps.map(plain_rate)),
+        cell(row.received_pps.map(plain_rate)),
+        cell(row.loss.map(share)),
+    ];
     cells.extend(latency_cells(row.latency.as_ref()));
     cells.push(cell(row.jitter.as_ref().map(|jitter| time(jitter.avg_ns))));
-    cells.push(cell(row.jitter.as_ref().map(|jitter| time(jitter.max_ns as f64))));
-    cells.push(cell(row.loss_free_pps.map(|spread| plain_rate(spread.median))));
-    cells.push(cell((!row.limited_by.is_empty()).then(|| row.limited_by.clone())));
+    cells.push(cell(
+        row.jitter.as_ref().map(|jitter| time(jitter.max_ns as f64)),
+    ));
+    cells.push(cell(
+        row.loss_free_pps.map(|spread| plain_rate(spread.median)),
+    ));
+    cells.push(cell(
+        (!row.limited_by.is_empty()).then(|| row.limited_by.clone()),
+    ));
     let note = match row.repetitions {
         0 => "no data".to_owned(),
         there if there < row.planned => format!("{there} of {} repetitions", row.planned),
         _ => String::new(),
     };
-    ResultRow { colour: style_of(device).colour, transport: row.transport.name(), label: row.label.clone(), note, cells }
+    ResultRow {
+        colour: style_of(device).colour,
+        transport: row.transport.name(),
+        label: row.label.clone(),
+        note,
+        cells,
+    }
 }
 
 /// min, avg, p50, p99, p99.9, p99.99, max, std.
@@ -202,7 +245,11 @@ fn latency_cells(latency: Option<&Summary>) -> Vec<String> {
 fn ratio_row(found: &Ratio, evaluation: &Evaluation) -> RatioRow {
     RatioRow {
         figure: found.figure.clone(),
-        what: format!("{} over {}", full_name(evaluation, &found.over), full_name(evaluation, &found.under)),
+        what: format!(
+            "{} over {}",
+            full_name(evaluation, &found.over),
+            full_name(evaluation, &found.under)
+        ),
         median: ratio(found.median),
         interval: match found.interval {
             Some((low, high)) => format!("{} to {}", ratio(low), ratio(high)),
@@ -214,29 +261,51 @@ fn ratio_row(found: &Ratio, evaluation: &Evaluation) -> RatioRow {
 }
 
 fn full_name(evaluation: &Evaluation, id: &str) -> String {
-    let device = evaluation.devices.iter().find(|device| device.info.id == id);
-    device.map_or_else(|| id.to_owned(), |device| format!("{} ({})", device.info.label, device.info.transport.name()))
+    let device = evaluation
+        .devices
+        .iter()
+        .find(|device| device.info.id == id);
+    device.map_or_else(
+        || id.to_owned(),
+        |device| format!("{} ({})", device.info.label, device.info.transport.name()),
+    )
 }
 
 /// The reference's forwarders beside their nearest kin here: average, minimum, maximum, deviation.
 fn published(evaluation: &Evaluation) -> Vec<PublishedRow> {
     let kin = |found: &dyn Fn(&Device) -> bool| {
-        evaluation.devices.iter().find(|device| device.info.kind == Kind::Forwarder && found(device))
+        evaluation
+            .devices
+            .iter()
+            .find(|device| device.info.kind == Kind::Forwarder && found(device))
     };
     let row = |forwarder, published, device: Option<&Device>| {
         let latency = device.and_then(Device::latency_summary);
         PublishedRow {
             forwarder,
             published,
-            device: device.map_or_else(|| "not measured".to_owned(), |device| full_name(evaluation, &device.info.id)),
+            device: device.map_or_else(
+                || "not measured".to_owned(),
+                |device| full_name(evaluation, &device.info.id),
+            ),
             measured: match latency {
-                Some(latency) => [latency.avg_ns, latency.min_ns as f64, latency.max_ns as f64, latency.std_ns].map(time),
+                Some(latency) => [
+                    latency.avg_ns,
+                    latency.min_ns as f64,
+                    latency.max_ns as f64,
+                    latency.std_ns,
+                ]
+                .map(time),
                 None => std::array::from_fn(|_| NOT_THERE.to_owned()),
             },
         }
     };
     vec![
-        row("Linux bridge", ["16.8 µs", "7.8 µs", "45.0 µs", "3.1 µs"], kin(&|device| device.info.io == "bridge")),
+        row(
+            "Linux bridge",
+            ["16.8 µs", "7.8 µs", "45.0 µs", "3.1 µs"],
+            kin(&|device| device.info.io == "bridge"),
+        ),
         row(
             "DPDK l2fwd, buffer of 32, drain timer",
             ["56.1 µs", "6.2 µs", "117 µs", "28.5 µs"],
@@ -252,12 +321,18 @@ fn published(evaluation: &Evaluation) -> Vec<PublishedRow> {
 
 fn quality_row(device: &Device) -> QualityRow {
     let sum = |figure: fn(&crate::results::CbrResult) -> u64| -> String {
-        if device.cbr.is_empty() { NOT_THERE.to_owned() } else { count(device.cbr.values().map(figure).sum()) }
+        if device.cbr.is_empty() {
+            NOT_THERE.to_owned()
+        } else {
+            count(device.cbr.values().map(figure).sum())
+        }
     };
     let slips = || device.cbr.values().filter_map(|cbr| cbr.slip.as_ref());
     let worst = |values: Vec<u64>| cell(values.into_iter().max().map(|ns| time(ns as f64)));
     let intended = Summary::from_histogram(&device.latency_from_intended);
-    let beyond = |figure: fn(&Summary) -> Option<u64>| cell(intended.as_ref().and_then(figure).map(|ns| time(ns as f64)));
+    let beyond = |figure: fn(&Summary) -> Option<u64>| {
+        cell(intended.as_ref().and_then(figure).map(|ns| time(ns as f64)))
+    };
     QualityRow {
         label: format!("{} ({})", device.info.label, device.info.transport.name()),
         cells: vec![

@@ -21,7 +21,10 @@ pub fn files(results: &Results) -> Vec<Files> {
         let links = there.map(|name| format!("runs/{}/{}/{name}", run.device_id, run.repetition));
         match out.last_mut() {
             Some(last) if last.device == run.device_id => last.links.extend(links),
-            _ => out.push(Files { device: run.device_id.clone(), links: links.collect() }),
+            _ => out.push(Files {
+                device: run.device_id.clone(),
+                links: links.collect(),
+            }),
         }
     }
     out
@@ -35,13 +38,31 @@ pub fn flatten(value: &Value) -> Vec<(String, String)> {
 }
 
 fn collect(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
-    let below = |part: &str| if name.is_empty() { part.replace('_', " ") } else { format!("{name}: {}", part.replace('_', " ")) };
-    match value {
-        Value::Object(fields) => fields.iter().for_each(|(part, value)| collect(&below(part), value, rows)),
-        Value::Array(values) if values.iter().any(|value| value.is_object() || value.is_array()) => {
-            values.iter().enumerate().for_each(|(index, value)| collect(&below(&(index + 1).to_string()), value, rows));
+    let below = |part: &str| {
+        if name.is_empty() {
+            part.replace('_', " ")
+        } else {
+            format!("{name}: {}", part.replace('_', " "))
         }
-        Value::Array(values) => rows.push((name.to_owned(), values.iter().map(scalar).collect::<Vec<_>>().join(", "))),
+    };
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(part, value)| collect(&below(part), value, rows)),
+        Value::Array(values)
+            if values
+                .iter()
+                .any(|value| value.is_object() || value.is_array()) =>
+        {
+            values
+                .iter()
+                .enumerate()
+                .for_each(|(index, value)| collect(&below(&(index + 1).to_string()), value, rows));
+        }
+        Value::Array(values) => rows.push((
+            name.to_owned(),
+            values.iter().map(scalar).collect::<Vec<_>>().join(", "),
+        )),
         _ => rows.push((name.to_owned(), scalar(value))),
     }
 }
@@ -64,7 +85,19 @@ mod tests {
     fn any_json_becomes_rows() {
         let value = serde_json::json!({"cpu": {"model_name": "x", "cores": [0, 1]}, "smt": false, "caches": [{"kB": 32}], "gone": null});
         let rows = flatten(&value);
-        let text: Vec<String> = rows.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        assert_eq!(text, ["caches: 1: kB=32", "cpu: cores=0, 1", "cpu: model name=x", "gone=unknown", "smt=no"]);
+        let text: Vec<String> = rows
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        assert_eq!(
+            text,
+            [
+                "caches: 1: kB=32",
+                "cpu: cores=0, 1",
+                "cpu: model name=x",
+                "gone=unknown",
+                "smt=no"
+            ]
+        );
     }
 }

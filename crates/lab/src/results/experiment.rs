@@ -71,7 +71,7 @@ pub enum Mode {
 pub struct Settings {
     /// Lengths chosen by the user.
     pub mode: Mode,
-    /// Frame size without FCS, bytes.
+    /// Frame size in bytes, frame check sequence included: 64 is the smallest.
     pub frame_size_bytes: u32,
     /// Constant rate of the latency measurement, packets per second.
     pub rate_pps: f64,

@@ -27,7 +27,9 @@ impl Folder {
         if path.exists() {
             return Err(ResultsError::Exists { path });
         }
-        let folder = Folder { dir: dir.to_owned() };
+        let folder = Folder {
+            dir: dir.to_owned(),
+        };
         folder.update(experiment)?;
         Ok(folder)
     }
@@ -47,15 +49,23 @@ impl Folder {
     pub fn begin_run(&self, device_id: &str, repetition: u32) -> Result<RunWriter, ResultsError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if device_id.is_empty() || device_id.starts_with('.') || !device_id.chars().all(plain) {
-            return Err(ResultsError::DeviceId { id: device_id.to_owned() });
+            return Err(ResultsError::DeviceId {
+                id: device_id.to_owned(),
+            });
         }
-        let whole = self.dir.join("runs").join(device_id).join(repetition.to_string());
+        let whole = self
+            .dir
+            .join("runs")
+            .join(device_id)
+            .join(repetition.to_string());
         if whole.exists() {
             return Err(ResultsError::Exists { path: whole });
         }
         let partial = whole.with_file_name(format!("{repetition}.partial"));
         match fs::remove_dir_all(&partial) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(ResultsError::io(partial)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(ResultsError::io(partial)(error));
+            }
             _ => fs::create_dir_all(&partial).map_err(ResultsError::io(&partial))?,
         }
         Ok(RunWriter { partial, whole })
@@ -87,7 +97,10 @@ impl RunWriter {
         let mut out = BufWriter::new(File::create(&path).map_err(ResultsError::io(&path))?);
         histogram
             .write_hlog(&mut out, start, duration, None)
-            .map_err(|source| ResultsError::Histogram { path: path.clone(), source })?;
+            .map_err(|source| ResultsError::Histogram {
+                path: path.clone(),
+                source,
+            })?;
         out.flush().map_err(ResultsError::io(path))
     }
 
@@ -139,7 +152,11 @@ impl Run {
     /// Opens the run's samples; `None` when it has none.
     pub fn samples(&self) -> Result<Option<SampleReader>, ResultsError> {
         let path = self.dir.join("samples.parquet");
-        if path.exists() { SampleReader::open(&path).map(Some) } else { Ok(None) }
+        if path.exists() {
+            SampleReader::open(&path).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 }
 
@@ -149,16 +166,30 @@ impl Results {
     pub fn load(dir: &Path) -> Result<Results, ResultsError> {
         let path = dir.join("experiment.json");
         if !path.exists() {
-            return Err(ResultsError::NoExperiment { path: dir.to_owned() });
+            return Err(ResultsError::NoExperiment {
+                path: dir.to_owned(),
+            });
         }
         // The version is looked at before the rest, which another version may well lay out anew.
         let value: serde_json::Value = read_json(&path)?;
-        let found = value.get("schema").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;
+        let found = value
+            .get("schema")
+            .and_then(serde_json::Value::as_u64)
+            .unwrap_or(0) as u32;
         if found != Experiment::SCHEMA {
-            return Err(ResultsError::Schema { path, found, supported: Experiment::SCHEMA });
+            return Err(ResultsError::Schema {
+                path,
+                found,
+                supported: Experiment::SCHEMA,
+            });
         }
         let experiment: Experiment = read_json(&path)?;
-        let mut results = Results { dir: dir.to_owned(), experiment, runs: Vec::new(), problems: Vec::new() };
+        let mut results = Results {
+            dir: dir.to_owned(),
+            experiment,
+            runs: Vec::new(),
+            problems: Vec::new(),
+        };
         for device in results.experiment.devices.clone() {
             for repetition in 1..=results.experiment.settings.repetitions {
                 results.load_run(&device.id, repetition);
@@ -168,14 +199,29 @@ impl Results {
     }
 
     fn load_run(&mut self, device_id: &str, repetition: u32) {
-        let dir = self.dir.join("runs").join(device_id).join(repetition.to_string());
+        let dir = self
+            .dir
+            .join("runs")
+            .join(device_id)
+            .join(repetition.to_string());
         if !dir.is_dir() {
             let unfinished = dir.with_file_name(format!("{repetition}.partial")).is_dir();
-            let state = if unfinished { "not finished" } else { "missing" };
-            self.problems.push(format!("{device_id}, repetition {repetition}: {state}"));
+            let state = if unfinished {
+                "not finished"
+            } else {
+                "missing"
+            };
+            self.problems
+                .push(format!("{device_id}, repetition {repetition}: {state}"));
             return;
         }
-        let mut run = Run { device_id: device_id.to_owned(), repetition, dir: dir.clone(), cbr: None, sweep: None };
+        let mut run = Run {
+            device_id: device_id.to_owned(),
+            repetition,
+            dir: dir.clone(),
+            cbr: None,
+            sweep: None,
+        };
         match read_optional(&dir.join("cbr.json")) {
             Ok(cbr) => run.cbr = cbr,
             Err(error) => self.problems.push(error.to_string()),
@@ -189,17 +235,26 @@ impl Results {
 }
 
 fn read_optional<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ResultsError> {
-    if path.exists() { read_json(path).map(Some) } else { Ok(None) }
+    if path.exists() {
+        read_json(path).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
     let text = fs::read(path).map_err(ResultsError::io(path))?;
-    serde_json::from_slice(&text).map_err(|source| ResultsError::Json { path: path.to_owned(), source })
+    serde_json::from_slice(&text).map_err(|source| ResultsError::Json {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
-    let mut text = serde_json::to_vec_pretty(value)
-        .map_err(|source| ResultsError::Json { path: path.to_owned(), source })?;
+    let mut text = serde_json::to_vec_pretty(value).map_err(|source| ResultsError::Json {
+        path: path.to_owned(),
+        source,
+    })?;
     text.push(b'\n');
     write_whole(path, &text)
 }

@@ -19,8 +19,7 @@ mod samples;
 
 pub use error::ResultsError;
 pub use experiment::{
-    Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage,
-    Transport,
+    Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage, Transport,
 };
 pub(crate) use folder::write_whole;
 pub use folder::{Folder, Results, Run, RunWriter};

@@ -24,7 +24,7 @@ pub struct Sample {
     pub intended_send_ns: i64,
     /// How late it was sent, ns; held at 4.29 s.
     pub slip_ns: u32,
-    /// Round trip from the send stamp, ns, held at 4.29 s; `None` for a lost packet.
+    /// Round trip from the send stamp, ns, held at 4.29 s; `None` for a packet that was lost or refused.
     pub latency_ns: Option<u32>,
 }
 
@@ -60,14 +60,23 @@ impl SampleWriter {
             .set_column_encoding(evenly("intended_send_ns"), Encoding::DELTA_BINARY_PACKED)
             .set_encoding(Encoding::DELTA_BINARY_PACKED)
             .build();
-        let file = SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(&damaged)?;
-        Ok(SampleWriter { path: path.to_owned(), file, block: Vec::with_capacity(BLOCK) })
+        let file =
+            SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(&damaged)?;
+        Ok(SampleWriter {
+            path: path.to_owned(),
+            file,
+            block: Vec::with_capacity(BLOCK),
+        })
     }
 
     /// Adds a packet, in the order of sending.
     pub fn push(&mut self, sample: Sample) -> Result<(), ResultsError> {
         self.block.push(sample);
-        if self.block.len() == BLOCK { self.write_block() } else { Ok(()) }
+        if self.block.len() == BLOCK {
+            self.write_block()
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes what is left and the file's footer.
@@ -85,17 +94,31 @@ impl SampleWriter {
         let sequences: Vec<i64> = block.iter().map(|sample| sample.sequence as i64).collect();
         let due: Vec<i64> = block.iter().map(|sample| sample.intended_send_ns).collect();
         let slips: Vec<i32> = block.iter().map(|sample| sample.slip_ns as i32).collect();
-        let latencies: Vec<i32> = block.iter().filter_map(|sample| Some(sample.latency_ns? as i32)).collect();
-        let present: Vec<i16> = block.iter().map(|sample| i16::from(sample.latency_ns.is_some())).collect();
+        let latencies: Vec<i32> = block
+            .iter()
+            .filter_map(|sample| Some(sample.latency_ns? as i32))
+            .collect();
+        let present: Vec<i16> = block
+            .iter()
+            .map(|sample| i16::from(sample.latency_ns.is_some()))
+            .collect();
         let mut write = || -> parquet::errors::Result<()> {
             let mut group = self.file.next_row_group()?;
             let mut index = 0;
             while let Some(mut column) = group.next_column()? {
                 match index {
-                    0 => column.typed::<Int64Type>().write_batch(&sequences, None, None)?,
+                    0 => column
+                        .typed::<Int64Type>()
+                        .write_batch(&sequences, None, None)?,
                     1 => column.typed::<Int64Type>().write_batch(&due, None, None)?,
-                    2 => column.typed::<Int32Type>().write_batch(&slips, None, None)?,
-                    _ => column.typed::<Int32Type>().write_batch(&latencies, Some(&present), None)?,
+                    2 => column
+                        .typed::<Int32Type>()
+                        .write_batch(&slips, None, None)?,
+                    _ => {
+                        column
+                            .typed::<Int32Type>()
+                            .write_batch(&latencies, Some(&present), None)?
+                    }
                 };
                 column.close()?;
                 index += 1;
@@ -127,9 +150,16 @@ impl SampleReader {
         let wanted = ["sequence", "intended_send_ns", "slip_ns", "latency_ns"];
         if names != wanted {
             let reason = format!("columns {names:?} instead of {wanted:?}");
-            return Err(ResultsError::Samples { path: path.to_owned(), reason });
+            return Err(ResultsError::Samples {
+                path: path.to_owned(),
+                reason,
+            });
         }
-        Ok(SampleReader { path: path.to_owned(), file, next_group: 0 })
+        Ok(SampleReader {
+            path: path.to_owned(),
+            file,
+            next_group: 0,
+        })
     }
 
     /// Packets in the file.
@@ -142,7 +172,9 @@ impl SampleReader {
         if self.next_group == self.file.num_row_groups() {
             return Ok(None);
         }
-        let block = self.read_group(self.next_group).map_err(damaged(&self.path))?;
+        let block = self
+            .read_group(self.next_group)
+            .map_err(damaged(&self.path))?;
         self.next_group += 1;
         Ok(Some(block))
     }
@@ -156,22 +188,46 @@ impl SampleReader {
         let (latencies, present) = read_column(group.get_column_reader(3)?, short, rows)?;
         let mut latencies = latencies.into_iter();
         let mut samples = Vec::with_capacity(rows);
-        for (((sequence, due), slip), present) in sequences.iter().zip(due).zip(slips).zip(present) {
-            let latency_ns = if present == 1 { latencies.next().map(|ns| ns as u32) } else { None };
-            samples.push(Sample { sequence: *sequence as u64, intended_send_ns: due, slip_ns: slip as u32, latency_ns });
+        for (((sequence, due), slip), present) in sequences.iter().zip(due).zip(slips).zip(present)
+        {
+            let latency_ns = if present == 1 {
+                latencies.next().map(|ns| ns as u32)
+            } else {
+                None
+            };
+            samples.push(Sample {
+                sequence: *sequence as u64,
+                intended_send_ns: due,
+                slip_ns: slip as u32,
+                latency_ns,
+            });
         }
-        if samples.len() == rows { Ok(samples) } else { Err(parquet::errors::ParquetError::EOF("columns of unequal length".to_owned())) }
+        if samples.len() == rows {
+            Ok(samples)
+        } else {
+            Err(parquet::errors::ParquetError::EOF(
+                "columns of unequal length".to_owned(),
+            ))
+        }
     }
 }
 
 type Typed<T> = fn(ColumnReader) -> Option<ColumnReaderImpl<T>>;
 
 fn long(reader: ColumnReader) -> Option<ColumnReaderImpl<Int64Type>> {
-    if let ColumnReader::Int64ColumnReader(typed) = reader { Some(typed) } else { None }
+    if let ColumnReader::Int64ColumnReader(typed) = reader {
+        Some(typed)
+    } else {
+        None
+    }
 }
 
 fn short(reader: ColumnReader) -> Option<ColumnReaderImpl<Int32Type>> {
-    if let ColumnReader::Int32ColumnReader(typed) = reader { Some(typed) } else { None }
+    if let ColumnReader::Int32ColumnReader(typed) = reader {
+        Some(typed)
+    } else {
+        None
+    }
 }
 
 /// All values of a column, and for each row whether it has one (empty for a required column).
@@ -180,13 +236,15 @@ fn read_column<T: DataType>(
     typed: Typed<T>,
     rows: usize,
 ) -> parquet::errors::Result<(Vec<T::T>, Vec<i16>)> {
-    let mut column = typed(reader)
-        .ok_or_else(|| parquet::errors::ParquetError::General("a column of another type than expected".to_owned()))?;
+    let mut column = typed(reader).ok_or_else(|| {
+        parquet::errors::ParquetError::General("a column of another type than expected".to_owned())
+    })?;
     let mut values = Vec::with_capacity(rows);
     let mut present = Vec::with_capacity(rows);
     let mut read = 0;
     while read < rows {
-        let (records, _, _) = column.read_records(rows - read, Some(&mut present), None, &mut values)?;
+        let (records, _, _) =
+            column.read_records(rows - read, Some(&mut present), None, &mut values)?;
         if records == 0 {
             break;
         }
@@ -197,7 +255,10 @@ fn read_column<T: DataType>(
 
 fn damaged(path: &Path) -> impl Fn(parquet::errors::ParquetError) -> ResultsError {
     let path = path.to_owned();
-    move |error| ResultsError::Samples { path: path.clone(), reason: error.to_string() }
+    move |error| ResultsError::Samples {
+        path: path.clone(),
+        reason: error.to_string(),
+    }
 }
 
 fn not_written(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> ResultsError {
@@ -246,7 +307,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("samples.parquet");
         SampleWriter::create(&path).unwrap().finish().unwrap();
-        assert_eq!(SampleReader::open(&path).unwrap().next_block().unwrap(), None);
+        assert_eq!(
+            SampleReader::open(&path).unwrap().next_block().unwrap(),
+            None
+        );
     }
 
     #[test]
@@ -259,6 +323,9 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         let error = SampleReader::open(&path).err().unwrap().to_string();
-        assert!(error.contains("samples.parquet") && error.contains("damaged"), "{error}");
+        assert!(
+            error.contains("samples.parquet") && error.contains("damaged"),
+            "{error}"
+        );
     }
 }
