@@ -7,6 +7,9 @@ use taut_port::{Clock, ticks};
 /// Round trips timed together, so that reading the clock does not count.
 const BLOCK: u64 = 64;
 
+/// Two threads that share a core wait for the scheduler at every turn: they stop here, with what they have.
+const LONGEST_NS: f64 = 500e6;
+
 /// Round trip of a cache line between two cores.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PingPong {
@@ -20,7 +23,8 @@ pub struct PingPong {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Measures `blocks` blocks of 64 round trips between the calling thread and one that ran `pin_other` first.
+/// Measures `blocks` blocks of 64 round trips between the calling thread and one that ran `pin_other` first;
+/// fewer (and at least one) where that takes longer than half a second.
 pub fn ping_pong(clock: &Clock, blocks: usize, pin_other: impl FnOnce() + Send) -> PingPong {
     let (ping, pong) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let stop = AtomicBool::new(false);
@@ -38,8 +42,12 @@ pub fn ping_pong(clock: &Clock, blocks: usize, pin_other: impl FnOnce() + Send) 
             }
         });
         let mut value = 0;
+        let end = ticks() + clock.to_ticks(LONGEST_NS) as u64;
         for _ in 0..blocks {
             let begun = ticks();
+            if begun > end {
+                break;
+            }
             for _ in 0..BLOCK {
                 value += 1;
                 ping.0.store(value, Ordering::Release);
