@@ -19,6 +19,10 @@ const BURST: usize = 32;
 /// How long to wait for stragglers after the last packet that came back.
 const SETTLE: Duration = Duration::from_millis(20);
 
+/// How long to go on receiving after the last packet was sent, however many still come: a device that
+/// multiplies packets must not keep a trial from ending.
+const ENDLESS: Duration = Duration::from_secs(2);
+
 /// How late a generator may still send what it owes, as a share of the trial (and at least 1 ms):
 /// a short stall of the machine is made good, too high a rate is not.
 const GRACE: f64 = 0.01;
@@ -206,13 +210,14 @@ impl Instrument {
     ///
     /// Sends packet k when it is due (k / rate after the start), at once if that is past; up to 32 due
     /// ones together. Stops sending at the end of the trial (plus a grace of 1 %), then waits until
-    /// all packets are back or none came for 20 ms.
+    /// all packets are back or none came for 20 ms (2 s at most).
     pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
         self.trial = self.trial.wrapping_add(1);
         let flow = self.trial;
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let settle_ticks = ticks_in(SETTLE);
+        let endless_ticks = ticks_in(ENDLESS);
         let grace_ticks = ticks_in(trial.duration.mul_f64(GRACE).max(Duration::from_millis(1)));
         let total = trial.packets();
         let gap_ticks = clock.hz / trial.rate_pps;
@@ -267,11 +272,13 @@ impl Instrument {
                     next += 1;
                 }
             }
-            if let Some(seen) = self.receive(next, record, &mut tally) {
-                last_event = seen;
-            } else if next == total {
+            let seen = self.receive(next, record, &mut tally);
+            last_event = seen.unwrap_or(last_event);
+            if next == total {
                 let all_back = tally.received + tally.corrupt + tally.refused >= total;
-                if all_back || now.saturating_sub(last_event) > settle_ticks {
+                let silent = now.saturating_sub(last_event) > settle_ticks;
+                let endless = now.saturating_sub(last_sent) > endless_ticks;
+                if seen.is_none() && (all_back || silent) || endless {
                     break;
                 }
             }
@@ -290,7 +297,8 @@ impl Instrument {
         tally
     }
 
-    /// One receive call; when packets came, the time at which they were seen.
+    /// One receive call; when packets of the trial came, the time at which they were seen. Foreign ones
+    /// are counted and nothing else, or a source that never runs dry would keep the trial from ending.
     #[inline(always)]
     fn receive<R: Record>(&mut self, sent: u64, record: &mut R, tally: &mut Tally) -> Option<u64> {
         let port = self.ports.last_mut()?;
@@ -298,6 +306,7 @@ impl Instrument {
             return None;
         }
         let seen = ticks();
+        let foreign_before = tally.foreign;
         for packet in self.arrived.packets() {
             match classify(packet.bytes(), self.stream.udp_port()) {
                 Received::Stamped(stamp) if stamp.flow == self.trial && stamp.sequence < sent => {
@@ -308,8 +317,10 @@ impl Instrument {
                 Received::Stamped(_) | Received::Foreign => tally.foreign += 1,
             }
         }
+        let foreign = tally.foreign - foreign_before;
+        let ours = self.arrived.len() as u64 > foreign;
         self.arrived.clear();
-        Some(seen)
+        ours.then_some(seen)
     }
 
     /// Throws away what arrived before the trial (a bounded amount: some sources never run dry).
@@ -496,6 +507,18 @@ mod tests {
         instrument.trial = 78;
         instrument.receive(10, &mut record, &mut tally);
         assert_eq!((tally.foreign, tally.received), (1, 0));
+    }
+
+    #[test]
+    fn a_device_that_never_stops_sending_does_not_keep_a_trial_from_ending() {
+        // The source delivers frames of the pool, some of which carry stamps of this very trial.
+        let specs = ["null:", "null:source=32"].map(|s| PortSpec::parse(s).unwrap());
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
+        let mut record = Summaries::new(&clock);
+        let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
+        assert!(tally.sent > 0 && tally.received + tally.foreign > tally.sent);
     }
 
     #[test]
