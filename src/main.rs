@@ -53,12 +53,9 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Arguments::command(),
-                "taut",
-                &mut std::io::stdout(),
-            );
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "taut", &mut script);
+            print::line(String::from_utf8_lossy(&script).trim_end());
             Ok(())
         }
     };
