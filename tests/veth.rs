@@ -1,0 +1,246 @@
+//! Forwarders between veth pairs: the Linux bridge and taut on AF_PACKET and AF_XDP sockets, for taut's
+//! own packets and for those of programs that know nothing of it.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::process::Command;
+use support::program::{Finished, Program, run};
+use support::{alone_and_root, is_installed, within_attempts};
+use taut_host::{Steering, Testbed, choose_cores};
+
+/// Programs between the interfaces, by the kind of their ports.
+fn backends() -> impl Iterator<Item = &'static str> {
+    ["af_packet", "af_xdp"].into_iter().filter(|name| {
+        let found = taut_port::backends()
+            .iter()
+            .find(|b| b.name == *name)
+            .map(|b| (b.probe)());
+        let works = matches!(found, Some(Ok(_)));
+        if !works {
+            println!("skipped: needs {name} ports: {found:?}");
+        }
+        works
+    })
+}
+
+fn start_forward(testbed: &Testbed, backend: &str) -> Program {
+    let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+    command.args([
+        "forward",
+        "--json",
+        "--core",
+        &choose_cores().device.to_string(),
+    ]);
+    for interface in ["dut0", "dut1"] {
+        command.args(["--port", &format!("{backend}:{interface}")]);
+    }
+    let mut forward = Program::start(&mut command);
+    forward.wait_until("both links up", |_, stderr| {
+        stderr.matches(": up").count() >= 2
+    });
+    forward
+}
+
+fn in_namespace(namespace: &str, program: &str) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, program]);
+    command
+}
+
+fn generate(testbed: &Testbed, seconds: &str) -> Command {
+    let mut command = in_namespace(testbed.generator_namespace(), env!("CARGO_BIN_EXE_taut"));
+    command.args([
+        "generate",
+        "--port",
+        "af_packet:gen0",
+        "--port",
+        "af_packet:gen1",
+        "--json",
+    ]);
+    command.args(["--rate", "5k", "--seconds", seconds]);
+    command.args(["--core", &choose_cores().generator.to_string()]);
+    command
+}
+
+fn ip(line: &str) {
+    let finished = run(Command::new("ip").args(line.split(' ')));
+    assert_eq!(finished.code(), Some(0), "ip {line}: {finished:?}");
+}
+
+fn no_panic(finished: &Finished) {
+    assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+}
+
+/// All that `taut generate` sends out of gen0 is back at gen1.
+fn all_come_back(testbed: &Testbed) {
+    within_attempts(3, || {
+        let finished = run(&mut generate(testbed, "0.5"));
+        no_panic(&finished);
+        if finished.code() != Some(0) {
+            return Err(finished.stderr);
+        }
+        let summary = finished.last_json();
+        assert_eq!(summary["tally"]["corrupt"], 0, "{summary}");
+        assert_eq!(summary["sequence"]["duplicate"], 0, "{summary}");
+        let tally = &summary["tally"];
+        if summary["lost"] == 0 && tally["received"] == tally["sent"] {
+            Ok(())
+        } else {
+            Err(summary.to_string())
+        }
+    });
+}
+
+#[test]
+fn every_packet_crosses_the_linux_bridge() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let cpu = choose_cores().device;
+    let steering = Steering::PacketSteering { cpu };
+    let testbed = Testbed::builder()
+        .bridge(true)
+        .steering(steering)
+        .build()
+        .unwrap();
+    all_come_back(&testbed);
+}
+
+#[test]
+fn every_packet_crosses_the_forwarder() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for backend in backends() {
+        let testbed = Testbed::builder().build().unwrap();
+        let forward = start_forward(&testbed, backend);
+        all_come_back(&testbed);
+        let finished = forward.interrupt().success();
+        no_panic(&finished);
+        let summary = finished.last_json();
+        assert!(
+            summary["counters"]["tx_packets"].as_u64().unwrap() >= 2_500,
+            "{backend}: {summary}"
+        );
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_is_said_and_works_again_when_it_is_back() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for backend in backends() {
+        let testbed = Testbed::builder().build().unwrap();
+        let mut forward = start_forward(&testbed, backend);
+        let device = testbed.device_namespace();
+        let mut generator = Program::start(&mut generate(&testbed, "3"));
+        generator.wait_for_stdout("\"second\":1");
+        ip(&format!("-n {device} link set dut1 down"));
+        forward.wait_for_stderr("dut1: down: ");
+        ip(&format!("-n {device} link set dut1 up"));
+        forward.wait_until("up again", |_, stderr| {
+            stderr.matches("dut1: up").count() >= 2
+        });
+        // What was lost meanwhile is lost; how the trial ends is its own affair.
+        no_panic(&generator.finish());
+        all_come_back(&testbed);
+        assert!(forward.is_running());
+        no_panic(&forward.interrupt().success());
+    }
+}
+
+#[test]
+fn an_interface_that_is_deleted_is_said_and_survived() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for backend in backends() {
+        let testbed = Testbed::builder().build().unwrap();
+        let mut forward = start_forward(&testbed, backend);
+        let mut generator = Program::start(&mut generate(&testbed, "3"));
+        generator.wait_for_stdout("\"second\":1");
+        ip(&format!("-n {} link del dut1", testbed.device_namespace()));
+        forward.wait_for_stderr("dut1: down: interface dut1 is gone");
+        no_panic(&generator.finish());
+        assert!(forward.is_running());
+        no_panic(&forward.interrupt().success());
+    }
+}
+
+/// Gives both ends of the testbed addresses of one network, each in a namespace of its own, and ARP.
+/// Returned is the second namespace, which is removed when it is dropped.
+fn two_hosts(testbed: &Testbed) -> Namespace {
+    let far = Namespace(format!("{}-far", testbed.generator_namespace()));
+    let near = testbed.generator_namespace();
+    ip(&format!("netns add {}", far.0));
+    ip(&format!("-n {near} link set gen1 netns {}", far.0));
+    for (namespace, interface, address) in [
+        (near, "gen0", "192.0.2.1/24"),
+        (&far.0, "gen1", "192.0.2.2/24"),
+    ] {
+        ip(&format!("-n {namespace} link set {interface} arp on up"));
+        ip(&format!(
+            "-n {namespace} addr add {address} dev {interface}"
+        ));
+    }
+    far
+}
+
+struct Namespace(String);
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+#[test]
+fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let (ping, sockperf) = (is_installed("ping"), is_installed("sockperf"));
+    if !ping && !sockperf {
+        println!("skipped: needs ping or sockperf (package iputils-ping or sockperf)");
+        return;
+    }
+    for backend in backends() {
+        let testbed = Testbed::builder().build().unwrap();
+        let far = two_hosts(&testbed);
+        let forward = start_forward(&testbed, backend);
+        if ping {
+            // Also the first of them, which asks for an address.
+            let mut command = in_namespace(testbed.generator_namespace(), "ping");
+            let finished = run(command.args(["-c", "20", "-i", "0.02", "-W", "10", "192.0.2.2"]));
+            assert!(
+                finished.stdout.contains(" 20 received"),
+                "{backend}: {finished:?}"
+            );
+        }
+        // Over UDP, and over TCP, whose handshake, checksums and windows have to be right.
+        let transports: &[&[&str]] = if sockperf { &[&[], &["--tcp"]] } else { &[] };
+        for transport in transports {
+            let address = ["-i", "192.0.2.2", "-p", "11111"];
+            let mut command = in_namespace(&far.0, "sockperf");
+            let mut server = Program::start(command.arg("server").args(address).args(*transport));
+            server.wait_for_stdout("[tid");
+            let mut command = in_namespace(testbed.generator_namespace(), "sockperf");
+            command
+                .args(["ping-pong", "-t", "1"])
+                .args(address)
+                .args(*transport);
+            let finished = run(&mut command);
+            let text = finished.stdout.clone() + &finished.stderr;
+            assert_eq!(finished.code(), Some(0), "{backend}: {text}");
+            assert!(text.contains("Summary: Latency is"), "{backend}: {text}");
+            server.kill();
+        }
+        let summary = forward.interrupt().success().last_json();
+        assert!(
+            summary["counters"]["tx_packets"].as_u64().unwrap() > 40,
+            "{backend}: {summary}"
+        );
+    }
+}
