@@ -1,0 +1,224 @@
+//! The loops that packets pass through allocate nothing and make no system calls of their own.
+#![allow(clippy::unwrap_used, unsafe_code)]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use support::program::{PATIENCE, Program, run};
+use support::{Sockets, alone, is_installed, taut};
+use taut_engine::Worker;
+use taut_port::{Clock, Link, PortSpec, Resources};
+use taut_traffic::{Instrument, Stream, Summaries, Trial};
+use taut_wire::UdpFlow;
+
+thread_local! {
+    /// Allocations of this thread. Without a destructor and made at compile time, so that counting
+    /// does not itself allocate.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting by thread.
+struct Counting;
+
+// SAFETY: every call is passed on as it is to the system's allocator, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(old, layout, new_size) }
+    }
+
+    unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(old, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn count() {
+    // A thread that is being torn down has no counter any more.
+    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+}
+
+fn allocations() -> u64 {
+    ALLOCATIONS.with(Cell::get)
+}
+
+fn specs(ports: &[String]) -> Vec<PortSpec> {
+    ports
+        .chunks(2)
+        .map(|pair| PortSpec::parse(&pair[1]).unwrap())
+        .collect()
+}
+
+#[test]
+fn allocations_are_counted_on_the_thread_that_makes_them() {
+    let before = allocations();
+    std::thread::spawn(|| drop(std::hint::black_box(vec![1_u8; 100])))
+        .join()
+        .unwrap();
+    let after_other = allocations();
+    drop(std::hint::black_box(vec![1_u8; 100]));
+    assert!(allocations() > after_other);
+    // Starting a thread allocates here; the vector over there does not count.
+    assert!(after_other - before < 20);
+}
+
+#[test]
+fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
+    const WARM_UP: Trial = Trial {
+        rate_pps: 100e3,
+        duration: Duration::from_millis(1_000),
+    };
+    const TRIAL: Trial = Trial {
+        rate_pps: 200e3,
+        duration: Duration::from_millis(1_000),
+    };
+    let _turn = alone();
+    for flush in ["each", "idle(32)", "full(32, 100us)", "every(50us)"] {
+        let sockets = Sockets::new();
+        let clock = Clock::calibrate(Duration::from_millis(20));
+        let stop = AtomicBool::new(false);
+        let (tell_allocated, allocated) = mpsc::channel();
+        let (received, of_worker, of_instrument) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let specs = specs(&sockets.ports("client", ""));
+                let mut resources = Resources::for_ports(&specs).unwrap();
+                let ports = specs
+                    .iter()
+                    .map(|s| s.open(&mut resources).unwrap())
+                    .collect();
+                let functions = vec![taut_function::build("mac-swap", Default::default()).unwrap()];
+                let mut worker = Worker::new(ports, functions, flush.parse().unwrap(), &clock);
+                // The one thing that a link's change may cost; from the last change on, the loop is bare.
+                let mark = std::rc::Rc::new(Cell::new(None));
+                let on_change = std::rc::Rc::clone(&mark);
+                let mut up = 0;
+                worker.on_link_change(move |_, link| {
+                    up += usize::from(*link == Link::Up);
+                    if up == 2 {
+                        on_change.set(Some(allocations()));
+                    }
+                });
+                worker.run(&stop);
+                let end = allocations();
+                tell_allocated
+                    .send(mark.get().map(|start| end - start))
+                    .unwrap();
+            });
+            let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+            let specs = specs(&sockets.ports("server", ""));
+            let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
+            instrument.wait_for_links(PATIENCE, &stop).unwrap();
+            // The worker looks at its links ten times a second.
+            instrument.run(WARM_UP, &mut Summaries::new(&clock), &stop);
+            let mut record = Summaries::new(&clock);
+            let before = allocations();
+            let tally = instrument.run(TRIAL, &mut record, &stop);
+            let of_instrument = allocations() - before;
+            stop.store(true, Ordering::Relaxed);
+            (tally.received, allocated.recv().unwrap(), of_instrument)
+        });
+        assert!(received > 100_000, "{flush}: {received}");
+        assert_eq!(
+            (of_worker, of_instrument),
+            (Some(0), 0),
+            "{flush}: {received} packets"
+        );
+    }
+}
+
+#[test]
+fn the_worker_makes_no_system_call_for_packets() {
+    let _turn = alone();
+    if !is_installed("strace") {
+        println!("skipped: needs strace");
+        return;
+    }
+    if run(Command::new("strace").args(["-o", "/dev/null", "true"])).code() != Some(0) {
+        println!("skipped: needs permission to trace (ptrace)");
+        return;
+    }
+    let sockets = Sockets::new();
+    let mut arguments = vec![
+        "forward".to_string(),
+        "--quiet".to_string(),
+        "--json".to_string(),
+    ];
+    arguments.extend(sockets.ports("client", ""));
+    let mut forward = Program::start(&mut taut(&arguments));
+    forward.wait_for_stdout("started");
+    let worker = thread_named(forward.id(), "worker");
+
+    let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+    let clock = Clock::calibrate(Duration::from_millis(20));
+    let stop = AtomicBool::new(false);
+    let specs = specs(&sockets.ports("server", ""));
+    let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
+    instrument.wait_for_links(PATIENCE, &stop).unwrap();
+    let trial = |rate_pps: f64| Trial {
+        rate_pps,
+        duration: Duration::from_secs(1),
+    };
+    // Until it has said that its links are up.
+    instrument.run(trial(100e3), &mut Summaries::new(&clock), &stop);
+    let trace = support::scratch();
+    let calls = trace.path().join("calls");
+    let mut strace = Program::start(
+        Command::new("strace")
+            .args(["-qq", "-p", &worker, "-o"])
+            .arg(&calls),
+    );
+    let tracer = format!("/proc/{}/task/{worker}/status", forward.id());
+    let deadline = Instant::now() + PATIENCE;
+    while std::fs::read_to_string(&tracer)
+        .unwrap()
+        .contains("TracerPid:\t0\n")
+    {
+        assert!(
+            Instant::now() < deadline && strace.is_running(),
+            "{}",
+            strace.stderr()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let tally = instrument.run(trial(200e3), &mut Summaries::new(&clock), &stop);
+    strace.interrupt();
+    let calls = std::fs::read_to_string(&calls).unwrap();
+    assert!(tally.received > 100_000, "{tally:?}");
+    // Links are looked at in memory too: what is left is for what an operating system may interrupt.
+    assert!(
+        calls.lines().count() < 20,
+        "{} packets:\n{calls}",
+        tally.received
+    );
+    forward.interrupt().success();
+}
+
+/// The number of the thread of process `pid` that has this name.
+fn thread_named(pid: u32, name: &str) -> String {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .flatten();
+    threads
+        .into_iter()
+        .find(|thread| {
+            let comm = std::fs::read_to_string(thread.path().join("comm"));
+            comm.is_ok_and(|comm| comm.trim() == name)
+        })
+        .map(|thread| thread.file_name().into_string().unwrap())
+        .unwrap()
+}
