@@ -48,6 +48,13 @@ pub struct Row {
     pub limited_by: String,
 }
 
+impl Row {
+    /// True if not the device alone stood in the way of a higher loss-free rate.
+    pub fn may_be_faster(&self) -> bool {
+        self.loss_free_pps.is_some() && self.limited_by != limit_name(&Limit::Device)
+    }
+}
+
 /// One row per device, in the devices' order.
 pub fn rows(devices: &[Device]) -> Vec<Row> {
     devices.iter().map(row).collect()
@@ -164,7 +171,7 @@ pub fn render_text_table(rows: &[Row]) -> String {
 /// The highest loss-free rate; `>=` where not the device stood in the way of a higher one.
 fn loss_free(row: &Row) -> String {
     let rate = short_rate(row.loss_free_pps.map(|spread| spread.median));
-    if row.loss_free_pps.is_some() && row.limited_by != limit_name(&Limit::Device) {
+    if row.may_be_faster() {
         format!(">= {rate}")
     } else {
         rate

@@ -204,12 +204,11 @@ fn result_row(row: &Row, device: &Device) -> ResultRow {
     cells.push(cell(
         row.jitter.as_ref().map(|jitter| time(jitter.max_ns as f64)),
     ));
-    cells.push(cell(
-        row.loss_free_pps.map(|spread| plain_rate(spread.median)),
-    ));
-    cells.push(cell(
-        (!row.limited_by.is_empty()).then(|| row.limited_by.clone()),
-    ));
+    let at_least = if row.may_be_faster() { "≥ " } else { "" };
+    cells
+        .push(cell(row.loss_free_pps.map(|spread| {
+            format!("{at_least}{}", plain_rate(spread.median))
+        })));
     let note = match row.repetitions {
         0 => "no data".to_owned(),
         there if there < row.planned => format!("{there} of {} repetitions", row.planned),
