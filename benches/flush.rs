@@ -58,8 +58,8 @@ fn main() {
         "round trip over memif at 100 kpkt/s, 64-byte frames, interleaved repetitions of {DURATION:?}, medians over them"
     );
     println!(
-        "{:<8}{:>10}{:>10}{:>10}{:>10}{:>12}",
-        "flush", "avg ns", "p50 ns", "p99 ns", "p99.9 ns", "max ns"
+        "{:<8}{:>4}{:>10}{:>10}{:>10}{:>10}{:>12}",
+        "flush", "n", "avg ns", "p50 ns", "p99 ns", "p99.9 ns", "max ns"
     );
     let column = |i: usize, figure: fn(&Summary) -> f64| -> Vec<f64> {
         summaries[i].iter().map(figure).collect()
@@ -74,8 +74,14 @@ fn main() {
     for (i, forwarder) in forwarders.iter().enumerate() {
         let m: Vec<f64> = figures.iter().map(|f| median(column(i, *f))).collect();
         println!(
-            "{:<8}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>12.0}",
-            forwarder.name, m[0], m[1], m[2], m[3], m[4]
+            "{:<8}{:>4}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>12.0}",
+            forwarder.name,
+            summaries[i].len(),
+            m[0],
+            m[1],
+            m[2],
+            m[3],
+            m[4]
         );
     }
     println!("cache-line ping-pong: p50 {:.0} ns", median(floor.clone()));
@@ -97,10 +103,17 @@ fn main() {
         column(0, figures[2]),
         column(1, figures[2]),
     );
+    // `full` was measured in every fourth repetition: compare it with `each` of the same ones.
+    let each_of_these = |figure| column(1, figure).into_iter().step_by(4).collect();
     show(
         "average of full / each",
         column(2, figures[0]),
-        column(1, figures[0]),
+        each_of_these(figures[0]),
+    );
+    show(
+        "p50 of full / each",
+        column(2, figures[1]),
+        each_of_these(figures[1]),
     );
     show(
         "p50 of idle / ping-pong",

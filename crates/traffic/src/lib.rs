@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod instrument;
+mod interruptions;
 mod pace;
 mod ping_pong;
 mod record;
 mod stream;
 
 pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
+pub use interruptions::{Interruptions, interruptions};
 pub use pace::Pace;
 pub use ping_pong::{PingPong, ping_pong};
 pub use record::{EveryPacket, Fate, Record, Summaries};

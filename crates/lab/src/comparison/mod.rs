@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::{CorePlan, Machine, Snapshot, choose_cores, noise_sources};
 use taut_port::Clock;
-use taut_traffic::ping_pong;
+use taut_traffic::{interruptions, ping_pong};
 
 /// Frame size in bytes, frame check sequence included: the reference's.
 const FRAME_SIZE_BYTES: u32 = 64;
@@ -29,6 +29,9 @@ const RATE_PPS: f64 = 100_000.0;
 
 /// Round trips of a cache line, in blocks of 64.
 const PING_PONG_BLOCKS: usize = 4_000;
+
+/// How long both cores are watched for what the machine takes from them.
+const WATCHED: Duration = Duration::from_secs(1);
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -88,6 +91,8 @@ pub fn run(
     let mut experiment = describe(plan, &lengths, &cores, &clock, left_out);
     experiment.devices = devices.iter().map(|d| d.info(&plan.program)).collect();
     experiment.ping_pong = Some(measure_ping_pong(&clock, &cores)?);
+    let taken = measure_interruptions(&clock, &cores)?;
+    experiment.noise.extend(taken.clone());
     let folder = Folder::create(&plan.folder, &experiment)?;
 
     let before = Snapshot::take();
@@ -142,6 +147,7 @@ pub fn run(
     let activity =
         Snapshot::difference(&before, &Snapshot::take(), &[cores.generator, cores.device]);
     experiment.noise = noise(&cores, Some(&activity));
+    experiment.noise.extend(taken);
     experiment.stage = if stop.load(Ordering::Relaxed) {
         Stage::Interrupted
     } else {
@@ -225,6 +231,42 @@ fn noise(cores: &CorePlan, activity: Option<&taut_host::SystemActivity>) -> Vec<
         .map(|s| Noise {
             name: s.name,
             detail: format!("{}: {}", s.detail, s.evidence),
+        })
+        .collect()
+}
+
+/// What the machine takes from busy loops on both cores at once, as during every measurement.
+fn measure_interruptions(clock: &Clock, cores: &CorePlan) -> Result<Vec<Noise>, ComparisonError> {
+    let watch = |cpu: usize| {
+        taut_host::pin_current_thread(cpu)?;
+        Ok((cpu, interruptions(clock, WATCHED)))
+    };
+    let found: Vec<Result<_, taut_host::AffinityError>> = std::thread::scope(|scope| {
+        let watches = [cores.generator, cores.device].map(|cpu| scope.spawn(move || watch(cpu)));
+        watches
+            .map(|w| {
+                w.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .into()
+    });
+    found
+        .into_iter()
+        .map(|watched| {
+            let (cpu, i) = watched?;
+            let each_second = |n: u64| (n as f64 / i.seconds).round();
+            Ok(Noise {
+                name: format!("taken from a busy loop on CPU {cpu}"),
+                detail: format!(
+                    "{:.1} % of the time with both CPUs busy; gaps a second: {} over 10 µs, {} over 100 µs, {} over 1 ms; longest {:.0} µs (watched for {} s)",
+                    i.share * 100.0,
+                    each_second(i.over_10_us),
+                    each_second(i.over_100_us),
+                    each_second(i.over_1_ms),
+                    i.longest_ns / 1e3,
+                    i.seconds
+                ),
+            })
         })
         .collect()
 }
