@@ -1,7 +1,6 @@
 //! The devices of the comparison, and which of them this machine can have.
 
 use crate::results::{DeviceInfo, Kind, LeftOut, Transport};
-use std::path::Path;
 use std::time::Duration;
 use taut_engine::Flush;
 use taut_port::backends;
@@ -85,7 +84,7 @@ impl Device {
     }
 
     /// What the results folder says of it.
-    pub fn info(&self, program: &Path) -> DeviceInfo {
+    pub fn info(&self) -> DeviceInfo {
         let (io, note) = match self.way {
             Way::Memif { .. } => (
                 "memif",
@@ -119,7 +118,7 @@ impl Device {
             _ => self
                 .arguments(["SOCKET-OR-INTERFACE-1", "SOCKET-OR-INTERFACE-2"], None)
                 .map(|arguments| {
-                    std::iter::once(program.display().to_string())
+                    std::iter::once("taut".to_string())
                         .chain(arguments)
                         .collect()
                 })

@@ -5,6 +5,7 @@
 mod devices;
 mod lengths;
 mod run;
+mod scratch;
 
 pub use devices::{Device, Way};
 pub use lengths::Lengths;
@@ -81,6 +82,7 @@ pub fn run(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<PathBuf, ComparisonError> {
+    scratch::sweep_stale();
     let lengths = Lengths::of(plan.mode);
     let cores = choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(200));
@@ -89,7 +91,7 @@ pub fn run(
         observer.left_out(missing);
     }
     let mut experiment = describe(plan, &lengths, &cores, &clock, left_out);
-    experiment.devices = devices.iter().map(|d| d.info(&plan.program)).collect();
+    experiment.devices = devices.iter().map(Device::info).collect();
     experiment.ping_pong = Some(measure_ping_pong(&clock, &cores)?);
     let taken = measure_interruptions(&clock, &cores)?;
     experiment.noise.extend(taken.clone());
@@ -128,7 +130,7 @@ pub fn run(
                         why: why.clone(),
                         how: format!(
                             "run it by itself to see more: {}",
-                            device.info(&plan.program).command.join(" ")
+                            device.info().command.join(" ")
                         ),
                     };
                     observer.left_out(&missing);

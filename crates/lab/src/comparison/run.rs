@@ -1,5 +1,6 @@
 //! One device in one repetition: set up from nothing, measured, taken down again.
 
+use super::scratch;
 use super::{Device, FRAME_SIZE_BYTES, Lengths, Plan, RATE_PPS, Way};
 use crate::results::{CbrResult, Folder, ResultsError, RunWriter, Sample, Sweep, SweepTrial};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,11 +92,7 @@ fn set_up_and_measure(
     device: &Device,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    // Sockets and the device's output; gone when this returns.
-    let scratch = tempfile::Builder::new()
-        .prefix("taut-")
-        .tempdir()
-        .map_err(io("making a folder for sockets"))?;
+    let scratch = scratch::folder().map_err(io("making a folder for sockets"))?;
     let device_core = place.cores.device;
     let stream = Stream::new(&UdpFlow::default(), FRAME_SIZE_BYTES as usize)
         .map_err(|e| RunError::Device(e.to_string()))?;

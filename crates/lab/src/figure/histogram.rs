@@ -153,7 +153,7 @@ fn note(latency: &LatencyHistogram) -> String {
     match (quantile(0.5), quantile(0.99), latency.max_ns()) {
         (Some(p50), Some(p99), Some(max)) => {
             format!(
-                "p50 {p50}   p99 {p99}   max {}   n = {}",
+                "p50 {p50} · p99 {p99} · max {} · n = {}",
                 quantity::time(max as f64),
                 quantity::count(latency.count())
             )

@@ -192,7 +192,7 @@ fn draw_item(svg: &mut Svg, panel: &Panel, item: &Item, figure: Figure) {
 }
 
 fn key(svg: &mut Svg, y: f64) {
-    let text = "filled marks: no loss    hollow marks: packets lost    shaded: smallest to largest over the repetitions    \
+    let text = "filled marks: no loss · hollow marks: packets lost · shaded: smallest to largest over the repetitions · \
                 dashed verticals: highest loss-free rate";
     svg.text((WIDTH / 2.0, y), Anchor::Middle, "note", text);
 }

@@ -263,7 +263,13 @@ fn damaged(path: &Path) -> impl Fn(parquet::errors::ParquetError) -> ResultsErro
 
 fn not_written(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> ResultsError {
     let refused = ResultsError::io(path);
-    move |error| refused(std::io::Error::other(error))
+    move |error| {
+        refused(match error {
+            // What the file system said, without the library's wrapping.
+            parquet::errors::ParquetError::External(source) => std::io::Error::other(source),
+            other => std::io::Error::other(other),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -98,17 +98,21 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     let log2_ring_size = ring_size(spec)?.ilog2() as u8;
     let pool = resources.pool();
     let handover = Arc::new(Handover::default());
-    handover.note(format!("not connected yet at {}", path.display()));
     let stop = Arc::new(interrupt_file()?);
     let (data_path, control) = match spec.option("role").unwrap_or("server") {
         "server" => {
             let listener = server::Listener::bind(&path)?;
+            handover.note(listener.waiting());
             let (handover, stop) = (Arc::clone(&handover), Arc::clone(&stop));
             let control =
                 spawn(move || server::run(&listener, &identity, &handover, stop.as_fd()))?;
             (Queue::Server(ServerQueue::new(pool)), control)
         }
         "client" => {
+            handover.note(format!(
+                "looking for the memif server at {}",
+                path.display()
+            ));
             let Some(memory) = pool.memory() else {
                 return Err(spec.error("the pool has no memory to offer"));
             };

@@ -87,6 +87,11 @@ impl Listener {
             path: path.to_path_buf(),
         })
     }
+
+    /// What the port says while nobody is connected.
+    pub(super) fn waiting(&self) -> String {
+        format!("waiting for a memif client at {}", self.path.display())
+    }
 }
 
 impl Drop for Listener {
@@ -102,8 +107,7 @@ pub(super) fn run(
     handover: &Handover,
     stop: BorrowedFd<'_>,
 ) {
-    let waiting = format!("waiting for a memif client at {}", listener.path.display());
-    handover.note(waiting.clone());
+    let waiting = listener.waiting();
     loop {
         match wait(&[listener.socket.as_fd()], stop, None) {
             Err(_) => return,

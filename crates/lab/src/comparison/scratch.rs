@@ -1,0 +1,51 @@
+//! A folder for the sockets and the output of a device while it is measured.
+
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A fresh folder, named after this process; gone when it is dropped.
+pub(super) fn folder() -> std::io::Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix(&format!("taut-{}-", std::process::id()))
+        .tempdir()
+}
+
+/// Removes the folders of processes that were killed. What cannot be removed (another user's) stays.
+pub(super) fn sweep_stale() {
+    sweep_stale_in(&std::env::temp_dir());
+}
+
+fn sweep_stale_in(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name
+            .to_string_lossy()
+            .strip_prefix("taut-")
+            .and_then(|rest| {
+                let (pid, _) = rest.split_once('-')?;
+                pid.parse::<u32>().ok()
+            });
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn folders_of_dead_processes_go_and_others_stay() {
+        let parent = tempfile::tempdir().unwrap();
+        let alive = format!("taut-{}-x", std::process::id());
+        let names = ["taut-4294967295-x", &alive, "taut-bench-1", "other"];
+        for name in names {
+            std::fs::create_dir(parent.path().join(name)).unwrap();
+        }
+        sweep_stale_in(parent.path());
+        let there = names.map(|name| parent.path().join(name).exists());
+        assert_eq!(there, [false, true, true, true]);
+    }
+}
