@@ -18,6 +18,8 @@
 mod batch;
 mod clock;
 mod error;
+mod frame_copy;
+mod handling;
 mod interface;
 #[cfg(test)]
 mod interface_tests;
@@ -35,6 +37,7 @@ pub mod null;
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ticks};
 pub use error::PortError;
+pub use handling::{Copies, Handling, Receives, Sends, copies};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
 pub use port::{Link, Port, PortCounters};
