@@ -2,7 +2,7 @@
 //! nothing. The floor of what any port costs.
 
 use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
-use crate::{Receives, Resources, Sends};
+use crate::{Receives, Resources, Sends, Supply};
 
 /// `null:[source=N]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -69,5 +69,13 @@ impl Port for NullPort {
 
     fn counters(&mut self) -> PortCounters {
         self.counters
+    }
+
+    fn supply(&mut self) -> Supply {
+        if self.source == 0 {
+            Supply::None
+        } else {
+            Supply::Open
+        }
     }
 }
