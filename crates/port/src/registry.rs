@@ -3,7 +3,7 @@
 //! Adding a backend is its folder, one line in [`backends`], and its docs page.
 
 use crate::{
-    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, memif, null,
+    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, memif, null, pair,
 };
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -16,6 +16,7 @@ pub fn backends() -> &'static [Backend] {
         af_xdp::BACKEND,
         memif::BACKEND,
         null::BACKEND,
+        pair::BACKEND,
     ]
 }
 
