@@ -34,6 +34,7 @@ pub mod af_xdp;
 pub mod memif;
 pub mod null;
 pub mod pair;
+pub mod tap;
 
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ticks};
