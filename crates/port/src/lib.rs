@@ -15,6 +15,7 @@
 //! # Ok::<(), taut_port::PortError>(())
 //! ```
 
+mod background;
 mod batch;
 mod clock;
 mod error;
@@ -34,6 +35,7 @@ pub mod af_xdp;
 pub mod memif;
 pub mod null;
 pub mod pair;
+pub mod pcap;
 pub mod tap;
 
 pub use batch::{BATCH_CAPACITY, Batch};

@@ -3,7 +3,7 @@
 //! Adding a backend is its folder, one line in [`backends`], and its docs page.
 
 use crate::{
-    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, memif, null, pair, tap,
+    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, memif, null, pair, pcap, tap,
 };
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -17,6 +17,7 @@ pub fn backends() -> &'static [Backend] {
         memif::BACKEND,
         null::BACKEND,
         pair::BACKEND,
+        pcap::BACKEND,
         tap::BACKEND,
     ]
 }
