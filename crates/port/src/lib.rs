@@ -21,6 +21,8 @@ mod clock;
 mod error;
 mod frame_copy;
 mod handling;
+#[cfg(test)]
+mod handling_tests;
 mod interface;
 #[cfg(test)]
 mod interface_tests;
