@@ -98,12 +98,6 @@ fn draw_panel(
         "note",
         &note(item.latency),
     );
-    svg.text(
-        (panel.right() - 5.0, panel.top + 13.0),
-        Anchor::End,
-        "note",
-        &format!("n = {}", quantity::count(item.latency.count())),
-    );
     let labels = Labels {
         x: last.then_some("round-trip latency"),
         y: None,
@@ -111,6 +105,12 @@ fn draw_panel(
         y_ticks: 2,
     };
     panel.open(svg, Hover::AtX, labels);
+    svg.text(
+        (panel.right() - 5.0, panel.top + 13.0),
+        Anchor::End,
+        "note",
+        &format!("n = {}", quantity::count(item.latency.count())),
+    );
     if shares.is_empty() {
         panel.empty(svg, "no data");
     } else {
