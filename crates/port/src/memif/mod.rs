@@ -2,7 +2,7 @@
 //!
 //! A *server* listens on a UNIX socket; a *client* brings the memory: two rings and, here, the whole
 //! packet pool, so that a client forwards between two memif ports without touching the frames. The
-//! handshake runs on a control thread ([`server`], [`client`]); the data path ([`client_queue`],
+//! handshake runs on a control thread (`server`, `client`); the data path (`client_queue`,
 //! `server_queue`) sees finished connections only.
 //!
 //! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and
