@@ -164,12 +164,12 @@ fn options_that_cannot_be() {
             (
                 "generate --port null: --size 10",
                 INPUT,
-                "allowed is 64 to 9216",
+                "bytes from 64 to 9216",
             ),
             (
                 "generate --port null: --size 99999",
                 INPUT,
-                "allowed is 64 to 9216",
+                "bytes from 64 to 9216",
             ),
             (
                 "generate --port null: --seconds soon",
