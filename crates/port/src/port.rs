@@ -43,6 +43,27 @@ pub trait Port {
     /// What has passed so far. Cheap, but not free.
     fn counters(&mut self) -> PortCounters;
 
+    /// Whether packets can still come out of the port. Links and peers can always bring more; files end.
+    /// Ask as often as about the link.
+    fn supply(&mut self) -> Supply {
+        Supply::Open
+    }
+
+    /// Whether packets wait in the port until they are asked for, without loss (a file): then nobody need
+    /// take more than can be passed on.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// Whether what is sent goes anywhere; false for a file that is only read.
+    fn takes(&self) -> bool {
+        true
+    }
+
+    /// Lets go of everything that was taken and waits until it is where it belongs, as far as that can be
+    /// known: once, when no more will be sent. May block and call the system.
+    fn close(&mut self) {}
+
     /// What the port made of what its spec left open (which driver mode, whether something is copied),
     /// for people to read; empty if nothing was.
     fn details(&self) -> String {
@@ -64,6 +85,19 @@ impl Link {
     pub fn is_up(&self) -> bool {
         *self == Link::Up
     }
+}
+
+/// What a port still has to give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Supply {
+    /// Packets may come at any time.
+    Open,
+    /// None will ever come: the port is for sending.
+    None,
+    /// All there were have come.
+    Ended,
+    /// The port can do no more, in either direction; the text says what happened where.
+    Broken(String),
 }
 
 /// What passed through a port since it was opened. Packets that the caller could not place (a full

@@ -2,7 +2,9 @@
 //!
 //! Adding a backend is its folder, one line in [`backends`], and its docs page.
 
-use crate::{PoolHandle, Port, PortError, af_packet, af_xdp, memif, null};
+use crate::{
+    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, memif, null, pair, pcap, tap,
+};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -14,6 +16,9 @@ pub fn backends() -> &'static [Backend] {
         af_xdp::BACKEND,
         memif::BACKEND,
         null::BACKEND,
+        pair::BACKEND,
+        pcap::BACKEND,
+        tap::BACKEND,
     ]
 }
 
@@ -38,6 +43,8 @@ pub struct Backend {
     pub frames: fn(&PortSpec) -> u32,
     /// The pool's slots must be aligned powers of two (AF_XDP).
     pub aligned: bool,
+    /// Where its packets lie and how it sends those of others, once for each kind of port it has.
+    pub handling: &'static [Handling],
     /// Whether ports of this kind can be opened on this machine: what is there, or what is missing.
     pub probe: fn() -> Result<String, PortError>,
     /// Opens a port.

@@ -15,7 +15,7 @@ mod socket;
 #[cfg(all(test, feature = "xdp"))]
 mod tests;
 
-use crate::{Backend, PortSpec};
+use crate::{Backend, Handling, PortSpec, Receives, Sends};
 #[cfg(feature = "xdp")]
 pub(crate) use port::Shared;
 #[cfg(feature = "xdp")]
@@ -42,6 +42,11 @@ pub(crate) const BACKEND: Backend = Backend {
     // One ring's worth of empty frames with the kernel, one of frames to be sent.
     frames: |spec| 2 * ring_entries(spec).unwrap_or(RING_ENTRIES),
     aligned: true,
+    handling: &[Handling {
+        variant: "",
+        receives: Receives::InPool,
+        sends: Sends::FromPool,
+    }],
     probe,
     open,
 };
