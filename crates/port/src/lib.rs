@@ -29,6 +29,7 @@ mod registry;
 
 pub mod af_packet;
 pub mod af_xdp;
+pub mod dpdk;
 pub mod memif;
 pub mod null;
 

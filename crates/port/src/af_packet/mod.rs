@@ -30,6 +30,7 @@ pub(crate) const BACKEND: Backend = Backend {
     )],
     frames: |_| 0,
     aligned: false,
+    passes_on: false,
     probe,
     open,
 };

@@ -42,6 +42,7 @@ pub(crate) const BACKEND: Backend = Backend {
     // One ring's worth of empty frames with the kernel, one of frames to be sent.
     frames: |spec| 2 * ring_entries(spec).unwrap_or(RING_ENTRIES),
     aligned: true,
+    passes_on: false,
     probe,
     open,
 };

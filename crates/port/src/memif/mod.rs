@@ -58,6 +58,7 @@ pub(crate) const BACKEND: Backend = Backend {
     ],
     frames: |spec| 2 * ring_size(spec).unwrap_or(DEFAULT_RING),
     aligned: false,
+    passes_on: false,
     probe: || Ok("server and client".to_string()),
     open,
 };
