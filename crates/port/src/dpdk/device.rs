@@ -3,7 +3,7 @@
 use super::Settings;
 use super::environment::{Environment, control};
 use super::memory::MbufPool;
-use super::reason::reason;
+use super::reason::{cause, reason};
 use crate::{PortError, PortSpec};
 use std::ffi::{CStr, CString, c_char, c_void};
 
@@ -168,10 +168,26 @@ fn failure(
             environment.shim.version(),
             virtual_drivers(environment)
         )),
+        "attaching it" if words.contains("Cannot find device") => {
+            spec.error(format!("no such device: {name} (lspci -D lists the addresses)"))
+        }
+        // Drivers say nothing of arguments that they do not know, but end with -1.
+        "attaching it" if rc == -1 && cause(words).is_none() => spec.error(format!(
+            "the driver of {name} refuses its arguments; https://doc.dpdk.org/guides/nics lists them"
+        )),
         _ => PortError::system(
             format!("opening {spec}: {step}"),
-            std::io::Error::new(std::io::Error::from_raw_os_error(-rc).kind(), why),
+            std::io::Error::new(kind(rc), why),
         ),
+    }
+}
+
+/// What kind of error DPDK's number is; many drivers say -1 where they mean nothing by it.
+fn kind(rc: i32) -> std::io::ErrorKind {
+    if rc == -1 {
+        std::io::ErrorKind::Other
+    } else {
+        std::io::Error::from_raw_os_error(-rc).kind()
     }
 }
 

@@ -9,31 +9,23 @@ const EMPTY_WORDS: [&str; 3] = [
     "failed to initialize",
 ];
 
-/// The lines that name a cause, at most two, without DPDK's prefixes; the meaning of the error number
-/// (negative) where DPDK said nothing.
+/// What DPDK said of a cause ([`cause`]), or the meaning of the error number (negative) where it said
+/// nothing.
 pub(super) fn reason(words: &str, rc: i32) -> String {
-    let lines: Vec<&str> = words
-        .lines()
-        .map(|line| line.trim().trim_end_matches('.'))
-        .filter(|line| !line.is_empty())
-        .collect();
-    let telling: Vec<&str> = lines
-        .iter()
-        .filter(|line| !EMPTY_WORDS.iter().any(|empty| line.contains(empty)))
-        .copied()
-        .collect();
+    cause(words).unwrap_or_else(|| io::Error::from_raw_os_error(rc.saturating_neg()).to_string())
+}
+
+/// The lines that name a cause, at most two, without DPDK's prefixes.
+pub(super) fn cause(words: &str) -> Option<String> {
     let mut said: Vec<String> = Vec::new();
-    for line in telling {
-        let line = without_prefix(line);
-        if !said.contains(&line) && said.len() < 2 {
+    for line in words.lines() {
+        let line = without_prefix(line.trim().trim_end_matches('.'));
+        let is_empty = line.is_empty() || EMPTY_WORDS.iter().any(|empty| line.contains(empty));
+        if !is_empty && said.len() < 2 && !said.contains(&line) {
             said.push(line);
         }
     }
-    if said.is_empty() {
-        io::Error::from_raw_os_error(rc.saturating_neg()).to_string()
-    } else {
-        said.join("; ")
-    }
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// `EAL: text`, `EAL: FATAL: text` and `eth_from_pcaps(): text` without what stands before the text.
