@@ -103,9 +103,6 @@ fn make(shim: &'static Shim) -> Result<Environment, String> {
 fn arguments(cores: &str, on_huge_pages: bool) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "taut",
-        "--in-memory",
-        // So that devices can lend memory to their peers (net_memif's zero-copy, virtio-user).
-        "--single-file-segments",
         "--no-telemetry",
         "--log-level=error",
         "-a",
@@ -115,10 +112,14 @@ fn arguments(cores: &str, on_huge_pages: bool) -> Vec<String> {
     .into();
     arguments.push(format!("--file-prefix=taut-{}", std::process::id()));
     arguments.push(format!("--lcores=0@({cores})"));
-    if !on_huge_pages {
-        arguments.extend(["--no-huge".to_string(), "-m".to_string()]);
-        arguments.push(ORDINARY_MEGABYTES.to_string());
-    }
+    let memory = if on_huge_pages {
+        // The second so that devices can lend memory to their peers (net_memif's zero-copy, virtio-user).
+        "--in-memory --single-file-segments".to_string()
+    } else {
+        // DPDK has no `--in-memory` for ordinary pages, which have no files anyway.
+        format!("--no-huge --no-shconf -m {ORDINARY_MEGABYTES}")
+    };
+    arguments.extend(memory.split(' ').map(String::from));
     arguments
 }
 
@@ -192,10 +193,7 @@ mod tests {
         let words = arguments("0,1", true).join(" ");
         assert!(words.contains("--in-memory") && words.contains("-a 0000:00:00.0"));
         assert!(words.contains("--lcores=0@(0,1)") && !words.contains("--no-huge"));
-        assert!(
-            arguments("0", false)
-                .join(" ")
-                .contains("--no-huge -m 1024")
-        );
+        let words = arguments("0", false).join(" ");
+        assert!(words.contains("--no-huge --no-shconf") && !words.contains("--in-memory"));
     }
 }

@@ -113,11 +113,12 @@ static int initialise(int argc, char **argv)
 	FILE *stream = log_stream();
 	if (stream == NULL || rte_openlog_stream(stream) != 0)
 		return -ENOMEM;
-	/* Some of its errors it prints past its log. */
-	FILE *standard_error = stderr;
-	stderr = stream;
+	/* Some of its errors, and its usage, it prints past its log. */
+	FILE *standard_output = stdout, *standard_error = stderr;
+	stdout = stderr = stream;
 	int rc = rte_eal_init(argc, argv);
 	int error = rte_errno;
+	stdout = standard_output;
 	stderr = standard_error;
 	/* It makes a folder even where it is told to put nothing there. */
 	rmdir(rte_eal_get_runtime_dir());
