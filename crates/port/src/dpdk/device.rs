@@ -5,7 +5,7 @@ use super::environment::{Environment, control};
 use super::memory::MbufPool;
 use super::reason::{cause, reason};
 use crate::{PortError, PortSpec};
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 /// What is asked of a device, and what was made of it (`struct taut_setup`).
 #[repr(C)]
@@ -14,6 +14,9 @@ pub(super) struct Setup {
     queues: u16,
     rate_mbps: u32,
     mempool: *mut c_void,
+    stamps: c_int,
+    stamp_offset: c_int,
+    stamp_flag: u64,
     port: u16,
     rx_ring: u16,
     tx_ring: u16,
@@ -52,6 +55,8 @@ pub(super) struct Device {
     pub(super) driver: String,
     pub(super) rx_ring: u16,
     pub(super) tx_ring: u16,
+    /// Where an mbuf has its receive stamp, and the flag of those that have one.
+    pub(super) stamp: (i32, u64),
 }
 
 impl Device {
@@ -74,6 +79,9 @@ impl Device {
             queues: settings.queues,
             rate_mbps: settings.rate_mbps,
             mempool: pool.pool,
+            stamps: c_int::from(settings.stamps),
+            stamp_offset: 0,
+            stamp_flag: 0,
             port: 0,
             rx_ring: 0,
             tx_ring: 0,
@@ -97,6 +105,7 @@ impl Device {
                 driver,
                 rx_ring: setup.rx_ring,
                 tx_ring: setup.tx_ring,
+                stamp: (setup.stamp_offset, setup.stamp_flag),
             });
         }
         let step = if setup.step.is_null() {
@@ -155,6 +164,9 @@ fn failure(
     match step {
         "rate" => spec.error(format!(
             "rate: {driver} limits no rates ({why}); leave rate= out"
+        )),
+        "stamps" => spec.error(format!(
+            "stamps: {driver} stamps no packets ({why}); leave stamps= out"
         )),
         "rss" => spec.error(format!(
             "rss: {driver} cannot spread packets over that many queues ({why}); leave rss= out"

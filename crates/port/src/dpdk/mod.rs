@@ -34,7 +34,7 @@ use port::{open, probe};
 #[cfg(not(dpdk))]
 use without::{open, probe};
 
-/// `dpdk:DEVICE[,ring=N][,rss=N][,rate=N][,ARGUMENT=VALUE...]`.
+/// `dpdk:DEVICE[,ring=N][,rss=N][,rate=N][,stamps=hardware][,ARGUMENT=VALUE...]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "dpdk",
     summary: "a device of DPDK: a PCI address or net_memif0, net_vhost0, net_af_packet0, ...",
@@ -51,6 +51,10 @@ pub(crate) const BACKEND: Backend = Backend {
         (
             "rate",
             "limit that the device keeps when it sends, in Mbit/s (default none)",
+        ),
+        (
+            "stamps",
+            "hardware: the device stamps what it receives (default: nothing is stamped)",
         ),
         (
             "...",
@@ -75,6 +79,8 @@ struct Settings {
     queues: u16,
     /// The device's limit for sending; 0 is none.
     rate_mbps: u32,
+    /// Whether the device is to stamp what it receives.
+    stamps: bool,
 }
 
 impl Settings {
@@ -83,6 +89,11 @@ impl Settings {
             ring: spec.number("ring", 64..=32768)?.map_or(RING, |n| n as u16),
             queues: spec.number("rss", 1..=16)?.unwrap_or(1) as u16,
             rate_mbps: spec.number("rate", 1..=400_000)?.unwrap_or(0) as u32,
+            stamps: match spec.option("stamps") {
+                None => false,
+                Some("hardware") => true,
+                Some(other) => return Err(spec.error(format!("stamps={other}: want hardware"))),
+            },
         })
     }
 }

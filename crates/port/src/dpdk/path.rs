@@ -10,7 +10,6 @@ use std::mem::offset_of;
 pub(super) struct Counts {
     pub(super) rx_packets: u64,
     pub(super) rx_bytes: u64,
-    pub(super) rx_malformed: u64,
     pub(super) rx_too_long: u64,
     pub(super) tx_packets: u64,
     pub(super) tx_bytes: u64,
@@ -33,6 +32,10 @@ pub(super) struct Path {
     pub(super) base: usize,
     /// Whose packets are mbufs.
     pub(super) ledger: *const Pool,
+    /// Room for the receive stamps of one call, or null.
+    pub(super) stamps: *mut u64,
+    pub(super) stamp_flag: u64,
+    pub(super) stamp_offset: i32,
     pub(super) counts: Counts,
 }
 
@@ -41,4 +44,4 @@ const _: () =
     assert!(size_of::<Packet>() == 24 && Packet::LAYOUT[0] == 0 && Packet::LAYOUT[1] == 8,);
 const _: () =
     assert!(Packet::LAYOUT[2] == 16 && Packet::LAYOUT[3] == 20 && Packet::LAYOUT[4] == 22);
-const _: () = assert!(offset_of!(Path, mempool) == 8 && offset_of!(Path, counts) == 32);
+const _: () = assert!(offset_of!(Path, mempool) == 8 && offset_of!(Path, counts) == 56);

@@ -6,7 +6,7 @@ use super::environment::environment;
 use super::library::{Shim, shim};
 use super::memory::Memory;
 use super::path::{Counts, Path};
-use crate::{Batch, Link, Port, PortCounters, PortError, PortSpec, Resources};
+use crate::{BATCH_CAPACITY, Batch, Link, Port, PortCounters, PortError, PortSpec, Resources};
 
 /// Drivers whose error counter counts again what they refused and the caller still has.
 const COUNT_REFUSED: [&str; 2] = ["net_af_xdp", "net_tap"];
@@ -14,6 +14,9 @@ const COUNT_REFUSED: [&str; 2] = ["net_af_xdp", "net_tap"];
 struct DpdkPort {
     shim: &'static Shim,
     path: Box<Path>,
+    /// Receive stamps of the last call; none unless asked for.
+    stamps: Box<[u64]>,
+    stamped: usize,
     // Before the memory: a device holds mbufs until it is closed.
     device: Device,
     memory: Memory,
@@ -64,29 +67,49 @@ pub(super) fn probe() -> Result<String, PortError> {
 }
 
 pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
-    let settings = Settings::of(spec)?;
-    let environment = environment()?;
-    let memory = resources.dpdk().memory()?;
-    let device = Device::attach(spec, settings, &memory.pool)?;
-    let path = Box::new(Path {
-        port: device.port,
-        queues: settings.queues,
-        next_queue: 0,
-        mempool: memory.pool.pool,
-        base: environment.base,
-        ledger: memory.ledger.raw().as_ptr(),
-        counts: Counts::default(),
-    });
-    let most = memory.pool.mbufs as usize;
-    Ok(Box::new(DpdkPort {
-        shim: environment.shim,
-        path,
-        device,
-        memory,
-        most,
-        name: spec.target().to_string(),
-        counted: Counted::default(),
-    }))
+    Ok(Box::new(DpdkPort::open(spec, resources)?))
+}
+
+impl DpdkPort {
+    fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Self, PortError> {
+        let settings = Settings::of(spec)?;
+        let environment = environment()?;
+        let memory = resources.dpdk().memory()?;
+        let device = Device::attach(spec, settings, &memory.pool)?;
+        let mut stamps: Box<[u64]> = if settings.stamps {
+            Box::new([0; BATCH_CAPACITY])
+        } else {
+            Box::default()
+        };
+        let path = Box::new(Path {
+            port: device.port,
+            queues: settings.queues,
+            next_queue: 0,
+            mempool: memory.pool.pool,
+            base: environment.base,
+            ledger: memory.ledger.raw().as_ptr(),
+            stamps: if settings.stamps {
+                stamps.as_mut_ptr()
+            } else {
+                std::ptr::null_mut()
+            },
+            stamp_flag: device.stamp.1,
+            stamp_offset: device.stamp.0,
+            counts: Counts::default(),
+        });
+        let most = memory.pool.mbufs as usize;
+        Ok(Self {
+            shim: environment.shim,
+            path,
+            stamps,
+            stamped: 0,
+            device,
+            memory,
+            most,
+            name: spec.target().to_string(),
+            counted: Counted::default(),
+        })
+    }
 }
 
 impl Port for DpdkPort {
@@ -97,6 +120,7 @@ impl Port for DpdkPort {
             self.memory.give_back();
         }
         let room = batch.room().min(self.most - ledger.outstanding());
+        self.stamped = 0;
         if room == 0 {
             return 0;
         }
@@ -109,6 +133,7 @@ impl Port for DpdkPort {
             })
         };
         ledger.count_out(n as u32);
+        self.stamped = n;
         n
     }
 
@@ -165,11 +190,15 @@ impl Port for DpdkPort {
             tx_packets: counts.tx_packets.saturating_sub(losses.tx_errors),
             tx_bytes: counts.tx_bytes,
             rx_overrun: losses.missed + losses.no_mbuf,
-            rx_malformed: counts.rx_malformed + losses.rx_errors,
+            rx_malformed: losses.rx_errors,
             rx_too_long: counts.rx_too_long,
             tx_too_long: counts.tx_too_long,
             tx_failed: losses.tx_errors,
         }
+    }
+
+    fn arrival_stamps(&self) -> &[u64] {
+        self.stamps.get(..self.stamped).unwrap_or_default()
     }
 
     fn details(&self) -> String {
@@ -200,7 +229,21 @@ impl Drop for DpdkPort {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_queues_of_a_device_that_spreads_are_received_from_in_turn() {
+        let spec = PortSpec::parse("dpdk:net_null100,rss=3,copy=0").unwrap();
+        let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
+        let mut port = DpdkPort::open(&spec, &mut resources).unwrap();
+        let mut batch = Batch::new();
+        for next in [1, 2, 0, 1] {
+            assert_eq!(port.rx(&mut batch), BATCH_CAPACITY);
+            assert_eq!(port.path.next_queue, next);
+            assert_eq!(port.tx(&mut batch), BATCH_CAPACITY);
+        }
+    }
 
     #[test]
     fn counters_of_a_device_that_starts_again_go_on() {

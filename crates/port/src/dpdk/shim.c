@@ -22,6 +22,7 @@
 #include <rte_log.h>
 #include <rte_malloc.h>
 #include <rte_mbuf.h>
+#include <rte_mbuf_dyn.h>
 #include <rte_mempool.h>
 #include <rte_memory.h>
 #include <rte_prefetch.h>
@@ -47,7 +48,6 @@ struct taut_packet {
 struct taut_counts {
 	uint64_t rx_packets;
 	uint64_t rx_bytes;
-	uint64_t rx_malformed;
 	uint64_t rx_too_long;
 	uint64_t tx_packets;
 	uint64_t tx_bytes;
@@ -63,6 +63,10 @@ struct taut_path {
 	struct rte_mempool *mempool;
 	uintptr_t base;
 	const void *ledger;
+	/* Room for the receive stamps of one call, or null. */
+	uint64_t *stamps;
+	uint64_t stamp_flag;
+	int stamp_offset;
 	struct taut_counts counts;
 };
 
@@ -197,6 +201,10 @@ struct taut_setup {
 	uint16_t queues;
 	uint32_t rate_mbps;
 	struct rte_mempool *mempool;
+	/* Asked for 1 or 0, then where an mbuf has its stamp, and the flag of those that have one. */
+	int stamps;
+	int stamp_offset;
+	uint64_t stamp_flag;
 	uint16_t port;
 	uint16_t rx_ring;
 	uint16_t tx_ring;
@@ -238,6 +246,14 @@ static int configure(struct taut_setup *setup)
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf = hash;
 	}
+	if (setup->stamps) {
+		setup->step = "stamps";
+		/* net_pcap stamps unasked, with the times of its file. */
+		if (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_TIMESTAMP)
+			conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_TIMESTAMP;
+		else if (strcmp(info.driver_name, "net_pcap") != 0)
+			return -ENOTSUP;
+	}
 	setup->step = "configuring it";
 	rc = rte_eth_dev_configure(setup->port, setup->queues, 1, &conf);
 	if (rc != 0)
@@ -262,6 +278,13 @@ static int configure(struct taut_setup *setup)
 	rc = rte_eth_dev_start(setup->port);
 	if (rc != 0)
 		return rc;
+	if (setup->stamps) {
+		setup->step = "stamps";
+		/* The same place as the driver's: registering it twice only looks it up. */
+		rc = rte_mbuf_dyn_rx_timestamp_register(&setup->stamp_offset, &setup->stamp_flag);
+		if (rc != 0)
+			return -rte_errno;
+	}
 	if (setup->rate_mbps != 0) {
 		setup->step = "rate";
 		rc = rte_eth_set_queue_rate_limit(setup->port, 0, setup->rate_mbps);
@@ -329,15 +352,45 @@ static int losses(uint16_t port, struct taut_losses *to)
 /* A frame in several pieces is brought into one if it fits; if not, it is counted and gone. */
 static __attribute__((cold, noinline)) bool in_one_piece(struct taut_path *path, struct rte_mbuf *mbuf)
 {
-	bool reachable = (((uintptr_t)mbuf - path->base) >> SLOT_SHIFT) <= UINT32_MAX;
-	if (reachable && rte_pktmbuf_linearize(mbuf) == 0)
+	if (rte_pktmbuf_linearize(mbuf) == 0)
 		return true;
-	if (reachable)
-		path->counts.rx_too_long++;
-	else
-		path->counts.rx_malformed++;
+	path->counts.rx_too_long++;
 	rte_pktmbuf_free(mbuf);
 	return false;
+}
+
+static inline uint64_t stamp_of(const struct taut_path *path, const struct rte_mbuf *mbuf)
+{
+	if (!(mbuf->ol_flags & path->stamp_flag))
+		return 0;
+	return *RTE_MBUF_DYNFIELD(mbuf, path->stamp_offset, const rte_mbuf_timestamp_t *);
+}
+
+/* Makes packets of `n` mbufs; returns where they end. */
+static inline __attribute__((always_inline)) struct taut_packet *
+packets_of(struct taut_path *path, struct rte_mbuf **mbufs, size_t n, struct taut_packet *next, uint64_t *stamps)
+{
+	const void *ledger = path->ledger;
+	uintptr_t base = path->base;
+	uint64_t bytes = 0;
+#pragma GCC unroll 4
+	for (size_t i = 0; i < n; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
+		if (unlikely(mbuf->nb_segs != 1) && !in_one_piece(path, mbuf))
+			continue;
+		next->data = (char *)mbuf->buf_addr + mbuf->data_off;
+		next->ledger = ledger;
+		/* Every pool was found to lie near enough to `base` (memory.rs). */
+		next->slot = ((uintptr_t)mbuf - base) >> SLOT_SHIFT;
+		next->len = mbuf->data_len;
+		next->headroom = mbuf->data_off;
+		bytes += mbuf->data_len;
+		next++;
+		if (stamps != NULL)
+			*stamps++ = stamp_of(path, mbuf);
+	}
+	path->counts.rx_bytes += bytes;
+	return next;
 }
 
 /* Receives up to `room` packets to `to`; returns how many. */
@@ -350,29 +403,11 @@ static uint16_t receive(struct taut_path *path, struct taut_packet *to, uint16_t
 		path->next_queue = queue + 1 < path->queues ? queue + 1 : 0;
 	if (n == 0)
 		return 0;
-	const void *ledger = path->ledger;
-	uintptr_t base = path->base;
-	struct taut_packet *next = to;
-	uint64_t bytes = 0;
-	for (uint16_t i = 0; i < n; i++) {
-		struct rte_mbuf *mbuf = mbufs[i];
-		uintptr_t slot = ((uintptr_t)mbuf - base) >> SLOT_SHIFT;
-		if (unlikely(mbuf->nb_segs != 1 || slot > UINT32_MAX) && !in_one_piece(path, mbuf))
-			continue;
-		uint16_t headroom = mbuf->data_off;
-		uint16_t len = mbuf->data_len;
-		*next++ = (struct taut_packet){
-			.data = (char *)mbuf->buf_addr + headroom,
-			.ledger = ledger,
-			.slot = slot,
-			.len = len,
-			.headroom = headroom,
-		};
-		bytes += len;
-	}
-	path->counts.rx_packets += next - to;
-	path->counts.rx_bytes += bytes;
-	return next - to;
+	struct taut_packet *end = likely(path->stamps == NULL) ?
+		packets_of(path, mbufs, n, to, NULL) : packets_of(path, mbufs, n, to, path->stamps);
+	n = end - to;
+	path->counts.rx_packets += n;
+	return n;
 }
 
 enum stop { ALL, TOO_LONG, NO_MBUF };
@@ -397,61 +432,94 @@ static __attribute__((noinline)) struct rte_mbuf *copy(struct taut_path *path, c
 	return mbuf;
 }
 
+/* The mbuf of a packet of ours, as functions left the packet. */
+static inline __attribute__((always_inline)) struct rte_mbuf *mbuf_of(const struct taut_packet *packet, uintptr_t base)
+{
+	struct rte_mbuf *mbuf = (struct rte_mbuf *)(base + ((uintptr_t)packet->slot << SLOT_SHIFT));
+	/* Compared first, as stores are what costs here and most packets leave as they came. */
+	if (unlikely(mbuf->data_off != packet->headroom || mbuf->data_len != packet->len)) {
+		mbuf->data_off = packet->headroom;
+		mbuf->data_len = packet->len;
+		mbuf->pkt_len = packet->len;
+	}
+	return mbuf;
+}
+
+/* What is to be sent in one go. */
+struct run {
+	struct rte_mbuf *mbufs[MOST_PACKETS];
+	/* Which of them are copies. */
+	uint64_t copies;
+	enum stop stop;
+};
+
+/* Continues a run of `len` mbufs in which copies are needed; returns its length. */
+static __attribute__((noinline)) size_t run_with_copies(struct taut_path *path, const struct taut_packet *packets,
+							size_t n, size_t len, struct run *run)
+{
+	for (; len < n; len++) {
+		if (packets[len].ledger == path->ledger) {
+			run->mbufs[len] = mbuf_of(&packets[len], path->base);
+			continue;
+		}
+		run->mbufs[len] = copy(path, &packets[len], &run->stop);
+		if (run->mbufs[len] == NULL)
+			break;
+		run->copies |= UINT64_C(1) << len;
+	}
+	return len;
+}
+
 /* Sends up to `n` packets; returns how many were taken, and in `own` how many of them were mbufs of ours, which are
  * the device's now. */
 static uint16_t transmit(struct taut_path *path, const struct taut_packet *packets, uint16_t n, uint16_t *own)
 {
-	struct rte_mbuf *mbufs[MOST_PACKETS];
 	const void *ledger = path->ledger;
 	uintptr_t base = path->base;
-	uint16_t taken = 0, handed_over = 0;
-	enum stop stop = ALL;
-	n = RTE_MIN(n, MOST_PACKETS);
-	while (taken < n) {
-		const struct taut_packet *run = packets + taken;
-		uint64_t copies = 0, bytes = 0;
-		uint16_t len, sent;
-		stop = ALL;
-		for (len = 0; len < n - taken; len++) {
-			const struct taut_packet *packet = &run[len];
-			struct rte_mbuf *mbuf;
-			if (likely(packet->ledger == ledger)) {
-				mbuf = (struct rte_mbuf *)(base + ((uintptr_t)packet->slot << SLOT_SHIFT));
-				mbuf->data_off = packet->data - (char *)mbuf->buf_addr;
-				mbuf->data_len = packet->len;
-				mbuf->pkt_len = packet->len;
-			} else {
-				mbuf = copy(path, packet, &stop);
-				if (mbuf == NULL)
-					break;
-				copies |= UINT64_C(1) << len;
-			}
-			bytes += packet->len;
-			mbufs[len] = mbuf;
+	size_t taken = 0, handed_over = 0, left = RTE_MIN(n, MOST_PACKETS);
+	struct run run;
+	while (left > 0) {
+		size_t len = 0;
+		run.copies = 0;
+		run.stop = ALL;
+#pragma GCC unroll 4
+		for (; len < left; len++) {
+			if (unlikely(packets[len].ledger != ledger))
+				break;
+			run.mbufs[len] = mbuf_of(&packets[len], base);
 		}
-		sent = rte_eth_tx_burst(path->port, 0, mbufs, len);
-		for (uint16_t i = sent; unlikely(i < len); i++) {
-			bytes -= run[i].len;
-			if (copies & (UINT64_C(1) << i))
-				rte_pktmbuf_free(mbufs[i]);
-		}
-		if (unlikely(copies != 0))
-			handed_over += sent - __builtin_popcountll(sent < 64 ? copies & ((UINT64_C(1) << sent) - 1) : copies);
-		else
-			handed_over += sent;
+		if (unlikely(len < left))
+			len = run_with_copies(path, packets, left, len, &run);
+		size_t sent = rte_eth_tx_burst(path->port, 0, run.mbufs, len);
+		uint64_t bytes = 0;
+		for (size_t i = 0; i < sent; i++)
+			bytes += packets[i].len;
 		path->counts.tx_packets += sent;
 		path->counts.tx_bytes += bytes;
+		handed_over += sent;
+		if (unlikely(run.copies != 0)) {
+			for (size_t i = 0; i < len; i++) {
+				if (!(run.copies & (UINT64_C(1) << i)))
+					continue;
+				if (i < sent)
+					handed_over--;
+				else
+					rte_pktmbuf_free(run.mbufs[i]);
+			}
+		}
 		taken += sent;
 		if (unlikely(sent < len)) {
 			path->counts.tx_refused += len - sent;
 			break;
 		}
-		if (stop == TOO_LONG) {
-			path->counts.tx_too_long++;
-			taken++;
-		} else if (stop == NO_MBUF) {
+		if (likely(run.stop == ALL))
 			break;
-		}
+		if (run.stop == NO_MBUF)
+			break;
+		path->counts.tx_too_long++;
+		taken++;
+		packets += len + 1;
+		left -= len + 1;
 	}
 	*own = handed_over;
 	return taken;

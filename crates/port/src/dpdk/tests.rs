@@ -229,6 +229,13 @@ fn what_a_device_cannot_do_is_said() {
         ("dpdk:0000:ff:1f.7".to_string(), "no such device"),
         ("dpdk:bla bla".to_string(), "knows no device"),
         (format!("dpdk:{null},rate=100"), "limits no rates"),
+        (format!("dpdk:{null},stamps=hardware"), "stamps no packets"),
+        (format!("dpdk:{null},stamps=soft"), "want hardware"),
+        (format!("dpdk:{null},rss=17"), "1 to 16"),
+        (
+            format!("dpdk:{},rss=4", device("net_ring")),
+            "cannot spread",
+        ),
         (format!("dpdk:{null},size=x"), "receive queue"),
         (format!("dpdk:{null},nonsense=1"), "refuses its arguments"),
         (format!("dpdk:{null},ring=3"), "64 to 32768"),
@@ -266,18 +273,22 @@ fn a_capture_file_is_read_through_dpdk_and_written_again() {
     let name = device("net_pcap");
     let spec = |path: &Path, key: &str| format!("{key}={}", path.display());
     let (mut ports, _resources) = open(&[&format!(
-        "dpdk:{name},{},{}",
+        "dpdk:{name},{},{},stamps=hardware",
         spec(&paths[0], "rx_pcap"),
         spec(&paths[1], "tx_pcap")
     )])
     .unwrap();
     let mut batch = Batch::new();
-    let mut passed = 0;
+    let (mut passed, mut stamps) = (0, Vec::new());
     while ports[0].rx(&mut batch) > 0 {
+        stamps.extend_from_slice(ports[0].arrival_stamps());
         passed += ports[0].tx(&mut batch);
         assert!(batch.is_empty());
     }
+    assert!(ports[0].arrival_stamps().is_empty());
     drop(ports);
+    // Second 1, then microseconds.
+    assert_eq!(stamps, (1_000_000..1_000_150).collect::<Vec<u64>>());
     assert_eq!(passed, frames.len());
     assert_eq!(frames_of(&std::fs::read(&paths[1]).unwrap()), frames);
 }
