@@ -11,6 +11,8 @@ pub enum Receives {
     InPool,
     /// In memory of the port's own, where they arrived.
     InPlace,
+    /// As `InPlace`, but the worker's other ports of the same kind can send them from there (DPDK's mbufs).
+    InMbufs,
 }
 
 /// What a port does with packets that it is to send.
@@ -20,6 +22,8 @@ pub enum Sends {
     FromPool,
     /// Sends every packet from where it lies.
     FromAnywhere,
+    /// Sends mbufs as they are, and copies others into one.
+    FromMbufs,
     /// Copies every packet into memory of its own or of its peer.
     ByCopy,
 }
@@ -40,8 +44,10 @@ impl Handling {
     /// `to`. What the kernel or a device copies for itself is not counted.
     pub fn copies_to(&self, to: &Self) -> u32 {
         match (self.receives, to.sends) {
-            (_, Sends::FromAnywhere) | (Receives::InPool, Sends::FromPool) => 0,
-            (Receives::InPlace, Sends::FromPool) | (_, Sends::ByCopy) => 1,
+            (_, Sends::FromAnywhere)
+            | (Receives::InPool, Sends::FromPool)
+            | (Receives::InMbufs, Sends::FromMbufs) => 0,
+            (_, Sends::FromPool | Sends::FromMbufs | Sends::ByCopy) => 1,
         }
     }
 }

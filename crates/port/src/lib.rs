@@ -34,6 +34,7 @@ mod registry;
 
 pub mod af_packet;
 pub mod af_xdp;
+pub mod dpdk;
 pub mod memif;
 pub mod null;
 pub mod pair;

@@ -64,6 +64,13 @@ pub trait Port {
     /// known: once, when no more will be sent. May block and call the system.
     fn close(&mut self) {}
 
+    /// When the packets that the last [`Port::rx`] appended arrived, one stamp each, by the device's own
+    /// clock and in its unit (a network interface: ticks; a capture file: microseconds since 1970); 0
+    /// for a packet without. Empty where stamps were not asked for, or the backend has none.
+    fn arrival_stamps(&self) -> &[u64] {
+        &[]
+    }
+
     /// What the port made of what its spec left open (which driver mode, whether something is copied),
     /// for people to read; empty if nothing was.
     fn details(&self) -> String {

@@ -47,6 +47,7 @@ pub(crate) const BACKEND: Backend = Backend {
         receives: Receives::InPool,
         sends: Sends::FromPool,
     }],
+    passes_on: false,
     probe,
     open,
 };

@@ -71,6 +71,7 @@ pub(crate) const BACKEND: Backend = Backend {
             sends: Sends::ByCopy,
         },
     ],
+    passes_on: false,
     probe: || Ok("server and client".to_string()),
     open,
 };
