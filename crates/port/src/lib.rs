@@ -26,6 +26,8 @@ mod packet;
 mod pool;
 mod port;
 mod registry;
+#[cfg(feature = "xdp")]
+mod xdp_program;
 
 pub mod af_packet;
 pub mod af_xdp;
