@@ -62,7 +62,11 @@ impl Testbed {
     }
 
     pub(crate) fn plug_in(&self, cable: u32) {
-        let Self { left, right, queues } = self;
+        let Self {
+            left,
+            right,
+            queues,
+        } = self;
         let queues = format!("numrxqueues {queues} numtxqueues {queues}");
         ip(&format!(
             "-n {left} link add left{cable} {queues} type veth \

@@ -33,6 +33,7 @@ pub mod af_packet;
 pub mod af_xdp;
 pub mod memif;
 pub mod null;
+pub mod xdp_forward;
 
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ticks};

@@ -133,7 +133,9 @@ impl Drop for Attachment {
 fn not_attached(what: &str, name: &str, error: io::Error) -> PortError {
     let needs = match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => {
-            format!("a driver with XDP behind {name}, or mode=generic, which works with every driver")
+            format!(
+                "a driver with XDP behind {name}, or mode=generic, which works with every driver"
+            )
         }
         // Native programs see a frame in one piece of memory.
         Some(libc::ERANGE | libc::EINVAL | libc::E2BIG) => format!(

@@ -249,7 +249,8 @@ mod tests {
 
     /// A frame that a rule might be about, cut short in places.
     fn frames() -> impl Strategy<Value = Vec<u8>> {
-        let kinds = prop::sample::select(vec![IPV4, IPV4, IPV4, IPV6, IPV6, 0x88f7, 0x0806, 0x8100]);
+        let kinds =
+            prop::sample::select(vec![IPV4, IPV4, IPV4, IPV6, IPV6, 0x88f7, 0x0806, 0x8100]);
         let next = prop::sample::select(vec![0u8, 1, TCP, TCP, TCP, UDP, UDP, UDP, 43, 44, 58, 60]);
         let port = prop::sample::select(vec![0u16, 3, 80, 90, 91, 2151, 2152, 2152, 2152, 2153]);
         let version = prop::sample::select(vec![0x45u8, 0x45, 0x46, 0x4f, 0x44, 0x60, 0x60, 0x65]);
@@ -258,11 +259,15 @@ mod tests {
         (
             prop::option::of(prop::sample::select(TAGS.to_vec())),
             (kinds, version, fragment, next, port),
-            filling,
+            (prop::bool::weighted(0.7), filling),
             prop_oneof![14usize..120, Just(120)],
         )
             .prop_map(
-                |(tag, (kind, version, fragment, next, port), filling, len)| {
+                |(tag, (kind, mut version, mut fragment, next, port), (right, filling), len)| {
+                    if right {
+                        version = if kind == IPV6 { 0x60 } else { 0x45 };
+                        fragment = 0;
+                    }
                     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
                     if let Some(tag) = tag {
                         frame.extend(tag.to_be_bytes());
@@ -346,7 +351,7 @@ mod tests {
                 let count = if wanted { &yes } else { &no };
                 count.set(count.get() + 1);
             });
-            assert!(yes.get() > 20 && no.get() > 20, "{text}: {yes:?} {no:?}");
+            assert!(yes.get() > 10 && no.get() > 10, "{text}: {yes:?} {no:?}");
         }
         assert!(Loaded::new(&Filter::default()).takes(&[0; 14]));
     }

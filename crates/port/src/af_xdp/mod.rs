@@ -20,11 +20,11 @@ mod tests;
 mod wanted;
 
 use crate::{Backend, PortSpec};
-use std::ops::RangeInclusive;
 #[cfg(feature = "xdp")]
 pub(crate) use port::Shared;
 #[cfg(feature = "xdp")]
 use port::{open, probe};
+use std::ops::RangeInclusive;
 #[cfg(not(feature = "xdp"))]
 use without::{open, probe};
 

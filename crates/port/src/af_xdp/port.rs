@@ -175,7 +175,14 @@ impl Session {
             let other = alike.and_then(|at| living.sockets[at].0.upgrade());
             let pool = &self.books.pool;
             match (
-                bound(wanted, interface.index, queue, pool, other.as_deref(), binding),
+                bound(
+                    wanted,
+                    interface.index,
+                    queue,
+                    pool,
+                    other.as_deref(),
+                    binding,
+                ),
                 alike,
             ) {
                 (Ok(done), _) => break done,
@@ -432,7 +439,11 @@ impl Port for AfXdpPort {
         for _ in 0..queues {
             let queue = &mut session.queues[session.next];
             // Begins where the last call ended, so that a busy queue does not starve the others.
-            session.next = if session.next + 1 == queues { 0 } else { session.next + 1 };
+            session.next = if session.next + 1 == queues {
+                0
+            } else {
+                session.next + 1
+            };
             if session.busy_poll && queue.rings.rx.is_empty() {
                 queue.socket.wake_rx();
             }

@@ -185,10 +185,7 @@ impl XdpSocket {
         binding: Binding,
     ) -> Result<(), Errno> {
         let mut flags = SocketAddrXdpFlags::empty();
-        flags.set(
-            SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP,
-            binding.need_wakeup,
-        );
+        flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, binding.need_wakeup);
         flags.set(SocketAddrXdpFlags::XDP_COPY, binding.copy == Some(true));
         flags.set(
             SocketAddrXdpFlags::XDP_ZEROCOPY,
@@ -255,8 +252,9 @@ impl XdpSocket {
             )
         };
         if answer < 0 {
-            return Err(Errno::from_io_error(&std::io::Error::last_os_error())
-                .unwrap_or(Errno::INVAL));
+            return Err(
+                Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+            );
         }
         Ok(())
     }

@@ -264,11 +264,7 @@ fn every_queue_of_a_port_delivers() {
         let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
         let pool = resources.pool();
         let mut right = bed.in_right(|| spec.open(&mut resources).unwrap());
-        assert!(
-            right.details().contains(", queues "),
-            "{}",
-            right.details()
-        );
+        assert!(right.details().contains(", queues "), "{}", right.details());
         let mut batch = Batch::new();
         for queue in queues {
             // A frame leaves through the queue it is sent on, and arrives at the one of that number.
@@ -330,7 +326,7 @@ fn ports_bound_in_different_ways_work_side_by_side() {
     let Some(bed) = Testbed::new(2) else { return };
     let (mut source, mut sink) = bed.in_left(|| {
         (
-            open("af_packet:left0").unwrap(),
+            open("af_xdp:left0").unwrap(),
             open("af_packet:left1").unwrap(),
         )
     });

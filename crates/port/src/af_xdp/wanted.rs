@@ -54,8 +54,7 @@ impl Wanted {
         Ok(Self {
             queues: queues(spec)
                 .ok_or_else(|| spec.error("queue: want a number from 0 to 1023, or a range 0-3"))?,
-            entries: ring_entries(spec)
-                .ok_or_else(|| spec.error("ring: want a power of two"))?,
+            entries: ring_entries(spec).ok_or_else(|| spec.error("ring: want a power of two"))?,
             modes,
             filter: match spec.option("filter") {
                 Some(text) => text.parse().map_err(|reason: String| spec.error(reason))?,
