@@ -1,7 +1,7 @@
 //! `taut forward`: runs a data plane on one core until it is told to stop.
 
 use crate::exit::Failure;
-use crate::{print, quantity};
+use crate::{forward_in_kernel, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Counters, CountersView, Flush, Stage, Worker};
+use taut_engine::{Chain, Counters, CountersView, Flush, NOT_IN_KERNEL, Place, Stage, Worker};
 use taut_port::{Clock, Link, PortSpec, Resources};
 
 #[derive(clap::Args)]
@@ -18,6 +18,7 @@ use taut_port::{Clock, Link, PortSpec, Resources};
   taut forward chain.toml
   taut forward --port memif:/tmp/west.sock,role=client --port memif:/tmp/east.sock,role=client --core 1
   taut forward --port af_xdp:eth1 --port af_xdp:eth2 --flush 'idle(32)' --seconds 10 --json
+  taut forward --in-kernel --port af_xdp:eth1 --port af_xdp:eth2
 
 The second example is the other side of the first one of `taut generate --help`, in any order.
 Packets that enter the first port leave through the second and the other way round; a single port
@@ -29,9 +30,12 @@ pub struct Arguments {
     /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); give two, or one
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// A function that every packet passes: forward, mac-swap
+    /// A function that every packet passes: forward, mac-swap (with settings: in a chain file)
     #[arg(long, value_name = "NAME")]
     function: Vec<String>,
+    /// Forward inside the kernel, by XDP programs on the interfaces; no worker, no flush, no core
+    #[arg(long)]
+    in_kernel: bool,
     /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
     #[arg(long)]
     flush: Option<Flush>,
@@ -40,13 +44,13 @@ pub struct Arguments {
     core: Option<usize>,
     /// Stop after this many seconds
     #[arg(long, value_parser = quantity::seconds)]
-    seconds: Option<f64>,
+    pub(crate) seconds: Option<f64>,
     /// Print JSON: one object at the start, one a second, one at the end
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// No counters until the summary at the end
     #[arg(long)]
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
@@ -56,6 +60,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let chain = put_together(&arguments)?;
     let signalled = taut_host::signals::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    if chain.place == Place::Kernel {
+        return forward_in_kernel::run(&chain, &arguments, signalled);
+    }
     let clock = Clock::calibrate(Duration::from_millis(20));
     let stop = Arc::new(AtomicBool::new(false));
     let (started, has_started) = mpsc::channel();
@@ -78,6 +85,34 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
     let begun = Instant::now();
     let mut before = CountersView::default();
+    each_second(&arguments, signalled, |second| {
+        let now = counters.read();
+        print::line(json_or_text(
+            arguments.json,
+            || line_json(second, now - before),
+            || line(second, now - before),
+        ));
+        before = now;
+    });
+    stop.store(true, Ordering::Relaxed);
+    let _ = worker.join();
+    let total = counters.read();
+    let seconds = begun.elapsed().as_secs_f64();
+    print::line(json_or_text(
+        arguments.json,
+        || summary_json(&total, seconds, &clock),
+        || summary(&total, seconds),
+    ));
+    Ok(())
+}
+
+/// Calls `report` once a second, unless it is to be quiet, until the time is over or a signal comes.
+pub(crate) fn each_second(
+    arguments: &Arguments,
+    signalled: &AtomicBool,
+    mut report: impl FnMut(u32),
+) {
+    let begun = Instant::now();
     let mut second = 0_u32;
     loop {
         let next = begun + Duration::from_secs(u64::from(second) + 1);
@@ -92,29 +127,13 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         if wait(signalled, arguments.until_stdin_closes, deadline)
             || end.is_some_and(|e| Instant::now() >= e)
         {
-            break;
+            return;
         }
         if !arguments.quiet && Instant::now() >= next {
             second += 1;
-            let now = counters.read();
-            print::line(json_or_text(
-                arguments.json,
-                || line_json(second, now - before),
-                || line(second, now - before),
-            ));
-            before = now;
+            report(second);
         }
     }
-    stop.store(true, Ordering::Relaxed);
-    let _ = worker.join();
-    let total = counters.read();
-    let seconds = begun.elapsed().as_secs_f64();
-    print::line(json_or_text(
-        arguments.json,
-        || summary_json(&total, seconds, &clock),
-        || summary(&total, seconds),
-    ));
-    Ok(())
 }
 
 /// The chain from the file or from the options.
@@ -140,6 +159,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
                 functions,
                 flush: Flush::default(),
                 core: None,
+                place: Place::User,
             };
             chain
                 .check()
@@ -149,6 +169,12 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     };
     chain.flush = arguments.flush.unwrap_or(chain.flush);
     chain.core = arguments.core.or(chain.core);
+    if arguments.in_kernel {
+        chain.place = Place::Kernel;
+    }
+    if chain.place == Place::Kernel && (chain.core.is_some() || chain.flush != Flush::default()) {
+        return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
+    }
     Ok(chain)
 }
 
@@ -219,7 +245,7 @@ fn wait(signalled: &AtomicBool, watch_stdin: bool, deadline: Option<Instant>) ->
     }
 }
 
-fn json_or_text(
+pub(crate) fn json_or_text(
     json: bool,
     as_json: impl FnOnce() -> serde_json::Value,
     as_text: impl FnOnce() -> String,
@@ -231,7 +257,7 @@ fn json_or_text(
     }
 }
 
-fn causes(c: &CountersView) -> String {
+pub(crate) fn causes(c: &CountersView) -> String {
     let parts: Vec<String> = c
         .dropped_causes()
         .iter()
