@@ -5,6 +5,7 @@
 mod demo;
 mod exit;
 mod forward;
+mod forward_in_kernel;
 mod generate;
 mod ports;
 mod print;

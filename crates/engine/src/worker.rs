@@ -160,7 +160,10 @@ impl Worker {
         let outbox = &mut self.outboxes[from];
         if received > 0 {
             own.batches += 1;
-            let context = Context { now_ticks };
+            let context = Context {
+                now_ticks,
+                to_port: way.to,
+            };
             for function in &mut self.functions {
                 function.process(batch, &context);
             }

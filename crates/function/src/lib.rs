@@ -6,7 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod forward;
+mod in_kernel;
+mod mac_rewrite;
 mod mac_swap;
+
+pub use in_kernel::in_kernel;
 
 use serde::de::DeserializeOwned;
 use taut_port::Batch;
@@ -41,6 +45,8 @@ pub trait Function {
 pub struct Context {
     /// When the worker began this round, in ticks of [`taut_port::ticks`].
     pub now_ticks: u64,
+    /// Number of the port that the packets leave through, in the order of the chain.
+    pub to_port: usize,
 }
 
 /// A function that can be named in a chain.
@@ -62,7 +68,7 @@ impl std::fmt::Debug for Entry {
 
 /// Every function of this build.
 pub fn functions() -> &'static [Entry] {
-    &[forward::ENTRY, mac_swap::ENTRY]
+    &[forward::ENTRY, mac_rewrite::ENTRY, mac_swap::ENTRY]
 }
 
 /// Why a function cannot be made from its settings.

@@ -31,6 +31,8 @@ mod packet;
 mod pool;
 mod port;
 mod registry;
+#[cfg(feature = "xdp")]
+mod xdp_program;
 
 pub mod af_packet;
 pub mod af_xdp;
@@ -40,6 +42,7 @@ pub mod null;
 pub mod pair;
 pub mod pcap;
 pub mod tap;
+pub mod xdp_forward;
 
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ticks};

@@ -183,6 +183,12 @@ impl PortSpec {
         &self.device_arguments
     }
 
+    /// The options that were given.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn option_keys(&self) -> impl Iterator<Item = &str> {
+        self.options.keys().map(String::as_str)
+    }
+
     /// The value of a numeric option, checked against its range.
     ///
     /// # Errors

@@ -37,6 +37,8 @@ pub enum Way {
         /// Its flush policy.
         flush: Flush,
     },
+    /// `taut forward --in-kernel` between two veth pairs: XDP programs.
+    Kernel,
     /// The generator at both ends of one veth pair.
     VethLoop,
 }
@@ -59,6 +61,7 @@ impl Device {
             Way::AfPacket { flush } => format!("AF_PACKET {flush}"),
             Way::AfXdp { flush } => format!("AF_XDP {flush}"),
             Way::Bridge => "Linux bridge".to_string(),
+            Way::Kernel => "XDP redirect".to_string(),
             Way::MemifLoop | Way::VethLoop => "generator loop".to_string(),
         };
         Self { id, label, way }
@@ -106,6 +109,10 @@ impl Device {
                 "AF_XDP",
                 "the XDP program runs on the sender's core (XDP frames cannot be steered); copy mode, as veth has no other",
             ),
+            Way::Kernel => (
+                "XDP",
+                "XDP programs in a kernel thread on the device's core (threaded NAPI); the generator's ends have GRO on, without which veth takes no redirected frames",
+            ),
             Way::VethLoop => (
                 "AF_PACKET",
                 "one veth hop instead of two, both ends on the generator's core",
@@ -150,7 +157,7 @@ impl Device {
         let ports = match self.way {
             Way::Memif { .. } => ends.map(|e| format!("memif:{e},role=client")),
             Way::AfPacket { .. } => ends.map(|e| format!("af_packet:{e}")),
-            Way::AfXdp { .. } => ends.map(|e| format!("af_xdp:{e}")),
+            Way::AfXdp { .. } | Way::Kernel => ends.map(|e| format!("af_xdp:{e}")),
             Way::MemifLoop | Way::Bridge | Way::VethLoop => return None,
         };
         let mut arguments = vec!["forward".to_string()];
@@ -160,7 +167,9 @@ impl Device {
         if let Some(flush) = self.flush() {
             arguments.extend(["--flush".to_string(), flush.to_string()]);
         }
-        if let Some(core) = core {
+        if self.way == Way::Kernel {
+            arguments.push("--in-kernel".to_string());
+        } else if let Some(core) = core {
             arguments.extend(["--core".to_string(), core.to_string()]);
         }
         Some(arguments)
@@ -179,7 +188,7 @@ pub fn possible() -> (Vec<Device>, Vec<LeftOut>) {
     let mut left_out = Vec::new();
     if let Err(missing) = taut_host::permissions::can_make_namespaces() {
         left_out.push(LeftOut {
-            what: "everything over veth: Linux bridge, AF_PACKET, AF_XDP".to_string(),
+            what: "everything over veth: Linux bridge, AF_PACKET, AF_XDP, XDP redirect".to_string(),
             why: missing.what,
             how: missing.how_to_get_it,
         });
@@ -219,6 +228,10 @@ pub fn possible() -> (Vec<Device>, Vec<LeftOut>) {
                 how: "see taut ports".to_string(),
             }),
         }
+    }
+    // What forwarding in the kernel takes, AF_XDP takes too.
+    if devices.iter().any(|d| matches!(d.way, Way::AfXdp { .. })) {
+        devices.push(Device::new("veth-xdp-redirect", Way::Kernel));
     }
     devices.push(Device::new("veth-loop", Way::VethLoop));
     (devices, left_out)
