@@ -1,5 +1,5 @@
 //! What a program could leave behind on a machine: processes, namespaces, links, sockets, files, XDP
-//! programs, huge pages. Each program under watch gets a temporary folder of its own, by which what
+//! programs, huge pages, run-time files of the programs that it starts. Each program under watch gets a temporary folder of its own, by which what
 //! it made is told from what others make on the same machine at the same time.
 
 use super::program::PATIENCE;
@@ -35,6 +35,11 @@ impl Watch {
     /// Gives `command` the temporary folder.
     pub fn over<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("TMPDIR", self.temporary())
+    }
+
+    /// What runs and was given the folder.
+    pub fn processes(&self) -> Vec<String> {
+        processes_with(&self.temporary().display().to_string())
     }
 
     /// Fails with the list of what the programs left. Others' things come and go: what is new must go
@@ -74,7 +79,7 @@ impl Watch {
 }
 
 /// What has no folder to be told by: namespaces of testbeds whose process is dead, links of testbeds
-/// where none should be, XDP programs.
+/// where none should be, XDP programs, run-time files where baselines have them by themselves.
 fn shared_things() -> BTreeSet<String> {
     let mut things = BTreeSet::new();
     let names = |folder: &str| {
@@ -99,6 +104,15 @@ fn shared_things() -> BTreeSet<String> {
             things.insert(format!("link {name}"));
         }
     }
+    for folder in [
+        "/run/openvswitch",
+        "/etc/openvswitch",
+        "/var/log/openvswitch",
+    ] {
+        for name in names(folder) {
+            things.insert(format!("file {folder}/{name}"));
+        }
+    }
     if super::is_installed("bpftool") {
         let listed = Command::new("bpftool")
             .args(["prog", "list", "-j"])
@@ -115,16 +129,15 @@ fn shared_things() -> BTreeSet<String> {
     things
 }
 
-/// Processes that were given the folder `own`.
+/// Processes that were given the folder `own`, in their environment or on their command line.
 fn processes_with(own: &str) -> Vec<String> {
-    let needle = format!("TMPDIR={own}\0");
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries
         .filter(|entry| {
-            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-            environment
-                .windows(needle.len())
-                .any(|part| part == needle.as_bytes())
+            ["environ", "cmdline"].iter().any(|name| {
+                let text = fs::read(entry.path().join(name)).unwrap_or_default();
+                text.windows(own.len()).any(|part| part == own.as_bytes())
+            })
         })
         .map(|entry| {
             let command = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
