@@ -233,7 +233,7 @@ fn probe_dpdk() -> Result<String, Missing> {
         .map(|library| format!("{} with {library}", version(daemon)))
         .ok_or_else(|| Missing {
             what: format!("DPDK's driver {DRIVER} is not installed"),
-            how_to_get_it: "apt-get install librte-net-af-packet23".to_owned(),
+            how_to_get_it: "apt-get install 'librte-net-af-packet*'".to_owned(),
         })
 }
 

@@ -132,17 +132,17 @@ pub(super) fn memory(free_huge_pages: u64) -> Vec<String> {
 }
 
 fn probe_memif() -> Result<String, Missing> {
-    probe("net_memif", "librte-net-memif23")
+    probe("net_memif", "'librte-net-memif*'")
 }
 
 fn probe_af_packet() -> Result<String, Missing> {
     can_open_packet_sockets()?;
-    probe("net_af_packet", "librte-net-af-packet23")
+    probe("net_af_packet", "'librte-net-af-packet*'")
 }
 
 fn probe_af_xdp() -> Result<String, Missing> {
     can_load_xdp()?;
-    probe("net_af_xdp", "librte-net-af-xdp23")
+    probe("net_af_xdp", "'librte-net-af-xdp*'")
 }
 
 fn probe(driver: &str, package: &str) -> Result<String, Missing> {
