@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::leftovers::Watch;
-use support::program::{PATIENCE, Program};
+use support::program::{PATIENCE, Program, run};
 use support::{alone, scratch, taut, within_attempts};
 use taut_host::baseline::{Baseline, Frames, Reach, Running, baselines};
 use taut_host::netns::GENERATOR_INTERFACES;
@@ -232,4 +232,54 @@ fn a_killed_demo_takes_its_baselines_with_it() {
             .success();
         watch.nothing_is_left();
     }
+}
+
+#[test]
+fn devices_are_listed_with_what_they_lack() {
+    let listed = |path: &str| {
+        let mut command = taut(&["demo", "--list-devices", "--json"]);
+        let list = run(command.env("PATH", path)).success();
+        serde_json::from_str::<Vec<serde_json::Value>>(&list.stdout).unwrap()
+    };
+    let ids = |list: &[serde_json::Value], by_default: bool| -> Vec<String> {
+        list.iter()
+            .filter(|row| row["by_default"] == by_default)
+            .map(|row| row["id"].as_str().unwrap().to_string())
+            .collect()
+    };
+    let here = listed(&std::env::var("PATH").unwrap());
+    let foreign: Vec<String> = baselines().iter().map(|b| b.id.to_string()).collect();
+    assert_eq!(ids(&here, false), foreign);
+    assert!(ids(&here, true).contains(&"veth-bridge".to_string()));
+    // Where no program is, each of others' says how to get it, and taut's own are still there.
+    let nowhere = listed("/no/such/folder");
+    for row in &nowhere {
+        let is_own_memif = ids(&here, true).contains(&row["id"].as_str().unwrap().to_string())
+            && row["name"].as_str().unwrap().starts_with("memif ");
+        assert_eq!(row["available"], is_own_memif, "{row}");
+        let detail = row["detail"].as_str().unwrap();
+        assert!(is_own_memif || detail.contains("apt-get install"), "{row}");
+    }
+}
+
+#[test]
+fn devices_that_cannot_be_had_are_said_in_one_line() {
+    let _turn = alone();
+    let unknown = run(&mut taut(&["demo", "--devices", "memif-idle,vpp"]));
+    assert_eq!(unknown.code(), Some(2), "{unknown:?}");
+    assert!(
+        unknown.stderr.contains("there is no device `vpp`"),
+        "{unknown:?}"
+    );
+    let folder = scratch();
+    let out = folder.path().join("results");
+    let mut command = taut(&["demo", "--quick", "--devices", "veth-click", "--out"]);
+    let none = run(command.arg(&out).env("PATH", "/no/such/folder"));
+    assert_eq!(none.code(), Some(3), "{none:?}");
+    assert_eq!(none.stderr.lines().count(), 1, "{none:?}");
+    assert!(
+        none.stderr.contains("no device could be measured"),
+        "{none:?}"
+    );
+    assert!(!out.exists());
 }
