@@ -2,7 +2,7 @@
 //!
 //! One file per program, one entry per way to run it. An entry is data: how the generator reaches it,
 //! what it needs, and the commands that bring it up. They run in the device's namespace of a
-//! [`Testbed`], or without one beside two memif sockets; all they write lies in one folder, so that
+//! [`Testbed`], or without one beside two sockets; all they write lies in one folder, so that
 //! nothing of the host's own configuration is touched.
 
 mod click;
@@ -49,6 +49,9 @@ pub enum Reach {
     },
     /// As server of two memif links; the generator is the client.
     Memif,
+    /// As server of two vhost-user links; the generator is what a virtual machine's network card
+    /// would be (virtio-user).
+    Vhost,
 }
 
 /// Which frames come through a baseline and are known again behind it.
@@ -89,6 +92,8 @@ pub fn baselines() -> &'static [Baseline] {
         testpmd::MEMIF_IO,
         testpmd::MEMIF_MAC_SWAP,
         testpmd::MEMIF_5_TUPLE_SWAP,
+        testpmd::VHOST_IO,
+        open_vswitch::VHOST,
         linux_routing::ENTRY,
         testpmd::AF_PACKET,
         testpmd::AF_XDP,
@@ -105,10 +110,16 @@ impl Baseline {
     /// # Errors
     /// What is missing for it here, and how to get it.
     pub fn probe(&self) -> Result<String, Missing> {
-        if self.reach != Reach::Memif {
+        if self.on_interfaces() {
             can_make_namespaces()?;
         }
         (self.probe)()
+    }
+
+    /// Whether it stands between the interfaces of a [`Testbed`].
+    #[must_use]
+    pub fn on_interfaces(&self) -> bool {
+        matches!(self.reach, Reach::Veth { .. })
     }
 
     /// Where its interfaces want their frames processed, when `cpu` is the device's.
@@ -116,11 +127,11 @@ impl Baseline {
     pub fn steering(&self, cpu: usize) -> Steering {
         match self.reach {
             Reach::Veth { steered: true } => Steering::PacketSteering { cpu },
-            Reach::Veth { steered: false } | Reach::Memif => Steering::Sender,
+            Reach::Veth { steered: false } | Reach::Memif | Reach::Vhost => Steering::Sender,
         }
     }
 
-    /// The sockets on which one that is reached by memif listens.
+    /// The sockets on which one that stands between no interfaces listens.
     #[must_use]
     pub fn sockets(folder: &Path) -> [PathBuf; 2] {
         ["west.sock", "east.sock"].map(|name| folder.join(name))
@@ -155,7 +166,9 @@ impl Baseline {
         Place {
             ends: match self.reach {
                 Reach::Veth { .. } => DEVICE_INTERFACES.map(str::to_owned),
-                Reach::Memif => Self::sockets(folder).map(|path| path.display().to_string()),
+                Reach::Memif | Reach::Vhost => {
+                    Self::sockets(folder).map(|path| path.display().to_string())
+                }
             },
             cpu,
             folder: folder.to_owned(),
@@ -195,12 +208,13 @@ mod tests {
         let ids: BTreeSet<_> = baselines().iter().map(|b| b.id).collect();
         let labels: BTreeSet<_> = baselines()
             .iter()
-            .map(|b| (b.reach == Reach::Memif, b.label))
+            .map(|b| (b.on_interfaces(), b.reach == Reach::Vhost, b.label))
             .collect();
         assert_eq!((ids.len(), labels.len()), (baselines().len(), ids.len()));
         for baseline in baselines() {
             let start = match baseline.reach {
                 Reach::Memif => "memif-",
+                Reach::Vhost => "vhost-",
                 Reach::Veth { .. } => "veth-",
             };
             assert!(baseline.id.starts_with(start), "{baseline:?}");

@@ -53,6 +53,28 @@ pub(super) const VETH_AF_XDP: Baseline = Baseline {
     },
 };
 
+pub(super) const VHOST: Baseline = Baseline {
+    id: "vhost-ovs",
+    label: "Open vSwitch DPDK",
+    io: "Open vSwitch DPDK",
+    note: "user-space datapath (netdev) with vhost-user ports, a polling thread, one flow each way: it copies each frame into its own memory and out again",
+    reach: Reach::Vhost,
+    frames: Frames::Through,
+    probe: probe_vhost,
+    steps: |place| {
+        let daemon = daemon_with_dpdk().unwrap_or(DAEMON);
+        let settings = dpdk_settings(place.cpu, free_huge_pages());
+        open_vswitch(place, daemon, &settings, |_, end| {
+            // The daemon makes the socket of the port's name in its folder.
+            let name = Path::new(end).file_name().unwrap_or_default();
+            [
+                name.to_string_lossy().into_owned(),
+                "type=dpdkvhostuser".to_owned(),
+            ]
+        })
+    },
+};
+
 pub(super) const VETH_DPDK: Baseline = Baseline {
     id: "veth-ovs-dpdk",
     label: "Open vSwitch DPDK",
@@ -220,15 +242,21 @@ fn probe_af_xdp() -> Result<String, Missing> {
     Ok(version(DAEMON))
 }
 
+fn probe_vhost() -> Result<String, Missing> {
+    probe_daemon_with_dpdk().map(version)
+}
+
+fn probe_daemon_with_dpdk() -> Result<&'static str, Missing> {
+    installed()?;
+    daemon_with_dpdk().ok_or_else(|| Missing {
+        what: "this build of Open vSwitch has no DPDK ports".to_owned(),
+        how_to_get_it: "apt-get install openvswitch-switch-dpdk".to_owned(),
+    })
+}
+
 fn probe_dpdk() -> Result<String, Missing> {
     can_open_packet_sockets()?;
-    installed()?;
-    let Some(daemon) = daemon_with_dpdk() else {
-        return Err(Missing {
-            what: "this build of Open vSwitch has no DPDK ports".to_owned(),
-            how_to_get_it: "apt-get install openvswitch-switch-dpdk".to_owned(),
-        });
-    };
+    let daemon = probe_daemon_with_dpdk()?;
     driver_library(DRIVER)
         .map(|library| format!("{} with {library}", version(daemon)))
         .ok_or_else(|| Missing {
@@ -363,6 +391,20 @@ mod tests {
             &lines,
             "dpdk1 ofport_request=2 type=dpdk options:dpdk-devargs=net_af_packet1,iface=dut1,framecnt=2048",
         );
+    }
+
+    #[test]
+    fn vhost_ports_are_named_after_their_sockets() {
+        let lines = lines(&VHOST, ["/scratch/west.sock", "/scratch/east.sock"]);
+        position(&lines, "env OVS_RUNDIR=/scratch ");
+        for (number, name) in [(1, "west.sock"), (2, "east.sock")] {
+            position(
+                &lines,
+                &format!(
+                    "add-port br0 {name} -- set Interface {name} ofport_request={number} type=dpdkvhostuser"
+                ),
+            );
+        }
     }
 
     #[test]

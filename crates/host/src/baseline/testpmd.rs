@@ -1,4 +1,4 @@
-//! DPDK's own forwarder, `dpdk-testpmd`, over memif, packet sockets and AF_XDP.
+//! DPDK's own forwarder, `dpdk-testpmd`, over memif, vhost-user, packet sockets and AF_XDP.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,21 @@ pub(super) const MEMIF_5_TUPLE_SWAP: Baseline = Baseline {
     frames: Frames::SameUdpPorts,
     steps: |place| memif(place, "5tswap"),
     ..MEMIF_IO
+};
+
+pub(super) const VHOST_IO: Baseline = Baseline {
+    id: "vhost-testpmd-io",
+    label: "testpmd io",
+    io: "testpmd",
+    note: "DPDK's forwarder on its net_vhost driver, frames untouched: it copies each frame into its own memory and out again",
+    reach: Reach::Vhost,
+    frames: Frames::Through,
+    probe: probe_vhost,
+    steps: |place| {
+        let devices =
+            [0, 1].map(|number| format!("--vdev=net_vhost{number},iface={}", place.ends[number]));
+        vec![testpmd(place, devices, "io")]
+    },
 };
 
 pub(super) const AF_PACKET: Baseline = Baseline {
@@ -135,6 +150,10 @@ fn probe_memif() -> Result<String, Missing> {
     probe("net_memif", "'librte-net-memif*'")
 }
 
+fn probe_vhost() -> Result<String, Missing> {
+    probe("net_vhost", "'librte-net-vhost*'")
+}
+
 fn probe_af_packet() -> Result<String, Missing> {
     can_open_packet_sockets()?;
     probe("net_af_packet", "'librte-net-af-packet*'")
@@ -218,6 +237,14 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part}: {line}");
         }
+    }
+
+    #[test]
+    fn vhost_has_a_socket_for_each_device() {
+        let line = text(&(VHOST_IO.steps)(&place(["/scratch/w", "/scratch/e"]))[0]);
+        assert!(line.contains(
+            "--vdev=net_vhost0,iface=/scratch/w --vdev=net_vhost1,iface=/scratch/e -- --auto-start"
+        ));
     }
 
     #[test]

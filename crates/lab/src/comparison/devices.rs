@@ -79,7 +79,11 @@ impl Device {
     pub(super) fn transport(&self) -> Transport {
         match self.way {
             Way::Memif { .. } | Way::MemifLoop => Transport::Memif,
-            Way::Baseline(baseline) if baseline.reach == Reach::Memif => Transport::Memif,
+            Way::Baseline(baseline) => match baseline.reach {
+                Reach::Memif => Transport::Memif,
+                Reach::Vhost => Transport::Vhost,
+                Reach::Veth { .. } => Transport::Veth,
+            },
             _ => Transport::Veth,
         }
     }
@@ -286,8 +290,9 @@ fn all() -> Vec<(Device, bool)> {
         own("memif-idle", Way::Memif { flush: IDLE }),
     ];
     devices.extend(others(Transport::Memif));
+    devices.push(own("memif-loop", Way::MemifLoop));
+    devices.extend(others(Transport::Vhost));
     devices.extend([
-        own("memif-loop", Way::MemifLoop),
         own("veth-bridge", Way::Bridge),
         own("veth-af-packet-each", Way::AfPacket { flush: Flush::Each }),
         own("veth-af-packet-idle", Way::AfPacket { flush: IDLE }),
@@ -316,7 +321,13 @@ fn probe(device: &Device) -> Result<String, Missing> {
         can_make_namespaces()?;
     }
     match device.way {
-        Way::Baseline(baseline) => baseline.probe(),
+        Way::Baseline(baseline) => {
+            let found = baseline.probe()?;
+            if baseline.reach == Reach::Vhost {
+                probe_port("dpdk")?;
+            }
+            Ok(found)
+        }
         Way::AfPacket { .. } => probe_port("af_packet"),
         Way::AfXdp { .. } => probe_port("af_xdp"),
         Way::Bridge => Ok("the kernel's".to_string()),
@@ -399,12 +410,15 @@ mod tests {
     fn devices_of_a_transport_lie_together_and_its_loop_is_last() {
         let transports: Vec<_> = all().iter().map(|(device, _)| device.transport()).collect();
         assert!(transports.is_sorted(), "{transports:?}");
-        let loops: Vec<_> = all()
-            .windows(2)
-            .filter(|pair| pair[0].0.transport() != pair[1].0.transport())
-            .map(|pair| pair[0].0.id)
-            .collect();
-        assert_eq!(loops, ["memif-loop"]);
+        for (id, transport) in [
+            ("memif-loop", Transport::Memif),
+            ("veth-loop", Transport::Veth),
+        ] {
+            let last = all()
+                .into_iter()
+                .rfind(|(device, _)| device.transport() == transport);
+            assert_eq!(last.map(|(device, _)| device.id), Some(id));
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Lengths {
     /// The rates of the sweep.
     pub fn search(&self, device: &Device) -> SearchSettings {
         let (start_pps, max_pps) = match device.transport() {
-            Transport::Memif => (250_000.0, 60e6),
+            Transport::Memif | Transport::Vhost => (250_000.0, 60e6),
             Transport::Veth => (25_000.0, 10e6),
         };
         SearchSettings {
@@ -78,7 +78,7 @@ impl Lengths {
         let set_up = Duration::from_millis(match (device.way, device.transport()) {
             // Programs that take a second to come up.
             (Way::Baseline(_), _) => 2_000,
-            (_, Transport::Memif) => 150,
+            (_, Transport::Memif | Transport::Vhost) => 150,
             (_, Transport::Veth) => 500,
         });
         set_up

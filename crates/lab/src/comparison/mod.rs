@@ -9,7 +9,7 @@ mod scratch;
 
 pub use devices::{Choice, Device, Offer, Way, offers};
 pub use lengths::Lengths;
-pub use run::flow_through;
+pub use run::{flow_through, ports_to};
 
 use crate::results::{
     Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, Noise, PingPong as PingPongFacts,

@@ -3,6 +3,7 @@
 use super::scratch;
 use super::{Device, FRAME_SIZE_BYTES, Lengths, Plan, RATE_PPS, Way};
 use crate::results::{CbrResult, Folder, ResultsError, RunWriter, Sample, Sweep, SweepTrial};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::baseline::{Baseline, Frames, ROUTED_HOSTS, Reach};
@@ -177,23 +178,18 @@ fn set_up_and_measure(
             let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
             watch(place, device, instrument, process.into(), stop)
         }
-        Way::Baseline(baseline) if baseline.reach == Reach::Memif => {
-            let running = baseline.start(None, device_core, scratch.path())?;
-            pin()?;
-            let instrument = open(
-                &Baseline::sockets(scratch.path())
-                    .map(|socket| format!("memif:{},role=client", socket.display())),
-            )?;
-            watch(place, device, instrument, running, stop)
-        }
         Way::Baseline(baseline) => {
-            let testbed = Testbed::builder()
-                .steering(baseline.steering(device_core))
-                .build()?;
-            let running = baseline.start(Some(&testbed), device_core, scratch.path())?;
-            let _inside = testbed.enter_generator()?;
+            let testbed = baseline
+                .on_interfaces()
+                .then(|| {
+                    let steering = baseline.steering(device_core);
+                    Testbed::builder().steering(steering).build()
+                })
+                .transpose()?;
+            let running = baseline.start(testbed.as_ref(), device_core, scratch.path())?;
+            let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
             pin()?;
-            let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
+            let instrument = open(&ports_to(baseline, scratch.path()))?;
             watch(place, device, instrument, running, stop)
         }
         Way::VethLoop => {
@@ -242,6 +238,21 @@ pub fn flow_through(frames: Frames, back: bool) -> UdpFlow {
     }
 }
 
+/// The specs of the generator's ports to a baseline that was started with `folder`.
+pub fn ports_to(baseline: &Baseline, folder: &Path) -> [String; 2] {
+    let sockets = Baseline::sockets(folder).map(|socket| socket.display().to_string());
+    match baseline.reach {
+        Reach::Veth { .. } => GENERATOR_INTERFACES.map(|name| format!("af_packet:{name}")),
+        Reach::Memif => sockets.map(|socket| format!("memif:{socket},role=client")),
+        Reach::Vhost => [0, 1].map(|number| {
+            format!(
+                "dpdk:net_virtio_user{number},path={},queue_size=1024",
+                sockets[number]
+            )
+        }),
+    }
+}
+
 /// Measures a device that is set up, and writes its run.
 fn watch(
     place: &Place<'_>,
@@ -263,8 +274,13 @@ fn watch(
     if !stop.load(Ordering::Relaxed) {
         running.check()?;
     }
-    // While its links are up: DPDK's memif driver may crash when a peer leaves a busy port.
-    running.stop()?;
+    if matches!(device.way, Way::Baseline(baseline) if baseline.reach == Reach::Memif) {
+        // While its links are up: DPDK's memif driver may crash when a peer leaves a busy port.
+        running.stop()?;
+    } else {
+        drop(instrument);
+        running.stop()?;
+    }
     measured?.finish()?;
     Ok(())
 }

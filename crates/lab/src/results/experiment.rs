@@ -113,6 +113,8 @@ pub struct LeftOut {
 pub enum Transport {
     /// Shared memory between two processes.
     Memif,
+    /// Shared memory between two processes as between a virtual machine and its host.
+    Vhost,
     /// Virtual Ethernet pairs between network namespaces.
     Veth,
 }
@@ -122,6 +124,7 @@ impl Transport {
     pub fn name(self) -> &'static str {
         match self {
             Transport::Memif => "memif",
+            Transport::Vhost => "vhost",
             Transport::Veth => "veth",
         }
     }
