@@ -153,6 +153,7 @@ struct Group<'a> {
 fn groups(devices: &[Device]) -> Vec<Group<'_>> {
     [
         (Transport::Memif, "memif (shared memory)"),
+        (Transport::Vhost, "vhost-user (shared memory)"),
         (Transport::Veth, "veth (through the kernel)"),
     ]
     .into_iter()
