@@ -38,5 +38,5 @@ pub use clock::{Clock, ticks};
 pub use error::PortError;
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
-pub use port::{Link, Port, PortCounters};
+pub use port::{Link, Port, PortCounters, Relayed};
 pub use registry::{Backend, PortSpec, Resources, backends};
