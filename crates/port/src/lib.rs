@@ -50,5 +50,5 @@ pub use error::PortError;
 pub use handling::{Copies, Handling, Receives, Sends, copies};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
-pub use port::{Link, Port, PortCounters, Supply};
+pub use port::{Link, Port, PortCounters, Relayed, Supply};
 pub use registry::{Backend, PortSpec, Resources, backends};

@@ -107,6 +107,52 @@ fn a_full_ring_leaves_packets_with_the_sender() {
 }
 
 #[test]
+fn packets_are_relayed_between_dpdk_ports_and_what_does_not_fit_is_given_back() {
+    let [source, ring] = [device("net_null"), device("net_ring")];
+    let (mut ports, resources) = open(&[
+        &format!("dpdk:{source},size=64,copy=0"),
+        &format!("dpdk:{ring}"),
+        "null:",
+    ])
+    .unwrap();
+    let mut other = ports.pop().unwrap();
+    let [source, ring] = &mut ports[..] else {
+        unreachable!()
+    };
+    assert_eq!(source.relay(&mut *other), None);
+    let (mut received, mut refused) = (0, 0);
+    // More than the ring holds.
+    while refused == 0 {
+        let relayed = source.relay(&mut **ring).unwrap();
+        assert_eq!(relayed.received, BATCH_CAPACITY);
+        received += relayed.received;
+        refused += relayed.refused;
+    }
+    let (from, to) = (source.counters(), ring.counters());
+    assert_eq!(
+        (from.rx_packets, from.rx_bytes),
+        (received as u64, 64 * received as u64)
+    );
+    let sent = received - refused;
+    assert_eq!(
+        (to.tx_packets, to.tx_bytes),
+        (sent as u64, 64 * sent as u64)
+    );
+    let mut batch = Batch::new();
+    let mut arrived = 0;
+    while ring.rx(&mut batch) > 0 {
+        arrived += batch.len();
+        batch.clear();
+    }
+    assert_eq!(arrived, sent);
+    let memory = resources.dpdk().memory().unwrap();
+    memory.give_back();
+    let shim = environment().unwrap().shim;
+    // SAFETY: the pool is alive.
+    assert_eq!(unsafe { (shim.mempool_in_use)(memory.pool.pool) }, 0);
+}
+
+#[test]
 fn no_buffer_is_lost_however_often_packets_are_dropped_or_sent() {
     let [source, sink] = [device("net_null"), device("net_null")];
     let (mut ports, resources) = open(&[
