@@ -18,9 +18,11 @@
 mod batch;
 mod clock;
 mod error;
+mod fence;
 mod interface;
 #[cfg(test)]
 mod interface_tests;
+mod linked_lines;
 mod memory;
 mod packet;
 mod pool;
@@ -35,6 +37,8 @@ pub mod null;
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ticks};
 pub use error::PortError;
+pub use fence::wait_for_instructions;
+pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
 pub use port::{Link, Port, PortCounters};
