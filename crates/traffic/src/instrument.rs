@@ -102,14 +102,14 @@ pub type OpenPort<'a> = dyn FnMut() -> Result<Box<dyn Port>, PortError> + 'a;
 /// A generator and receiver over one or two ports, on the calling thread.
 pub struct Instrument {
     names: Vec<String>,
-    ports: Vec<Box<dyn Port>>,
-    pool: PoolHandle,
-    clock: Clock,
-    stream: Stream,
+    pub(crate) ports: Vec<Box<dyn Port>>,
+    pub(crate) pool: PoolHandle,
+    pub(crate) clock: Clock,
+    pub(crate) stream: Stream,
     /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
     trial: u16,
-    out: Batch,
-    arrived: Batch,
+    pub(crate) out: Batch,
+    pub(crate) arrived: Batch,
 }
 
 impl Instrument {
@@ -324,7 +324,7 @@ impl Instrument {
     }
 
     /// Throws away what arrived before the trial (a bounded amount: some sources never run dry).
-    fn discard_arrived(&mut self) {
+    pub(crate) fn discard_arrived(&mut self) {
         for port in &mut self.ports {
             for _ in 0..1024 {
                 if port.rx(&mut self.arrived) == 0 {

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod flood;
 mod instrument;
 mod interruptions;
 mod pace;
@@ -9,6 +10,7 @@ mod ping_pong;
 mod record;
 mod stream;
 
+pub use flood::{Flood, Flow};
 pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
 pub use interruptions::{Interruptions, interruptions};
 pub use pace::Pace;
