@@ -63,7 +63,7 @@ impl Instrument {
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let begin = ticks();
         let counted_from = begin + ticks_in(flood.warm_up);
-        let end = counted_from + ticks_in(flood.duration);
+        let counted_ticks = ticks_in(flood.duration).max(1);
         let per_tick = flood.rate_pps.map(|rate| rate / clock.hz);
         let forgiven = flood
             .rate_pps
@@ -74,13 +74,22 @@ impl Instrument {
         let mut counted_since = None;
         loop {
             let now = ticks();
-            if now >= end || stop.load(Ordering::Relaxed) {
-                flow.stopped = now < end;
-                flow.seconds = clock.to_ns(now.saturating_sub(counted_since.unwrap_or(now))) / 1e9;
-                break;
+            match counted_since {
+                // However late it is: what is counted is always as long.
+                None if now >= counted_from => {
+                    counted_since = Some(now);
+                    flow = Flow::default();
+                }
+                Some(since) if now >= since + counted_ticks => {
+                    flow.seconds = clock.to_ns(now - since) / 1e9;
+                    break;
+                }
+                _ => {}
             }
-            if counted_since.is_none() && now >= counted_from {
-                (counted_since, flow) = (Some(now), Flow::default());
+            if stop.load(Ordering::Relaxed) {
+                flow.stopped = true;
+                flow.seconds = clock.to_ns(now - counted_since.unwrap_or(begin)) / 1e9;
+                break;
             }
             let room = BURST - (self.out.len() as u64).min(BURST);
             let wanted = match per_tick {

@@ -313,7 +313,7 @@ fn spread(values: &[f64]) -> Option<Spread> {
 }
 
 /// A figure and its interval: `92 (90 to 95)`; `-` where there is none.
-pub(super) fn cycles(estimate: Option<&Estimate>) -> String {
+fn cycles(estimate: Option<&Estimate>) -> String {
     estimate.map_or("-".to_string(), |e| {
         if e.count < 2 {
             three_digits(e.median)

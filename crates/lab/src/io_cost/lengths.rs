@@ -22,6 +22,7 @@ pub struct Lengths {
     /// Steps per packet in it.
     pub steps: u32,
     bisections: u32,
+    short: bool,
 }
 
 /// A part of the memory that is there, the most that a list may take.
@@ -47,6 +48,7 @@ impl Lengths {
                 lists: sizes(3, 64 << 20),
                 steps: 10,
                 bisections: 3,
+                short: true,
             },
             Mode::Default | Mode::Full => Self {
                 repetitions: 5,
@@ -56,7 +58,18 @@ impl Lengths {
                 lists: sizes(1, 1 << 30),
                 steps: 10,
                 bisections: 6,
+                short: false,
             },
+        }
+    }
+
+    /// Packets per receive call to try with a program. In a short run `dpdk-testpmd`, which starts
+    /// slowly, has its usual burst only.
+    pub(super) fn bursts(&self, program: Program) -> &[usize] {
+        if program == Program::Testpmd && self.short {
+            &[taut_engine::DEFAULT_BURST]
+        } else {
+            &self.bursts
         }
     }
 
@@ -74,11 +87,11 @@ impl Lengths {
     /// About how long one part of one repetition of a framework takes.
     pub(super) fn estimate(&self, framework: &Framework, part: Part) -> Duration {
         let start = Duration::from_millis(match (framework.program, framework.transport) {
-            (Program::Testpmd, Transport::Veth) => 1_100,
-            (Program::Testpmd, _) => 700,
-            (_, Transport::Veth) => 350,
+            (Program::Testpmd, Transport::Veth) => 550,
+            (Program::Testpmd, _) => 450,
+            (_, Transport::Veth) => 200,
             (Program::TautThread, _) => 60,
-            _ => 130,
+            _ => 120,
         });
         let capacity = match framework.transport {
             Transport::Veth => self.trial.mul_f64(6.0),
@@ -91,8 +104,11 @@ impl Lengths {
             Part::Load => {
                 capacity + each * (self.loads.len() as u32 + self.bisections + 2)
             }
-            Part::Batch if !framework.has_generator() => each * self.bursts.len() as u32,
-            Part::Batch => (each * 3 + capacity) * self.bursts.len() as u32,
+            Part::Batch => {
+                let bursts = self.bursts(framework.program).len() as u32;
+                let starts = if framework.has_generator() { 3 } else { 1 };
+                (each * starts + capacity) * bursts
+            }
             // Making a list of a gigabyte takes seconds.
             Part::Walk => {
                 let making: u64 = self.lists.iter().map(|bytes| bytes >> 20).sum();

@@ -153,7 +153,13 @@ pub fn run(
         let framework = &head.frameworks[unit.framework];
         let what = format!("{} {}", framework.label, unit.part.name());
         observer.progress(done, total, &what);
-        match measure_unit(place, framework, &unit, &lengths, stop) {
+        let measure = || measure_unit(place, framework, &unit, &lengths, stop);
+        // A stall of a shared machine spoils one attempt, what is broken both.
+        let result = match measure() {
+            Err(SessionError::Broken(_)) => measure(),
+            other => other,
+        };
+        match result {
             Ok(series) => {
                 folder.write(&series)?;
                 measured += 1;

@@ -1,7 +1,7 @@
 //! The report of a results folder of this experiment: a self-contained page, an SVG file per figure with
 //! its data beside it, and the summary in JSON, all made from what lies there.
 
-use super::evaluate::{CHECKED_LOAD, Evaluation, Points, Row, Spread, cycles};
+use super::evaluate::{CHECKED_LOAD, Estimate, Evaluation, Points, Row, Spread};
 use super::results::{HEAD, Results};
 use super::trial::Trial;
 use crate::figure::curves::{self, Curve, Figure, Part as PanelPart, Point};
@@ -76,7 +76,8 @@ struct RowCells {
     colour: &'static str,
     label: String,
     over: &'static str,
-    cells: Vec<String>,
+    /// A figure and, where there is one, its interval.
+    cells: Vec<[String; 2]>,
 }
 
 /// A figure, its caption, and the data it shows.
@@ -224,23 +225,33 @@ fn finding(rows: &[Row]) -> String {
 
 fn row_cells((index, row): (usize, &Row)) -> RowCells {
     let pps = |value: Option<f64>| value.map_or("–".to_string(), rate);
-    let estimate = |e| cycles(e).replace('-', "–");
+    let plain = |text: String| [text, String::new()];
+    let estimate = |e: Option<&Estimate>| match e {
+        None => plain("–".to_string()),
+        Some(e) if e.low == e.high => plain(three_digits(e.median)),
+        Some(e) => [
+            three_digits(e.median),
+            format!("{} to {}", three_digits(e.low), three_digits(e.high)),
+        ],
+    };
     RowCells {
         colour: Style::of(index).colour,
         label: row.label.clone(),
         over: row.transport.name(),
         cells: vec![
-            pps(row.offered_pps),
-            pps(row.throughput_pps),
+            plain(pps(row.offered_pps)),
+            plain(pps(row.throughput_pps)),
             estimate(row.knee_cycles.as_ref()),
             estimate(row.io_cycles.as_ref()),
             estimate(row.busy_wait_cycles.as_ref()),
             estimate(row.slope.as_ref()),
             estimate(row.own_cycles.as_ref()),
             estimate(row.own_saturated_cycles.as_ref()),
-            pps(row.saturated_pps.map(|e| e.median)),
-            row.latency_avg_ns
-                .map_or("–".to_string(), |e| time(e.median)),
+            plain(pps(row.saturated_pps.map(|e| e.median))),
+            plain(
+                row.latency_avg_ns
+                    .map_or("–".to_string(), |e| time(e.median)),
+            ),
         ],
     }
 }

@@ -188,7 +188,8 @@ impl<'a> Session<'a> {
         let measured = match &mut instrument {
             Some(instrument) => instrument
                 .wait_for_links(LINK_PATIENCE, stop)
-                .map_err(SessionError::from),
+                .map_err(SessionError::from)
+                .and_then(|()| wait_for_packets(instrument, stop)),
             None => Ok(()),
         }
         .map(|()| {
@@ -209,6 +210,28 @@ impl<'a> Session<'a> {
         alive?;
         Ok((measured?, own?))
     }
+}
+
+/// Sends a little until some of it comes through: a link may be up before the program behind it polls.
+fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<(), SessionError> {
+    let little = Flood {
+        rate_pps: Some(20e3),
+        warm_up: Duration::ZERO,
+        duration: Duration::from_millis(2),
+    };
+    let begun = Instant::now();
+    while instrument.flood(little, stop).received == 0 {
+        if stop.load(Ordering::Relaxed) {
+            return Err(SessionError::Stopped);
+        }
+        if begun.elapsed() > LINK_PATIENCE {
+            return Err(SessionError::Broken(format!(
+                "links are up, but nothing came through in {} s",
+                LINK_PATIENCE.as_secs()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The generator while a forwarder runs.

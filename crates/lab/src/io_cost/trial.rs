@@ -152,7 +152,7 @@ fn measure_bursts(
 ) -> Result<(), SessionError> {
     let transport = session.framework().transport;
     let mut hint_pps = None;
-    for burst in &lengths.bursts {
+    for burst in lengths.bursts(session.framework().program) {
         let work = Work {
             burst: *burst,
             ..Work::default()
