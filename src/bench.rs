@@ -60,8 +60,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn run_io(arguments: &Io) -> Result<(), Failure> {
-    if arguments.trial.is_some_and(|s| !(0.001..=60.0).contains(&s)) {
-        return Err(Failure::Input("--trial: want 0.001 to 60 seconds".to_string()));
+    if arguments
+        .trial
+        .is_some_and(|s| !(0.001..=60.0).contains(&s))
+    {
+        return Err(Failure::Input(
+            "--trial: want 0.001 to 60 seconds".to_string(),
+        ));
     }
     let _alone = Alone::claim()?;
     let stop = taut_host::stop_flag()

@@ -160,19 +160,39 @@ fn map(bytes: usize, flags: MapFlags) -> rustix::io::Result<NonNull<u8>> {
     NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
 }
 
-/// What the machine, and the control group this runs in, still have to give.
+/// What the machine still has to give, or the control group this runs in may have at most.
 fn available_bytes() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| available_in(&text));
-    let group = |name: &str| {
-        let text = std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?;
-        text.trim().parse::<u64>().ok()
-    };
-    let in_group = group("memory.max")
-        .zip(group("memory.current"))
-        .map(|(most, used)| most.saturating_sub(used));
-    [machine, in_group].into_iter().flatten().min()
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let in_group = limit_files(&groups).into_iter().filter_map(|path| {
+        // "max", or a number beyond all memory, is no limit.
+        std::fs::read_to_string(path)
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    machine.into_iter().chain(in_group).min()
+}
+
+/// Where the memory limits of the control groups in a text such as `/proc/self/cgroup` are said.
+fn limit_files(groups: &str) -> Vec<String> {
+    groups
+        .lines()
+        .filter_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            if controllers.is_empty() {
+                Some(format!("/sys/fs/cgroup{path}/memory.max"))
+            } else if controllers.split(',').any(|c| c == "memory") {
+                Some(format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes"))
+            } else {
+                None
+            }
+        })
+        .collect()
 }
 
 /// `MemAvailable` of a text such as `/proc/meminfo`, in bytes.
@@ -210,6 +230,18 @@ mod tests {
             assert!(error.is_missing(), "{error}");
             assert!(!error.to_string().contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn memory_limits_are_looked_for_in_both_kinds_of_control_groups() {
+        let files = limit_files("9:name=systemd:/\n4:memory:/a/b\n0::/c\n");
+        assert_eq!(
+            files,
+            [
+                "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
+                "/sys/fs/cgroup/c/memory.max"
+            ]
+        );
     }
 
     #[test]

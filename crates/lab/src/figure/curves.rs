@@ -77,9 +77,17 @@ pub fn draw(figure: &Figure) -> String {
         }
     }
     let width = WIDTH - LEFT - RIGHT;
-    let height = if figure.parts.len() == 1 { 300.0 } else { 220.0 };
+    let height = if figure.parts.len() == 1 {
+        300.0
+    } else {
+        220.0
+    };
     // Words at the verticals stand above the first panel.
-    let words = if figure.verticals.is_empty() { 0.0 } else { 16.0 };
+    let words = if figure.verticals.is_empty() {
+        0.0
+    } else {
+        16.0
+    };
     let top = 8.0 + legend::strip_height(width, &keys) + 14.0 + words;
     let parts = figure.parts.len() as f64;
     let below = top + parts * height + (parts - 1.0) * GAP;
@@ -114,12 +122,21 @@ pub fn draw(figure: &Figure) -> String {
         for (value, word) in &figure.verticals {
             vertical(&mut svg, &panel, *value, (row == 0).then_some(word));
         }
-        part.models.iter().for_each(|curve| model(&mut svg, &panel, curve));
-        part.curves.iter().for_each(|curve| measured(&mut svg, &panel, curve));
+        part.models
+            .iter()
+            .for_each(|curve| model(&mut svg, &panel, curve));
+        part.curves
+            .iter()
+            .for_each(|curve| measured(&mut svg, &panel, curve));
         panel.close(&mut svg);
     }
     if !figure.note.is_empty() {
-        svg.text((WIDTH / 2.0, below + 56.0), Anchor::Middle, "note", &figure.note);
+        svg.text(
+            (WIDTH / 2.0, below + 56.0),
+            Anchor::Middle,
+            "note",
+            &figure.note,
+        );
     }
     svg.finish()
 }
@@ -132,7 +149,11 @@ fn vertical(svg: &mut Svg, panel: &Panel, value: f64, word: Option<&String>) {
     svg.line(
         (x, panel.top),
         (x, panel.bottom()),
-        &[("stroke", "#555"), ("stroke-width", "1"), ("stroke-dasharray", "5 3")],
+        &[
+            ("stroke", "#555"),
+            ("stroke-width", "1"),
+            ("stroke-dasharray", "5 3"),
+        ],
     );
     if let Some(word) = word {
         svg.text((x, panel.top - 5.0), Anchor::Middle, "note", word);
@@ -140,7 +161,10 @@ fn vertical(svg: &mut Svg, panel: &Panel, value: f64, word: Option<&String>) {
 }
 
 fn model(svg: &mut Svg, panel: &Panel, curve: &Curve) {
-    let points = curve.points.iter().map(|p| (panel.px(p.x), panel.py(p.y[1])));
+    let points = curve
+        .points
+        .iter()
+        .map(|p| (panel.px(p.x), panel.py(p.y[1])));
     svg.path(
         Path::through(points).data(),
         &[
@@ -224,7 +248,10 @@ mod tests {
 
     #[test]
     fn every_point_has_a_mark_and_a_tip_and_thresholds_inside_have_a_word() {
-        let svg = figure(vec![curve("a", &[(4096.0, 1.0), (8192.0, 2.0), (65536.0, 9.0)])]);
+        let svg = figure(vec![curve(
+            "a",
+            &[(4096.0, 1.0), (8192.0, 2.0), (65536.0, 9.0)],
+        )]);
         assert_eq!(svg.matches("data-tip=\"a|").count(), 3);
         assert!(svg.contains(">L1<") && !svg.contains("beyond"));
         assert!(svg.contains(">model<") && svg.ends_with("</svg>\n"));

@@ -196,7 +196,9 @@ impl<'a> Evaluation<'a> {
             for trial in &series.trials {
                 if let Some((steps, bytes)) = trial.work.walk {
                     let more = hz / trial.throughput_pps - hz / bare.throughput_pps;
-                    by.entry(bytes).or_default().push(more / f64::from(steps.max(1)));
+                    by.entry(bytes)
+                        .or_default()
+                        .push(more / f64::from(steps.max(1)));
                 }
             }
         }
@@ -215,7 +217,10 @@ impl<'a> Evaluation<'a> {
             unloaded.iter().filter_map(|t| figure(t)).collect()
         };
         let throughputs = of_unloaded(|t| Some(t.throughput_pps));
-        let knees = || self.series(&framework.id, Part::Load).filter_map(|s| s.knee);
+        let knees = || {
+            self.series(&framework.id, Part::Load)
+                .filter_map(|s| s.knee)
+        };
         let io: Vec<f64> = if framework.has_generator() {
             knees().filter_map(|knee| knee.io_cycles(hz)).collect()
         } else {
@@ -235,7 +240,11 @@ impl<'a> Evaluation<'a> {
         let saturated = bursts.at(taut_engine::DEFAULT_BURST);
         let delayed = self.bursts(&framework.id, true);
         let io_cycles = estimate(&io);
-        let loaded: Vec<f64> = loads.at(CHECKED_LOAD).iter().map(|t| t.throughput_pps).collect();
+        let loaded: Vec<f64> = loads
+            .at(CHECKED_LOAD)
+            .iter()
+            .map(|t| t.throughput_pps)
+            .collect();
         Row {
             id: framework.id.clone(),
             label: framework.label.clone(),
@@ -359,8 +368,10 @@ pub fn render_text_table(rows: &[Row]) -> String {
             short(row.busy_wait_cycles.as_ref()),
             short(row.own_cycles.as_ref()),
             short(row.own_saturated_cycles.as_ref()),
-            row.saturated_pps.map_or("-".to_string(), |e| rate(e.median)),
-            row.latency_avg_ns.map_or("-".to_string(), |e| time(e.median)),
+            row.saturated_pps
+                .map_or("-".to_string(), |e| rate(e.median)),
+            row.latency_avg_ns
+                .map_or("-".to_string(), |e| time(e.median)),
         ]);
     }
     for column in table.column_iter_mut() {
@@ -380,7 +391,11 @@ pub fn render_text_table(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::knee::Knee;
+    use super::super::results::Head;
+    use super::super::session::{Own, Work};
     use super::*;
+    use crate::results::{Mode, Stage};
 
     #[test]
     fn medians_and_their_intervals_stay_within_the_values() {
@@ -394,9 +409,146 @@ mod tests {
         assert_eq!(Estimate::of(&[], 1), None);
     }
 
+    const HZ: f64 = 2.6e9;
+
+    /// Results of a null framework that costs 40 cycles and a memif that costs 100 at 10 Mpkt/s offered,
+    /// 10 cycles more in every repetition after the first.
+    fn made_up() -> Results {
+        let (frameworks, _) = super::super::framework::possible();
+        let wanted = |f: &Framework| ["null", "memif"].contains(&f.id.as_str());
+        let frameworks: Vec<Framework> = frameworks.into_iter().filter(wanted).collect();
+        let mut series = Vec::new();
+        for framework in &frameworks {
+            for repetition in 1..=3 {
+                series.extend(series_of(framework, repetition));
+            }
+        }
+        Results {
+            head: Head {
+                schema: Head::SCHEMA,
+                title: "made up".to_string(),
+                taut_version: String::new(),
+                started: String::new(),
+                command_line: String::new(),
+                stage: Stage::Finished,
+                mode: Mode::Quick,
+                seed: 1,
+                repetitions: 3,
+                trial_seconds: 0.1,
+                steps: 10,
+                frame_size_bytes: 64,
+                caches: Vec::new(),
+                machine: serde_json::Value::Null,
+                core_plan: String::new(),
+                noise: Vec::new(),
+                left_out: Vec::new(),
+                frameworks,
+                tsc_hz: HZ,
+                tsc_error_ppm: 1.0,
+                burn_errors: Vec::new(),
+                cache_misses: String::new(),
+            },
+            series,
+            problems: Vec::new(),
+        }
+    }
+
+    fn series_of(framework: &Framework, repetition: u32) -> Vec<Series> {
+        let more = f64::from(repetition - 1) * 10.0;
+        let (io, offered) = if framework.has_generator() {
+            (100.0 + more, Some(10e6))
+        } else {
+            (40.0 + more, None)
+        };
+        let trial = |work: Work, cycles: f64| Trial {
+            work,
+            offered_pps: offered,
+            sent_pps: offered,
+            throughput_pps: (HZ / cycles).min(offered.unwrap_or(f64::MAX)),
+            own: Own {
+                busy_cycles: Some(cycles),
+                average_batch: None,
+                pps: None,
+            },
+            latency: None,
+            generator_behind: false,
+        };
+        let load = |burn_cycles: u32| {
+            let work = Work {
+                burn_cycles,
+                ..Work::default()
+            };
+            trial(work, io + f64::from(burn_cycles))
+        };
+        let walk = |walk: Option<(u32, u64)>, access: f64| {
+            let work = Work {
+                walk,
+                ..Work::default()
+            };
+            trial(work, io + 10.0 * access)
+        };
+        let whole = |part, knee, trials| Series {
+            framework: framework.id.clone(),
+            part,
+            repetition,
+            capacity_pps: offered,
+            knee,
+            trials,
+        };
+        let loads = vec![load(0), load(100), load(200), load(350), load(1_000)];
+        let knee = framework.has_generator().then(|| Knee {
+            plateau_pps: 10e6,
+            holds_at: 150,
+            declined_at: Some(200),
+            declined_pps: Some(loads[2].throughput_pps),
+        });
+        let walks = vec![
+            walk(None, 0.0),
+            walk(Some((10, 4096)), 5.0),
+            walk(Some((10, 1 << 20)), 25.0),
+        ];
+        vec![
+            whole(Part::Load, knee, loads),
+            whole(Part::Batch, None, vec![load(0)]),
+            whole(Part::Walk, None, walks),
+        ]
+    }
+
+    #[test]
+    fn costs_knees_and_predictions_come_out_of_the_trials() {
+        let results = made_up();
+        let rows = Evaluation::of(&results).rows;
+        let (null, memif) = (&rows[0], &rows[1]);
+        let io = null.io_cycles.unwrap();
+        assert!((io.median - 50.0).abs() < 1e-6 && io.low >= 40.0 - 1e-6 && io.high <= 60.0 + 1e-6);
+        assert_eq!(null.knee_cycles.unwrap().median, 0.0);
+        assert!((memif.io_cycles.unwrap().median - 110.0).abs() < 1e-6);
+        assert_eq!(memif.knee_cycles.unwrap().median, 175.0);
+        // 260 cycles per packet at 10 Mpkt/s, of which 110 are used.
+        assert!((memif.busy_wait_cycles.unwrap().median - 150.0).abs() < 1e-6);
+        assert!((memif.own_cycles.unwrap().median - 110.0).abs() < 1e-6);
+        for row in [null, memif] {
+            assert!((row.slope.unwrap().median - 1.0).abs() < 1e-6, "{row:?}");
+            let [predicted, measured] = row.check_pps.unwrap();
+            assert!((predicted / measured - 1.0).abs() < 1e-6, "{row:?}");
+            assert_eq!((row.repetitions, row.planned), (3, 3));
+        }
+        assert!(render_text_table(&rows).contains("50.0 (40.0 to 60.0)"));
+    }
+
+    #[test]
+    fn an_access_costs_what_the_steps_add() {
+        let results = made_up();
+        let access = Evaluation::of(&results).access_cycles("null");
+        assert_eq!(access.len(), 2);
+        assert!((access[0].1[1] - 5.0).abs() < 1e-6 && (access[1].1[1] - 25.0).abs() < 1e-6);
+    }
+
     #[test]
     fn a_slope_takes_three_points() {
-        let line: Vec<(f64, f64)> = (0..5).map(|i| (f64::from(i), 100.0 + 1.5 * f64::from(i))).collect();
+        let line: Vec<(f64, f64)> = (0..5)
+            .map(|i| (f64::from(i), 100.0 + 1.5 * f64::from(i)))
+            .collect();
         assert!((slope(&line).unwrap() - 1.5).abs() < 1e-9);
         assert_eq!(slope(&line[..2]), None);
         assert_eq!(slope(&[(1.0, 1.0); 4]), None);

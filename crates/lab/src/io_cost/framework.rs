@@ -63,7 +63,13 @@ pub struct Framework {
 }
 
 impl Framework {
-    fn new(id: &str, label: &str, program: Program, transport: Transport, ports: [&str; 2]) -> Self {
+    fn new(
+        id: &str,
+        label: &str,
+        program: Program,
+        transport: Transport,
+        ports: [&str; 2],
+    ) -> Self {
         Self {
             id: id.to_string(),
             label: label.to_string(),
@@ -120,8 +126,16 @@ pub fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
     use Transport::{Memif, Nothing, Pair, Veth};
 
     found.push(
-        Framework::new("null", "null", Taut, Nothing, ["null:source={burst}", "null:"])
-            .noted("no device: frames come from nothing and vanish, which is the price of the loop itself"),
+        Framework::new(
+            "null",
+            "null",
+            Taut,
+            Nothing,
+            ["null:source={burst}", "null:"],
+        )
+        .noted(
+            "no device: frames come from nothing and vanish, which is the price of the loop itself",
+        ),
     );
     if has("dpdk", "DPDK devices as ports of taut") {
         found.push(
@@ -181,8 +195,9 @@ pub fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
         }
         if has("af_xdp", "AF_XDP over veth") {
             found.push(
-                Framework::new("af-xdp", "AF_XDP", Taut, Veth, ["af_xdp:{0}", "af_xdp:{1}"])
-                    .noted("copy mode, the only one of veth; its XDP program runs on the sender's core"),
+                Framework::new("af-xdp", "AF_XDP", Taut, Veth, ["af_xdp:{0}", "af_xdp:{1}"]).noted(
+                    "copy mode, the only one of veth; its XDP program runs on the sender's core",
+                ),
             );
         }
     }
@@ -208,7 +223,8 @@ pub fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
                 "testpmd net_null",
                 Nothing,
                 ["net_null0,size=64,copy=0", "net_null1,size=64,copy=0"],
-            ),
+            )
+            .noted("its throughput follows from its own count of cycles"),
         );
         add(
             "net_memif",

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct KneeSettings {
     /// Loads to try first, rising from 0, cycles per packet: they are also the points of the figure.
     pub ladder: Vec<u32>,
+    /// Where the ladder ends without a decline, its last load is doubled up to this one.
+    pub most: u32,
     /// The throughput has declined when this share of it is gone.
     pub tolerance: f64,
     /// Loads of the ladder still tried beyond the first decline, for the figure.
@@ -87,12 +89,15 @@ impl KneeSearch {
             .filter(|load| self.lowest_declined().is_some_and(|(low, _)| **load > low))
             .filter(|load| self.declined.iter().any(|(declined, _)| declined == *load))
             .count();
-        if climbed < self.settings.beyond || self.declined.is_empty() {
-            if let Some(load) = self.settings.ladder.get(self.rung) {
-                return Some(*load);
-            }
+        if (climbed < self.settings.beyond || self.declined.is_empty())
+            && let Some(load) = self.settings.ladder.get(self.rung)
+        {
+            return Some(*load);
         }
-        let (declined, _) = self.lowest_declined()?;
+        let Some((declined, _)) = self.lowest_declined() else {
+            let next = self.holds_at.max(1).saturating_mul(2);
+            return (next <= self.settings.most).then_some(next);
+        };
         let apart = declined - self.holds_at;
         let done = self.bisections >= self.settings.bisections;
         (!done && apart > self.settings.resolution.max(1)).then(|| self.holds_at + apart / 2)
@@ -127,7 +132,7 @@ impl KneeSearch {
         }
         if on_ladder {
             self.rung += 1;
-        } else {
+        } else if self.declined.iter().any(|(declined, _)| load < *declined) {
             self.bisections += 1;
         }
     }
@@ -163,6 +168,7 @@ mod tests {
     fn settings() -> KneeSettings {
         KneeSettings {
             ladder: vec![0, 50, 100, 200, 400, 800, 1600],
+            most: 10_000,
             tolerance: 0.02,
             beyond: 1,
             bisections: 12,
@@ -188,13 +194,17 @@ mod tests {
 
     #[test]
     fn the_knee_of_a_clean_curve_is_found_and_with_it_what_io_costs() {
-        for (io_cycles, offered_pps) in [(100.0, 10e6), (250.0, 4e6), (900.0, 1.5e6), (60.0, 35e6)] {
+        for (io_cycles, offered_pps) in [(100.0, 10e6), (250.0, 4e6), (900.0, 1.5e6), (60.0, 35e6)]
+        {
             let (knee, _) = search(settings(), |load| core(io_cycles, offered_pps, load));
             let expected = HZ / offered_pps - io_cycles;
             let found = knee.at().unwrap();
             // A decline of 2 % lies 2 % of all cycles beyond the knee.
             let late = 0.025 * HZ / offered_pps + 3.0;
-            assert!((-3.0..late).contains(&(found - expected)), "{found} not {expected}");
+            assert!(
+                (-3.0..late).contains(&(found - expected)),
+                "{found} not {expected}"
+            );
             let cost = knee.io_cycles(HZ).unwrap();
             assert!((cost - io_cycles).abs() < 0.5, "{cost} not {io_cycles}");
         }
@@ -231,7 +241,14 @@ mod tests {
     fn a_throughput_that_never_declines_has_no_knee() {
         let (knee, trials) = search(settings(), |_| 1e5);
         assert_eq!((knee.at(), knee.io_cycles(HZ)), (None, None));
-        assert_eq!((knee.holds_at, trials), (1600, 8));
+        assert_eq!((knee.holds_at, trials), (6400, 10));
+    }
+
+    #[test]
+    fn a_knee_beyond_the_ladder_is_found_by_doubling() {
+        let (knee, _) = search(settings(), |load| core(9_000.0, 200e3, load));
+        assert!((knee.at().unwrap() - 4_000.0).abs() < 350.0, "{knee:?}");
+        assert!((knee.io_cycles(HZ).unwrap() - 9_000.0).abs() < 0.5);
     }
 
     #[test]
@@ -245,7 +262,11 @@ mod tests {
             tried.push(load);
             core(100.0, 10e6, load)
         });
-        let ladder: Vec<u32> = tried.iter().copied().filter(|l| settings().ladder.contains(l)).collect();
+        let ladder: Vec<u32> = tried
+            .iter()
+            .copied()
+            .filter(|l| settings().ladder.contains(l))
+            .collect();
         assert_eq!(ladder, [0, 0, 50, 100, 200, 200, 400, 800, 1600]);
     }
 }

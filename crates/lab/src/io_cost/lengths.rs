@@ -53,7 +53,9 @@ impl Lengths {
             Mode::Default | Mode::Full => Self {
                 repetitions: 5,
                 trial: Duration::from_millis(100),
-                loads: vec![0, 25, 50, 100, 150, 200, 350, 600, 1_000, 1_500, 2_500, 4_000],
+                loads: vec![
+                    0, 25, 50, 100, 150, 200, 350, 600, 1_000, 1_500, 2_500, 4_000,
+                ],
                 bursts: vec![1, 2, 4, 8, 16, 32, 64],
                 lists: sizes(1, 1 << 30),
                 steps: 10,
@@ -77,6 +79,7 @@ impl Lengths {
     pub(super) fn knee(&self) -> KneeSettings {
         KneeSettings {
             ladder: self.loads.clone(),
+            most: 100_000,
             tolerance: 0.03,
             beyond: 3,
             bisections: self.bisections,
@@ -101,9 +104,7 @@ impl Lengths {
         let each = start + self.trial;
         match part {
             Part::Load if !framework.can_be_loaded() => each * 2 + capacity,
-            Part::Load => {
-                capacity + each * (self.loads.len() as u32 + self.bisections + 2)
-            }
+            Part::Load => capacity + each * (self.loads.len() as u32 + self.bisections + 2),
             Part::Batch => {
                 let bursts = self.bursts(framework.program).len() as u32;
                 let starts = if framework.has_generator() { 3 } else { 1 };

@@ -140,8 +140,7 @@ pub fn run(
         clock,
     };
     let mut units = plan_units(&head, plan.seed);
-    let estimate =
-        |unit: &Unit| lengths.estimate(&head.frameworks[unit.framework], unit.part);
+    let estimate = |unit: &Unit| lengths.estimate(&head.frameworks[unit.framework], unit.part);
     let mut total: Duration = units.iter().map(estimate).sum();
     let mut done = Duration::ZERO;
     let (mut measured, mut first_failure) = (0, None);
@@ -208,7 +207,10 @@ fn choose(only: &[String]) -> Result<(Vec<Framework>, Vec<LeftOut>), IoCostError
     if only.is_empty() {
         return Ok((frameworks, left_out));
     }
-    if let Some(asked) = only.iter().find(|id| !frameworks.iter().any(|f| f.id == **id)) {
+    if let Some(asked) = only
+        .iter()
+        .find(|id| !frameworks.iter().any(|f| f.id == **id))
+    {
         let there: Vec<_> = frameworks.iter().map(|f| f.id.as_str()).collect();
         return Err(IoCostError::Unknown {
             asked: asked.clone(),
@@ -229,7 +231,8 @@ fn plan_units(head: &Head, seed: u64) -> Vec<Unit> {
         for part in [Part::Load, Part::Batch, Part::Walk] {
             for framework in &order {
                 let of = &head.frameworks[*framework];
-                let walks = of.program == Program::Taut && ["null", "memif"].contains(&of.id.as_str());
+                let walks =
+                    of.program == Program::Taut && ["null", "memif"].contains(&of.id.as_str());
                 if part != Part::Walk || walks && repetition <= 3 {
                     units.push(Unit {
                         framework: *framework,
@@ -275,7 +278,9 @@ fn measure_burns(cores: &CorePlan) -> Result<Vec<BurnError>, IoCostError> {
     let measured = std::thread::scope(|scope| {
         let watch = move || {
             taut_host::pin_current_thread(core)?;
-            let errors = CHECKED_BURNS.iter().map(|c| measure_error(*c, CHECKED_BATCH));
+            let errors = CHECKED_BURNS
+                .iter()
+                .map(|c| measure_error(*c, CHECKED_BATCH));
             Ok(errors.collect::<Result<_, _>>()?)
         };
         scope.spawn(watch).join()
@@ -286,7 +291,8 @@ fn measure_burns(cores: &CorePlan) -> Result<Vec<BurnError>, IoCostError> {
 /// Why there are no cache misses beside the cycles.
 fn cache_misses() -> String {
     if std::path::Path::new("/sys/bus/event_source/devices/cpu").exists() {
-        "no data: this machine has hardware counters, but this version does not read them".to_string()
+        "no data: this machine has hardware counters, but this version does not read them"
+            .to_string()
     } else {
         "no data: no hardware counters".to_string()
     }

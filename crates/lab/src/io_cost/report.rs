@@ -128,11 +128,7 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     Ok(path)
 }
 
-fn page<'a>(
-    evaluation: &Evaluation<'a>,
-    levels: &[Level],
-    figures: &'a [Drawn],
-) -> Page<'a> {
+fn page<'a>(evaluation: &Evaluation<'a>, levels: &[Level], figures: &'a [Drawn]) -> Page<'a> {
     let results = evaluation.results;
     let head = &results.head;
     let text = |value: Option<f64>| value.map_or("–".to_string(), three_digits);
@@ -150,7 +146,9 @@ fn page<'a>(
             head.taut_version
         ),
         state: match (head.stage, head.mode) {
-            (Stage::Interrupted, _) => Some("Interrupted: only series that were complete are shown."),
+            (Stage::Interrupted, _) => {
+                Some("Interrupted: only series that were complete are shown.")
+            }
             (Stage::Running, _) => Some("This experiment did not come to its end."),
             (Stage::Finished, Mode::Quick) => {
                 Some("Shortened run, to see that it works: short trials and few repetitions.")
@@ -166,7 +164,9 @@ fn page<'a>(
             .map(|level| {
                 [
                     level.name.clone(),
-                    level.size_bytes.map_or("–".to_string(), |b| bytes(b as f64)),
+                    level
+                        .size_bytes
+                        .map_or("–".to_string(), |b| bytes(b as f64)),
                     text(level.measured_cycles),
                     three_digits(level.published_cycles),
                 ]
@@ -179,8 +179,9 @@ fn page<'a>(
                 [
                     e.cycles.to_string(),
                     format!("{:+.2}", e.mean_cycles),
-                    e.interval
-                        .map_or("–".to_string(), |i| format!("{:+.2} to {:+.2}", i.low, i.high)),
+                    e.interval.map_or("–".to_string(), |i| {
+                        format!("{:+.2} to {:+.2}", i.low, i.high)
+                    }),
                     format!("{} ({} left out)", e.count, e.disturbed),
                     if e.is_within_bounds() { "yes" } else { "no" }.to_string(),
                 ]
@@ -403,7 +404,8 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
             ),
         })
         .collect();
-    let most = xs(&curves).fold(1.0, f64::max);
+    // From tens of cycles to ten thousands: no load sits on the left edge.
+    let x = Scale::log(Quantity::Cycles, xs(&curves));
     let models = rows()
         .filter_map(|(index, row)| {
             let (io, plateau) = (row.io_cycles?.median, row.throughput_pps?);
@@ -417,7 +419,9 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
                     label: "model: f / (c_IO + load)".to_string(),
                     style: Style::model(index),
                 },
-                points: (0..=400).map(|i| at(most * f64::from(i) / 400.0)).collect(),
+                points: (0..=300)
+                    .map(|i| at(x.min * (x.max / x.min).powf(f64::from(i) / 300.0)))
+                    .collect(),
             })
         })
         .collect();
@@ -432,10 +436,12 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
         title: "Throughput over the load per packet",
         description: "Throughput of each framework over the cycles that each packet is made to cost.",
         x_title: "load (cycles of the time-stamp counter per packet)",
-        x: Scale::linear_from_zero(Quantity::Cycles, [most]),
+        x,
         parts,
         verticals: Vec::new(),
-        note: "marks: medians · shaded: smallest to largest over the repetitions".to_string(),
+        note:
+            "marks: medians · shaded: smallest to largest over the repetitions · left edge: no load"
+                .to_string(),
     };
     Drawn {
         name: "load",
@@ -453,24 +459,26 @@ fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
     let of = |figure: fn(&Trial) -> Option<f64>, tip: &dyn Fn(f64, &Spread) -> String| {
         let curve = |(index, row): (usize, &Row)| Curve {
             series: series(index, row),
-            points: points(&evaluation.bursts(&row.id, false), |n| n as f64, figure, tip),
+            points: points(
+                &evaluation.bursts(&row.id, false),
+                |n| n as f64,
+                figure,
+                tip,
+            ),
         };
         let curves = evaluation.rows.iter().enumerate().map(curve);
         curves.collect::<Vec<Curve>>()
     };
     let throughput = of(|t| Some(t.throughput_pps), &rate_tip("packets per call"));
-    let cost = of(
-        |t| t.own.busy_cycles,
-        &|x, y| {
-            format!(
-                "{} packets per call|{} cycles per packet|{} to {} over the repetitions",
-                three_digits(x),
-                three_digits(y[1]),
-                three_digits(y[0]),
-                three_digits(y[2])
-            )
-        },
-    );
+    let cost = of(|t| t.own.busy_cycles, &|x, y| {
+        format!(
+            "{} packets per call|{} cycles per packet|{} to {} over the repetitions",
+            three_digits(x),
+            three_digits(y[1]),
+            three_digits(y[0]),
+            three_digits(y[2])
+        )
+    });
     let x = Scale::doublings(Quantity::Packets, xs(&throughput));
     let parts = vec![
         PanelPart {
@@ -647,7 +655,10 @@ fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
         .collect();
     let mut published = steps("published steps (another machine)", &PUBLISHED_STEPS);
     published.series.style.dash = "6 3";
-    let models = vec![steps("steps at the caches of this machine", &here), published];
+    let models = vec![
+        steps("steps at the caches of this machine", &here),
+        published,
+    ];
     let parts = vec![
         PanelPart {
             title: "throughput (packets/s)",

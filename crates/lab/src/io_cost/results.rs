@@ -2,9 +2,7 @@
 
 use super::framework::Framework;
 use super::trial::Series;
-use crate::results::{
-    LeftOut, Mode, Noise, ResultsError, Stage, read_json, write_json,
-};
+use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_json, write_json};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -88,7 +88,14 @@ macro_rules! broken_from {
         }
     )*};
 }
-broken_from!(PortError, TestbedError, DeviceError, taut_host::AffinityError, std::io::Error, taut_engine::ChainError);
+broken_from!(
+    PortError,
+    TestbedError,
+    DeviceError,
+    taut_host::AffinityError,
+    std::io::Error,
+    taut_engine::ChainError
+);
 
 impl From<TrialError> for SessionError {
     fn from(e: TrialError) -> Self {
@@ -137,7 +144,9 @@ impl<'a> Session<'a> {
         };
         match framework.transport {
             Transport::Nothing => {}
-            Transport::Memif => session.open_instrument(in_scratch.map(|s| format!("memif:{s}")))?,
+            Transport::Memif => {
+                session.open_instrument(in_scratch.map(|s| format!("memif:{s}")))?
+            }
             Transport::Pair => {
                 let names = ["west", "east"].map(|n| format!("{n}-{}", std::process::id()));
                 session.ends = names.clone();
@@ -285,7 +294,7 @@ enum Forwarder {
         process: DeviceProcess,
         output: std::path::PathBuf,
         program: Program,
-        started: Instant,
+        hz: f64,
     },
     Thread {
         stop: Arc<AtomicBool>,
@@ -327,12 +336,16 @@ impl Forwarder {
             process,
             output: folder.join("device.stdout"),
             program: framework.program,
-            started: Instant::now(),
+            hz: place.clock.hz,
         })
     }
 
     /// The worker of a chain on a thread of this process.
-    fn start_thread(place: &Place<'_>, ports: &[String; 2], work: &Work) -> Result<Self, SessionError> {
+    fn start_thread(
+        place: &Place<'_>,
+        ports: &[String; 2],
+        work: &Work,
+    ) -> Result<Self, SessionError> {
         let stop = Arc::new(AtomicBool::new(false));
         let functions = work.functions().into_iter().map(|f| f.parse());
         let chain = Chain {
@@ -378,13 +391,12 @@ impl Forwarder {
                 process,
                 output,
                 program,
-                started,
+                hz,
             } => {
-                let seconds = started.elapsed().as_secs_f64();
                 process.stop()?;
                 let text = std::fs::read_to_string(&output)?;
                 let said = match program {
-                    Program::Testpmd => testpmd_says(&text, seconds),
+                    Program::Testpmd => testpmd_says(&text, hz),
                     _ => taut_says(&text),
                 };
                 said.ok_or_else(|| {
@@ -427,20 +439,30 @@ fn taut_arguments(command: &mut Command, ports: &[String; 2], work: &Work, core:
 
 /// What the last line of `taut forward --json` says.
 fn taut_says(output: &str) -> Option<Own> {
-    let line = output.lines().rev().find(|line| line.contains("\"summary\""))?;
+    let line = output
+        .lines()
+        .rev()
+        .find(|line| line.contains("\"summary\""))?;
     let summary: serde_json::Value = serde_json::from_str(line).ok()?;
     let counters = &summary["counters"];
     let count = |name: &str| counters[name].as_f64();
     let packets = count("tx_packets")?;
     Some(Own {
-        busy_cycles: (packets > 0.0).then(|| summary["busy_ticks_per_packet"].as_f64()).flatten(),
+        busy_cycles: (packets > 0.0)
+            .then(|| summary["busy_ticks_per_packet"].as_f64())
+            .flatten(),
         average_batch: summary["average_batch"].as_f64(),
         pps: Some(packets * summary["tsc_hz"].as_f64()? / count("total_ticks")?),
     })
 }
 
 fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, core: usize) {
-    command.args(["--no-pci", "--no-telemetry", "--in-memory", "--single-file-segments"]);
+    command.args([
+        "--no-pci",
+        "--no-telemetry",
+        "--in-memory",
+        "--single-file-segments",
+    ]);
     command.args(["-m", "128", "--lcores", &format!("0@{core},1@{core}")]);
     for device in devices {
         command.arg(format!("--vdev={device}"));
@@ -450,8 +472,9 @@ fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, 
     command.arg(format!("--burst={}", work.burst));
 }
 
-/// What `dpdk-testpmd` prints at its end, having run for `seconds`.
-fn testpmd_says(output: &str, seconds: f64) -> Option<Own> {
+/// What `dpdk-testpmd` prints at its end. It starts too slowly to be timed from outside, so that its
+/// throughput is that of the time it was busy: all of its time where its devices make the frames.
+fn testpmd_says(output: &str, hz: f64) -> Option<Own> {
     let all = output
         .rsplit("Accumulated forward statistics for all ports")
         .next()?;
@@ -460,11 +483,11 @@ fn testpmd_says(output: &str, seconds: f64) -> Option<Own> {
         let end = digits.find(|c: char| !c.is_ascii_digit() && c != '.');
         digits[..end.unwrap_or(digits.len())].parse::<f64>().ok()
     };
-    let packets = after("TX-packets:")?;
-    Some(Own {
-        busy_cycles: after("CPU cycles/packet="),
+    let busy_cycles = after("CPU cycles/packet=").filter(|cycles| *cycles > 0.0);
+    after("TX-packets:").map(|_| Own {
+        busy_cycles,
         average_batch: None,
-        pps: Some(packets / seconds),
+        pps: busy_cycles.map(|cycles| hz / cycles),
     })
 }
 
@@ -478,7 +501,10 @@ mod tests {
         let text = "{\"event\":\"started\"}\n{\"event\":\"summary\",\"average_batch\":31.5,\"busy_ticks_per_packet\":80.5,\
             \"counters\":{\"tx_packets\":1000,\"total_ticks\":260000},\"tsc_hz\":2.6e9}\n";
         let own = taut_says(text).unwrap();
-        assert_eq!((own.busy_cycles, own.average_batch), (Some(80.5), Some(31.5)));
+        assert_eq!(
+            (own.busy_cycles, own.average_batch),
+            (Some(80.5), Some(31.5))
+        );
         assert!((own.pps.unwrap() - 1e7).abs() < 1.0);
         assert_eq!(taut_says("{\"event\":\"started\"}\n"), None);
     }
@@ -489,9 +515,12 @@ mod tests {
             +++ Accumulated forward statistics for all ports+++\n\
             RX-packets: 3000           RX-dropped: 0\n  TX-packets: 2000           TX-dropped: 0\n\
             CPU cycles/packet=15.05 (total cycles=31 / total io packets=2) at 2600 MHz Clock\n";
-        let own = testpmd_says(text, 0.5).unwrap();
-        assert_eq!((own.busy_cycles, own.pps), (Some(15.05), Some(4000.0)));
-        assert_eq!(testpmd_says("EAL: no\n", 0.5), None);
+        let own = testpmd_says(text, 2.6e9).unwrap();
+        assert_eq!(
+            (own.busy_cycles, own.pps),
+            (Some(15.05), Some(2.6e9 / 15.05))
+        );
+        assert_eq!(testpmd_says("EAL: no\n", 2.6e9), None);
     }
 
     #[test]

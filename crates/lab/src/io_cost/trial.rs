@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_measure::Summary;
+use taut_traffic::Flow;
 
 /// What is varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -166,13 +167,19 @@ fn measure_bursts(
             capacity(generator, transport, lengths.trial, hint_pps)
         })?;
         hint_pps = Some(capacity_pps);
-        series.capacity_pps = Some(series.capacity_pps.map_or(capacity_pps, |c| c.max(capacity_pps)));
+        series.capacity_pps = Some(
+            series
+                .capacity_pps
+                .map_or(capacity_pps, |c| c.max(capacity_pps)),
+        );
         // As much as the rings take, or all that the kernel carries.
         let offered_pps = (transport == Transport::Veth).then_some(capacity_pps);
         let trial = throughput(session, work, offered_pps, lengths.trial, stop)?;
         series.trials.push(trial);
         let rate_pps = capacity_pps * BELOW_SATURATION;
-        series.trials.push(latency(session, work, rate_pps, lengths.trial, stop)?);
+        series
+            .trials
+            .push(latency(session, work, rate_pps, lengths.trial, stop)?);
     }
     Ok(())
 }
@@ -183,7 +190,10 @@ fn measure_walks(
     lengths: &Lengths,
     stop: &AtomicBool,
 ) -> Result<(), SessionError> {
-    let walks = lengths.lists.iter().map(|bytes| Some((lengths.steps, *bytes)));
+    let walks = lengths
+        .lists
+        .iter()
+        .map(|bytes| Some((lengths.steps, *bytes)));
     for walk in std::iter::once(None).chain(walks) {
         let work = Work {
             walk,
@@ -195,6 +205,10 @@ fn measure_walks(
     Ok(())
 }
 
+/// Attempts at a trial in which nothing comes through, each twice as long as the one before: a core that
+/// was taken away for all of a short trial is no fault of the framework.
+const ATTEMPTS: u32 = 5;
+
 /// One trial of what comes through.
 fn throughput(
     session: &mut Session<'_>,
@@ -203,30 +217,34 @@ fn throughput(
     duration: Duration,
     stop: &AtomicBool,
 ) -> Result<Trial, SessionError> {
-    let (flow, own) = session.with_forwarder(&work, stop, |generator| {
-        generator.flood(offered_pps, duration)
-    })?;
     let with_generator = session.framework().has_generator();
-    let throughput_pps = if with_generator {
-        flow.received_pps()
-    } else {
-        own.pps.unwrap_or(0.0)
-    };
-    if throughput_pps <= 0.0 {
-        return Err(SessionError::Broken(format!(
-            "not one packet came through ({} sent, {} refused)",
-            flow.sent, flow.refused
-        )));
+    let mut last = Flow::default();
+    for attempt in 0..ATTEMPTS {
+        let (flow, own) = session.with_forwarder(&work, stop, |generator| {
+            generator.flood(offered_pps, duration * 2_u32.pow(attempt))
+        })?;
+        let throughput_pps = if with_generator {
+            flow.received_pps()
+        } else {
+            own.pps.unwrap_or(0.0)
+        };
+        if throughput_pps > 0.0 {
+            return Ok(Trial {
+                work,
+                offered_pps,
+                sent_pps: with_generator.then(|| flow.sent_pps()),
+                throughput_pps,
+                own,
+                latency: None,
+                generator_behind: flow.unsent > 0,
+            });
+        }
+        last = flow;
     }
-    Ok(Trial {
-        work,
-        offered_pps,
-        sent_pps: with_generator.then(|| flow.sent_pps()),
-        throughput_pps,
-        own,
-        latency: None,
-        generator_behind: flow.unsent > 0,
-    })
+    Err(SessionError::Broken(format!(
+        "not one packet came through ({} sent, {} refused)",
+        last.sent, last.refused
+    )))
 }
 
 /// One trial of round trips at `rate_pps`, or at what the generator can offer with stamps, if that is
@@ -244,7 +262,11 @@ fn latency(
             return Some((rate_pps, false, first));
         }
         let possible_pps = first.0.sent as f64 / first.0.seconds * BELOW_SATURATION;
-        Some((possible_pps, true, generator.latency(possible_pps, duration)?))
+        Some((
+            possible_pps,
+            true,
+            generator.latency(possible_pps, duration)?,
+        ))
     })?;
     let Some((rate_pps, generator_behind, (tally, record))) = measured else {
         return Err(SessionError::Broken("it has no generator".to_string()));
@@ -271,7 +293,15 @@ fn capacity(
 ) -> f64 {
     const STEP: f64 = 1.3;
     const RUNGS: usize = 24;
-    let full_pps = generator.flood(None, duration).received_pps();
+    let mut full_pps = 0.0;
+    for attempt in 0..ATTEMPTS {
+        full_pps = generator
+            .flood(None, duration * 2_u32.pow(attempt))
+            .received_pps();
+        if full_pps > 0.0 {
+            break;
+        }
+    }
     if transport != Transport::Veth {
         return full_pps;
     }
