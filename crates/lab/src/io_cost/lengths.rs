@@ -65,14 +65,19 @@ impl Lengths {
         }
     }
 
-    /// Packets per receive call to try with a program. In a short run `dpdk-testpmd`, which starts
-    /// slowly, has its usual burst only.
+    /// Packets per receive call to try with a program. `dpdk-testpmd`, which starts slowly, has fewer; in
+    /// a short run its usual burst only.
     pub(super) fn bursts(&self, program: Program) -> &[usize] {
-        if program == Program::Testpmd && self.short {
-            &[taut_engine::DEFAULT_BURST]
-        } else {
-            &self.bursts
+        match program {
+            Program::Testpmd if self.short => &[taut_engine::DEFAULT_BURST],
+            Program::Testpmd => &[1, 8, 32, 64],
+            _ => &self.bursts,
         }
+    }
+
+    /// Whether a part is measured in a repetition: what is drawn and not searched for has fewer.
+    pub(super) fn has_part(&self, part: Part, repetition: u32) -> bool {
+        part == Part::Load || repetition <= 3
     }
 
     /// How to look for the knee.

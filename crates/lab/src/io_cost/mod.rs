@@ -139,7 +139,7 @@ pub fn run(
         cores: &cores,
         clock,
     };
-    let mut units = plan_units(&head, plan.seed);
+    let mut units = plan_units(&head, &lengths, plan.seed);
     let estimate = |unit: &Unit| lengths.estimate(&head.frameworks[unit.framework], unit.part);
     let mut total: Duration = units.iter().map(estimate).sum();
     let mut done = Duration::ZERO;
@@ -167,7 +167,7 @@ pub fn run(
             Err(SessionError::Broken(why)) => {
                 let missing = LeftOut {
                     what: format!("{what}, from repetition {} on", unit.repetition),
-                    why: why.trim().replace('\n', " "),
+                    why: in_short(&why),
                     how: "taut ports says what each port needs".to_string(),
                 };
                 observer.left_out(&missing);
@@ -202,6 +202,15 @@ pub fn run(
     }
 }
 
+/// The first line of a message and, of a longer one, the last: a program's last words.
+fn in_short(message: &str) -> String {
+    let lines: Vec<&str> = message.trim().lines().map(str::trim).collect();
+    match lines.as_slice() {
+        [first, .., last] => format!("{first} {last}"),
+        _ => lines.concat(),
+    }
+}
+
 fn choose(only: &[String]) -> Result<(Vec<Framework>, Vec<LeftOut>), IoCostError> {
     let (mut frameworks, left_out) = framework::possible();
     if only.is_empty() {
@@ -222,7 +231,7 @@ fn choose(only: &[String]) -> Result<(Vec<Framework>, Vec<LeftOut>), IoCostError
 }
 
 /// All units, the last one first: frameworks take turns in each repetition, in an order of its own.
-fn plan_units(head: &Head, seed: u64) -> Vec<Unit> {
+fn plan_units(head: &Head, lengths: &Lengths, seed: u64) -> Vec<Unit> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut units = Vec::new();
     for repetition in 1..=head.repetitions {
@@ -233,7 +242,7 @@ fn plan_units(head: &Head, seed: u64) -> Vec<Unit> {
                 let of = &head.frameworks[*framework];
                 let walks =
                     of.program == Program::Taut && ["null", "memif"].contains(&of.id.as_str());
-                if part != Part::Walk || walks && repetition <= 3 {
+                if lengths.has_part(part, repetition) && (part != Part::Walk || walks) {
                     units.push(Unit {
                         framework: *framework,
                         part,
@@ -295,5 +304,20 @@ fn cache_misses() -> String {
             .to_string()
     } else {
         "no data: no hardware counters".to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_short;
+
+    #[test]
+    fn a_long_message_keeps_its_beginning_and_its_end() {
+        assert_eq!(in_short("one\n"), "one");
+        assert_eq!(
+            in_short("died; its last words:\na\nb\n c"),
+            "died; its last words: c"
+        );
+        assert_eq!(in_short(""), "");
     }
 }

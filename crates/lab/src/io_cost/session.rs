@@ -463,12 +463,12 @@ fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, 
         "--in-memory",
         "--single-file-segments",
     ]);
-    command.args(["-m", "128", "--lcores", &format!("0@{core},1@{core}")]);
+    command.args(["-m", "64", "--lcores", &format!("0@{core},1@{core}")]);
     for device in devices {
         command.arg(format!("--vdev={device}"));
     }
     command.args(["--", "--forward-mode=io", "--auto-start", "--nb-cores=1"]);
-    command.args(["--total-num-mbufs=16384", "--record-core-cycles"]);
+    command.args(["--total-num-mbufs=8192", "--record-core-cycles"]);
     command.arg(format!("--burst={}", work.burst));
 }
 
