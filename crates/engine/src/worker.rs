@@ -1,14 +1,11 @@
 //! The worker: one thread that runs receive -> functions -> send to completion.
 
 use crate::outbox::Outbox;
-use crate::{Counters, CountersView, Flush};
+use crate::{Counters, CountersView, DEFAULT_BURST, Flush};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
 use taut_port::{Batch, Clock, Link, Port, PortCounters, Supply, ticks};
-
-/// Packets taken per receive call: DPDK's burst of 32, above which a packet's wait for its batch shows.
-const BURST: usize = 32;
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
@@ -51,6 +48,8 @@ pub struct Worker {
     /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
     /// stands between it and its outgoing port.
     relays: Vec<bool>,
+    /// Packets taken per receive call at most.
+    burst: usize,
     publish_ticks: u64,
     counters: Arc<Counters>,
     on_link_change: TellLink,
@@ -77,16 +76,26 @@ impl Worker {
         let outboxes: Vec<_> = ports.iter().map(|_| Outbox::new(flush, clock)).collect();
         let relays = outboxes
             .iter()
-            .map(|outbox| functions.is_empty() && outbox.sends_at_once(BURST));
+            .map(|outbox| functions.is_empty() && outbox.sends_at_once(DEFAULT_BURST));
         Self {
             relays: relays.collect(),
             outboxes,
             ways,
             functions,
+            burst: DEFAULT_BURST,
             publish_ticks: clock.to_ticks(PUBLISH_SECONDS * 1e9) as u64,
             counters: Arc::default(),
             on_link_change: Box::new(|_, _| {}),
             ports,
+        }
+    }
+
+    /// Takes `burst` packets per receive call at most (1 to 64) instead of [`DEFAULT_BURST`].
+    pub fn set_burst(&mut self, burst: usize) {
+        self.burst = burst;
+        if burst != DEFAULT_BURST {
+            // Ports that relay take the usual burst.
+            self.relays.fill(false);
         }
     }
 
@@ -107,7 +116,7 @@ impl Worker {
         let mut was_at_end = false;
         let mut own = CountersView::default();
         let mut links: Vec<Option<Link>> = self.ports.iter().map(|_| None).collect();
-        let mut batch = Batch::new();
+        let mut batch = Batch::limited(self.burst);
         let mut punted = Batch::new();
         let mut last = ticks();
         let mut publish_at = last;
@@ -189,9 +198,9 @@ impl Worker {
             own.dropped_punted += punted.len() as u64;
             punted.clear();
             if way.patient {
-                outbox.accept_patiently(batch, received < BURST, out);
+                outbox.accept_patiently(batch, received < self.burst, out);
             } else {
-                own.dropped_tx_full += outbox.accept(batch, received < BURST, out) as u64;
+                own.dropped_tx_full += outbox.accept(batch, received < self.burst, out) as u64;
             }
         }
         if way.patient {
