@@ -1,7 +1,7 @@
 //! `taut forward`: runs a data plane on one core until it is told to stop or its input files end.
 
 use crate::exit::Failure;
-use crate::{print, quantity};
+use crate::{forward_in_kernel, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use std::io::{PipeReader, PipeWriter};
@@ -11,15 +11,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Counters, CountersView, End, Flush, Stage, Worker};
+use taut_engine::{
+    Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Stage, Worker,
+};
 use taut_port::{Clock, Link, PortSpec, Resources};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut forward chain.toml
   taut forward --port memif:/tmp/west.sock,role=client --port memif:/tmp/east.sock,role=client --core 1
+  taut forward --port null:source=32 --port null: --function 'burn(cycles=100)' --seconds 1
   taut forward --port af_xdp:eth1 --port af_xdp:eth2 --flush 'idle(32)' --seconds 10 --json
   taut forward --port pcap:in.pcap --port pcap:out.pcap,role=write --function mac-swap
+  taut forward --in-kernel --port af_xdp:eth1 --port af_xdp:eth2
 
 The second example is the other side of the first one of `taut generate --help`, in any order.
 Packets that enter the first port leave through the second and the other way round; a single port
@@ -32,24 +36,30 @@ pub struct Arguments {
     /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); give two, or one
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// A function that every packet passes: forward, mac-swap
-    #[arg(long, value_name = "NAME")]
+    /// A function that every packet passes: forward, mac-swap, burn(cycles=N), walk(steps=K, bytes=SIZE)
+    #[arg(long, value_name = "NAME(KEY=VALUE...)")]
     function: Vec<String>,
+    /// Forward inside the kernel, by XDP programs on the interfaces; no worker, no flush, no core
+    #[arg(long)]
+    in_kernel: bool,
     /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
     #[arg(long)]
     flush: Option<Flush>,
+    /// Packets taken per receive call at most, 1 to 64 (default: 32)
+    #[arg(long, value_name = "N")]
+    burst: Option<usize>,
     /// Core to run on
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
     /// Stop after this many seconds
     #[arg(long, value_parser = quantity::seconds)]
-    seconds: Option<f64>,
+    pub(crate) seconds: Option<f64>,
     /// Print JSON: one object at the start, one a second, one at the end
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// No counters until the summary at the end
     #[arg(long)]
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
@@ -59,6 +69,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let chain = put_together(&arguments)?;
     let signalled = taut_host::signals::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    if chain.place == Place::Kernel {
+        return forward_in_kernel::run(&chain, &arguments, signalled);
+    }
     let clock = Clock::calibrate(Duration::from_millis(20));
     let stop = Arc::new(AtomicBool::new(false));
     let (started, has_started) = mpsc::channel();
@@ -84,33 +97,15 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
     let begun = Instant::now();
     let mut before = CountersView::default();
-    let mut second = 0_u32;
-    loop {
-        let next = begun + Duration::from_secs(u64::from(second) + 1);
-        let end = arguments
-            .seconds
-            .map(|s| begun + Duration::from_secs_f64(s));
-        let deadline = if arguments.quiet {
-            end
-        } else {
-            Some(end.map_or(next, |e| e.min(next)))
-        };
-        if wait(signalled, &ended, arguments.until_stdin_closes, deadline)
-            || end.is_some_and(|e| Instant::now() >= e)
-        {
-            break;
-        }
-        if !arguments.quiet && Instant::now() >= next {
-            second += 1;
-            let now = counters.read();
-            print::line(json_or_text(
-                arguments.json,
-                || line_json(second, now - before),
-                || line(second, now - before),
-            ));
-            before = now;
-        }
-    }
+    each_second(&arguments, signalled, Some(&ended), |second| {
+        let now = counters.read();
+        print::line(json_or_text(
+            arguments.json,
+            || line_json(second, now - before),
+            || line(second, now - before),
+        ));
+        before = now;
+    });
     stop.store(true, Ordering::Relaxed);
     let end = worker.join();
     let total = counters.read();
@@ -128,6 +123,38 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
+/// Calls `report` once a second, unless it is to be quiet, until the time is over, a signal comes, or the
+/// other side of `ended` is closed.
+pub(crate) fn each_second(
+    arguments: &Arguments,
+    signalled: &AtomicBool,
+    ended: Option<&PipeReader>,
+    mut report: impl FnMut(u32),
+) {
+    let begun = Instant::now();
+    let mut second = 0_u32;
+    loop {
+        let next = begun + Duration::from_secs(u64::from(second) + 1);
+        let end = arguments
+            .seconds
+            .map(|s| begun + Duration::from_secs_f64(s));
+        let deadline = if arguments.quiet {
+            end
+        } else {
+            Some(end.map_or(next, |e| e.min(next)))
+        };
+        if wait(signalled, ended, arguments.until_stdin_closes, deadline)
+            || end.is_some_and(|e| Instant::now() >= e)
+        {
+            return;
+        }
+        if !arguments.quiet && Instant::now() >= next {
+            second += 1;
+            report(second);
+        }
+    }
+}
+
 /// The chain from the file or from the options.
 fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     let mut chain = match &arguments.chain {
@@ -141,25 +168,30 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
             let functions = arguments
                 .function
                 .iter()
-                .map(|name| Stage {
-                    name: name.clone(),
-                    settings: toml::Table::new(),
-                })
-                .collect();
-            let chain = Chain {
+                .map(|text| text.parse::<Stage>())
+                .collect::<Result<_, _>>()?;
+            Chain {
                 ports,
                 functions,
                 flush: Flush::default(),
+                burst: DEFAULT_BURST,
                 core: None,
-            };
-            chain
-                .check()
-                .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
-            chain
+                place: Place::User,
+            }
         }
     };
     chain.flush = arguments.flush.unwrap_or(chain.flush);
+    chain.burst = arguments.burst.unwrap_or(chain.burst);
     chain.core = arguments.core.or(chain.core);
+    if arguments.in_kernel {
+        chain.place = Place::Kernel;
+    }
+    if chain.place == Place::Kernel && (chain.core.is_some() || chain.flush != Flush::default()) {
+        return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
+    }
+    chain
+        .check()
+        .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
     Ok(chain)
 }
 
@@ -199,6 +231,7 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
         ports.push(port);
     }
     let mut worker = Worker::new(ports, chain.build_functions()?, chain.flush, clock);
+    worker.set_burst(chain.burst);
     let names: Vec<String> = chain.ports.iter().map(|p| p.text().to_string()).collect();
     worker.on_link_change(move |port, link| match link {
         Link::Up => eprintln!("taut: {}: up", names[port]),
@@ -211,7 +244,7 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
 /// stop.
 fn wait(
     signalled: &AtomicBool,
-    ended: &PipeReader,
+    ended: Option<&PipeReader>,
     watch_stdin: bool,
     deadline: Option<Instant>,
 ) -> bool {
@@ -229,12 +262,15 @@ fn wait(
             tv_sec: l.as_secs() as i64,
             tv_nsec: i64::from(l.subsec_nanos()),
         });
-        let mut fds = [ended.as_fd(), stdin.as_fd()]
-            .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
-        let watched = &mut fds[..1 + usize::from(watch_stdin)];
-        if poll(watched, timeout.as_ref()).is_ok_and(|n| n > 0) {
+        let mut watched: Vec<PollFd<'_>> = ended
+            .iter()
+            .map(|pipe| pipe.as_fd())
+            .chain(watch_stdin.then(|| stdin.as_fd()))
+            .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
+            .collect();
+        if poll(&mut watched, timeout.as_ref()).is_ok_and(|n| n > 0) {
             // Nothing is ever written to the pipe.
-            if !watched[0].revents().is_empty() {
+            if ended.is_some() && !watched[0].revents().is_empty() {
                 return true;
             }
             let mut byte = [0];
@@ -245,7 +281,7 @@ fn wait(
     }
 }
 
-fn json_or_text(
+pub(crate) fn json_or_text(
     json: bool,
     as_json: impl FnOnce() -> serde_json::Value,
     as_text: impl FnOnce() -> String,
@@ -257,7 +293,7 @@ fn json_or_text(
     }
 }
 
-fn causes(c: &CountersView) -> String {
+pub(crate) fn causes(c: &CountersView) -> String {
     let parts: Vec<String> = c
         .dropped_causes()
         .iter()

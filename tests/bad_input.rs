@@ -163,7 +163,7 @@ fn options_that_cannot_be() {
             (
                 "forward --port null: --function nat",
                 INPUT,
-                "there are forward, mac-swap",
+                "there are forward, ",
             ),
             ("forward --port null: --seconds nan", INPUT, "want seconds"),
             (
@@ -190,12 +190,12 @@ fn options_that_cannot_be() {
             (
                 "generate --port null: --size 10",
                 INPUT,
-                "allowed is 64 to 9216",
+                "bytes from 64 to 9216",
             ),
             (
                 "generate --port null: --size 99999",
                 INPUT,
-                "allowed is 64 to 9216",
+                "bytes from 64 to 9216",
             ),
             (
                 "generate --port null: --seconds soon",

@@ -11,6 +11,8 @@ pub enum Receives {
     InPool,
     /// In memory of the port's own, where they arrived.
     InPlace,
+    /// As `InPlace`, but the worker's other ports of the same kind can send them from there (DPDK's mbufs).
+    InMbufs,
 }
 
 /// What a port does with packets that it is to send.
@@ -18,10 +20,10 @@ pub enum Receives {
 pub enum Sends {
     /// Sends those of the worker's pool as they are, and copies others into it first.
     FromPool,
-    /// Sends those that a port of the same backend received as they are, and copies others.
-    FromOwn,
     /// Sends every packet from where it lies.
     FromAnywhere,
+    /// Sends mbufs as they are, and copies others into one.
+    FromMbufs,
     /// Copies every packet into memory of its own or of its peer.
     ByCopy,
 }
@@ -39,15 +41,14 @@ pub struct Handling {
 
 impl Handling {
     /// How often a frame's bytes are copied in user space on the way from a port like this to one like
-    /// `to`, of the same backend or another. What the kernel or a device copies for itself is not counted.
-    pub fn copies_to(&self, to: &Self, same_backend: bool) -> u32 {
-        let as_it_is = match to.sends {
-            Sends::FromPool => self.receives == Receives::InPool,
-            Sends::FromOwn => same_backend && self.receives == Receives::InPlace,
-            Sends::FromAnywhere => true,
-            Sends::ByCopy => false,
-        };
-        u32::from(!as_it_is)
+    /// `to`. What the kernel or a device copies for itself is not counted.
+    pub fn copies_to(&self, to: &Self) -> u32 {
+        match (self.receives, to.sends) {
+            (_, Sends::FromAnywhere)
+            | (Receives::InPool, Sends::FromPool)
+            | (Receives::InMbufs, Sends::FromMbufs) => 0,
+            (_, Sends::FromPool | Sends::FromMbufs | Sends::ByCopy) => 1,
+        }
     }
 }
 
@@ -64,50 +65,27 @@ pub struct Copies {
 
 /// Every ordered pair of kinds of ports that `backends` have, row by row.
 pub fn copies(backends: &[Backend]) -> Vec<Copies> {
-    let kinds: Vec<(&Backend, &Handling)> = backends
+    let kinds: Vec<(String, &Handling)> = backends
         .iter()
-        .flat_map(|backend| backend.handling.iter().map(move |kind| (backend, kind)))
+        .flat_map(|backend| {
+            let name = |handling: &Handling| match handling.variant {
+                "" => backend.name.to_string(),
+                variant => format!("{},{variant}", backend.name),
+            };
+            backend
+                .handling
+                .iter()
+                .map(move |handling| (name(handling), handling))
+        })
         .collect();
-    let name = |backend: &Backend, kind: &Handling| match kind.variant {
-        "" => backend.name.to_string(),
-        variant => format!("{},{variant}", backend.name),
-    };
-    let between =
-        |(from, receiving): (&Backend, &Handling), (to, sending): (&Backend, &Handling)| Copies {
-            from: name(from, receiving),
-            to: name(to, sending),
-            copies: receiving.copies_to(sending, from.name == to.name),
-        };
     kinds
         .iter()
-        .flat_map(|&from| kinds.iter().map(move |&to| between(from, to)))
+        .flat_map(|(from, receiving)| {
+            kinds.iter().map(|(to, sending)| Copies {
+                from: from.clone(),
+                to: to.clone(),
+                copies: receiving.copies_to(sending),
+            })
+        })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_frame_is_copied_where_it_cannot_be_sent_as_it_lies() {
-        use Receives::{InPlace, InPool};
-        use Sends::{ByCopy, FromAnywhere, FromOwn, FromPool};
-        for (receives, sends, same_backend, want) in [
-            (InPool, FromPool, false, 0),
-            (InPlace, FromPool, true, 1),
-            (InPlace, FromOwn, true, 0),
-            (InPlace, FromOwn, false, 1),
-            (InPool, FromOwn, false, 1),
-            (InPlace, FromAnywhere, false, 0),
-            (InPool, ByCopy, true, 1),
-        ] {
-            let kind = |receives, sends| Handling {
-                variant: "",
-                receives,
-                sends,
-            };
-            let found = kind(receives, ByCopy).copies_to(&kind(InPool, sends), same_backend);
-            assert_eq!(found, want, "{receives:?} {sends:?} {same_backend}");
-        }
-    }
 }

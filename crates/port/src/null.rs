@@ -20,6 +20,7 @@ pub(crate) const BACKEND: Backend = Backend {
         receives: Receives::InPool,
         sends: Sends::FromAnywhere,
     }],
+    passes_on: false,
     probe: || Ok("always there".to_string()),
     open,
 };

@@ -5,10 +5,11 @@
 mod devices;
 mod lengths;
 mod run;
-mod scratch;
+pub(crate) mod scratch;
 
-pub use devices::{Device, Way};
+pub use devices::{Choice, Device, Offer, Way, offers};
 pub use lengths::Lengths;
+pub use run::{flow_through, ports_to};
 
 use crate::results::{
     Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, Noise, PingPong as PingPongFacts,
@@ -43,6 +44,8 @@ pub struct Plan {
     pub seed: u64,
     /// The results folder, which must not hold an experiment yet.
     pub folder: PathBuf,
+    /// Which devices.
+    pub devices: Choice,
     /// The `taut` program, run as the device under test.
     pub program: PathBuf,
     /// The command that repeats all this.
@@ -63,8 +66,8 @@ pub enum ComparisonError {
     /// The results cannot be written.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// Not one device could be measured.
-    #[error("no device could be measured; the first said: {0}")]
+    /// Not one device could be measured, or none of those chosen is here.
+    #[error("no device could be measured: {0}")]
     Nothing(String),
     /// The generator's core cannot be used.
     #[error(transparent)]
@@ -86,7 +89,15 @@ pub fn run(
     let lengths = Lengths::of(plan.mode);
     let cores = choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(200));
-    let (mut devices, left_out) = devices::possible();
+    let (mut devices, left_out) = devices::chosen(&plan.devices);
+    if devices.is_empty()
+        && let Some(missing) = left_out.first()
+    {
+        return Err(ComparisonError::Nothing(format!(
+            "{}: {} ({})",
+            missing.what, missing.why, missing.how
+        )));
+    }
     for missing in &left_out {
         observer.left_out(missing);
     }
@@ -128,10 +139,7 @@ pub fn run(
                     let missing = LeftOut {
                         what: format!("{}, from repetition {repetition} on", device.full_name()),
                         why: why.clone(),
-                        how: format!(
-                            "run it by itself to see more: {}",
-                            device.info().command.join(" ")
-                        ),
+                        how: format!("run it by itself to see more: {}", device.by_itself()),
                     };
                     observer.left_out(&missing);
                     experiment.left_out.push(missing);
@@ -227,7 +235,7 @@ fn describe(
     }
 }
 
-fn noise(cores: &CorePlan, activity: Option<&taut_host::SystemActivity>) -> Vec<Noise> {
+pub(crate) fn noise(cores: &CorePlan, activity: Option<&taut_host::SystemActivity>) -> Vec<Noise> {
     noise_sources(&Machine::read(), &[cores.generator, cores.device], activity)
         .into_iter()
         .map(|s| Noise {
@@ -238,7 +246,10 @@ fn noise(cores: &CorePlan, activity: Option<&taut_host::SystemActivity>) -> Vec<
 }
 
 /// What the machine takes from busy loops on both cores at once, as during every measurement.
-fn measure_interruptions(clock: &Clock, cores: &CorePlan) -> Result<Vec<Noise>, ComparisonError> {
+pub(crate) fn measure_interruptions(
+    clock: &Clock,
+    cores: &CorePlan,
+) -> Result<Vec<Noise>, taut_host::AffinityError> {
     let watch = |cpu: usize| {
         taut_host::pin_current_thread(cpu)?;
         Ok((cpu, interruptions(clock, WATCHED)))
@@ -300,14 +311,19 @@ fn measure_ping_pong(clock: &Clock, cores: &CorePlan) -> Result<PingPongFacts, C
 
 /// A results folder of today under `parent` that does not exist yet: `demo-2026-11-21T08-15-00Z`.
 pub fn fresh_folder(parent: &Path) -> PathBuf {
+    fresh_folder_for(parent, "demo")
+}
+
+/// As [`fresh_folder`], for another experiment: `io-2026-11-21T08-15-00Z`.
+pub fn fresh_folder_for(parent: &Path, experiment: &str) -> PathBuf {
     let now = humantime::format_rfc3339_seconds(SystemTime::now())
         .to_string()
         .replace(':', "-");
     let name = |n: u32| {
         parent.join(if n == 1 {
-            format!("demo-{now}")
+            format!("{experiment}-{now}")
         } else {
-            format!("demo-{now}-{n}")
+            format!("{experiment}-{now}-{n}")
         })
     };
     (1..)

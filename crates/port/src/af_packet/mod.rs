@@ -35,6 +35,7 @@ pub(crate) const BACKEND: Backend = Backend {
         receives: Receives::InPlace,
         sends: Sends::ByCopy,
     }],
+    passes_on: false,
     probe,
     open,
 };

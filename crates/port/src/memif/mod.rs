@@ -2,8 +2,8 @@
 //!
 //! A *server* listens on a UNIX socket; a *client* brings the memory: two rings and, here, the whole
 //! packet pool, so that a client forwards between two memif ports without touching the frames. The
-//! handshake runs on a control thread ([`server`], [`client`]); the data path ([`client_queue`],
-//! [`server_queue`]) sees finished connections only.
+//! handshake runs on a control thread (`server`, `client`); the data path (`client_queue`,
+//! `server_queue`) sees finished connections only.
 //!
 //! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and
 //! checked before use, so that a lying peer costs packets, never memory safety of this process beyond
@@ -71,6 +71,7 @@ pub(crate) const BACKEND: Backend = Backend {
             sends: Sends::ByCopy,
         },
     ],
+    passes_on: false,
     probe: || Ok("server and client".to_string()),
     open,
 };

@@ -54,6 +54,7 @@ pub(crate) const BACKEND: Backend = Backend {
         receives: Receives::InPlace,
         sends: Sends::ByCopy,
     }],
+    passes_on: false,
     probe: || Ok("always there".to_string()),
     open,
 };

@@ -42,6 +42,7 @@ pub(crate) const BACKEND: Backend = Backend {
         receives: Receives::InPool,
         sends: Sends::FromAnywhere,
     }],
+    passes_on: false,
     probe: device::probe,
     open,
 };
