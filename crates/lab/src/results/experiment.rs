@@ -149,7 +149,7 @@ pub struct DeviceInfo {
     pub transport: Transport,
     /// Forwarder or calibration.
     pub kind: Kind,
-    /// What moves its packets: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`. Devices of one transport
+    /// What moves its packets: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`, `XDP`. Devices of one transport
     /// and I/O differ in their flush policy alone and are compared with each other.
     pub io: String,
     /// Flush policy as written on the command line, `full(32, drain 100 us)`; `None` where the
