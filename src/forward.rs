@@ -1,16 +1,17 @@
-//! `taut forward`: runs a data plane on one core until it is told to stop.
+//! `taut forward`: runs a data plane on one core until it is told to stop or its input files end.
 
 use crate::exit::Failure;
 use crate::{forward_in_kernel, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
+use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Counters, CountersView, Flush, NOT_IN_KERNEL, Place, Stage, Worker};
+use taut_engine::{Chain, Counters, CountersView, End, Flush, NOT_IN_KERNEL, Place, Stage, Worker};
 use taut_port::{Clock, Link, PortSpec, Resources};
 
 #[derive(clap::Args)]
@@ -18,11 +19,13 @@ use taut_port::{Clock, Link, PortSpec, Resources};
   taut forward chain.toml
   taut forward --port memif:/tmp/west.sock,role=client --port memif:/tmp/east.sock,role=client --core 1
   taut forward --port af_xdp:eth1 --port af_xdp:eth2 --flush 'idle(32)' --seconds 10 --json
+  taut forward --port pcap:in.pcap --port pcap:out.pcap,role=write --function mac-swap
   taut forward --in-kernel --port af_xdp:eth1 --port af_xdp:eth2
 
 The second example is the other side of the first one of `taut generate --help`, in any order.
 Packets that enter the first port leave through the second and the other way round; a single port
-gets its packets back. Counters are printed once a second; Ctrl-C ends with a summary.")]
+gets its packets back. Counters are printed once a second; Ctrl-C ends with a summary, and so does the
+end of the files that are read.")]
 pub struct Arguments {
     /// Chain file (TOML); or put the chain together with the options below
     #[arg(conflicts_with_all = ["port", "function"])]
@@ -66,11 +69,14 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let clock = Clock::calibrate(Duration::from_millis(20));
     let stop = Arc::new(AtomicBool::new(false));
     let (started, has_started) = mpsc::channel();
+    // Closed by the worker's end, so that waiting for the next second ends too.
+    let (ended, running) =
+        std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
     let worker = {
         let (chain, stop) = (chain.clone(), Arc::clone(&stop));
         std::thread::Builder::new()
             .name("worker".to_string())
-            .spawn(move || work(&chain, &clock, &stop, &started))
+            .spawn(move || work(&chain, &clock, &stop, &started, running))
             .map_err(|e| Failure::Missing(format!("cannot start the worker thread: {e}")))?
     };
     // An error of opening ports comes through the channel; a closed channel means that it panicked.
@@ -85,7 +91,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
     let begun = Instant::now();
     let mut before = CountersView::default();
-    each_second(&arguments, signalled, |second| {
+    each_second(&arguments, signalled, Some(&ended), |second| {
         let now = counters.read();
         print::line(json_or_text(
             arguments.json,
@@ -95,7 +101,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         before = now;
     });
     stop.store(true, Ordering::Relaxed);
-    let _ = worker.join();
+    let end = worker.join();
     let total = counters.read();
     let seconds = begun.elapsed().as_secs_f64();
     print::line(json_or_text(
@@ -103,13 +109,20 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         || summary_json(&total, seconds, &clock),
         || summary(&total, seconds),
     ));
-    Ok(())
+    match end {
+        Ok(Some(End::Broken(port, why))) => {
+            Err(Failure::Input(format!("{}: {why}", chain.ports[port])))
+        }
+        _ => Ok(()),
+    }
 }
 
-/// Calls `report` once a second, unless it is to be quiet, until the time is over or a signal comes.
+/// Calls `report` once a second, unless it is to be quiet, until the time is over, a signal comes, or the
+/// other side of `ended` is closed.
 pub(crate) fn each_second(
     arguments: &Arguments,
     signalled: &AtomicBool,
+    ended: Option<&PipeReader>,
     mut report: impl FnMut(u32),
 ) {
     let begun = Instant::now();
@@ -124,7 +137,7 @@ pub(crate) fn each_second(
         } else {
             Some(end.map_or(next, |e| e.min(next)))
         };
-        if wait(signalled, arguments.until_stdin_closes, deadline)
+        if wait(signalled, ended, arguments.until_stdin_closes, deadline)
             || end.is_some_and(|e| Instant::now() >= e)
         {
             return;
@@ -184,16 +197,20 @@ fn work(
     clock: &Clock,
     stop: &AtomicBool,
     started: &mpsc::Sender<Result<Arc<Counters>, Failure>>,
-) {
-    match set_up(chain, clock) {
+    running: PipeWriter,
+) -> Option<End> {
+    let end = match set_up(chain, clock) {
         Ok(mut worker) => {
             let _ = started.send(Ok(worker.counters()));
-            worker.run(stop);
+            Some(worker.run(stop))
         }
         Err(e) => {
             let _ = started.send(Err(e));
+            None
         }
-    }
+    };
+    drop(running);
+    end
 }
 
 fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
@@ -218,8 +235,14 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
     Ok(worker)
 }
 
-/// Waits until `deadline`, a signal, or (if asked) the end of standard input; true means stop.
-fn wait(signalled: &AtomicBool, watch_stdin: bool, deadline: Option<Instant>) -> bool {
+/// Waits until `deadline`, a signal, the worker's end, or (if asked) the end of standard input; true means
+/// stop.
+fn wait(
+    signalled: &AtomicBool,
+    ended: Option<&PipeReader>,
+    watch_stdin: bool,
+    deadline: Option<Instant>,
+) -> bool {
     let stdin = std::io::stdin();
     loop {
         if signalled.load(Ordering::Relaxed) {
@@ -234,9 +257,17 @@ fn wait(signalled: &AtomicBool, watch_stdin: bool, deadline: Option<Instant>) ->
             tv_sec: l.as_secs() as i64,
             tv_nsec: i64::from(l.subsec_nanos()),
         });
-        let mut fds = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
-        let watched = if watch_stdin { &mut fds[..] } else { &mut [] };
-        if poll(watched, timeout.as_ref()).is_ok_and(|n| n > 0) {
+        let mut watched: Vec<PollFd<'_>> = ended
+            .iter()
+            .map(|pipe| pipe.as_fd())
+            .chain(watch_stdin.then(|| stdin.as_fd()))
+            .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
+            .collect();
+        if poll(&mut watched, timeout.as_ref()).is_ok_and(|n| n > 0) {
+            // Nothing is ever written to the pipe.
+            if ended.is_some() && !watched[0].revents().is_empty() {
+                return true;
+            }
             let mut byte = [0];
             if rustix::io::read(stdin.as_fd(), &mut byte).is_ok_and(|n| n == 0) {
                 return true;

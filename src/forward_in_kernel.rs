@@ -26,7 +26,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     ));
     let begun = Instant::now();
     let mut before = CountersView::default();
-    each_second(arguments, signalled, |second| {
+    each_second(arguments, signalled, None, |second| {
         tell_links(&names, &mut known, forwarder.links());
         let now = view(forwarder.counters());
         let during = now - before;

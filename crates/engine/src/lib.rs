@@ -11,4 +11,4 @@ mod worker;
 pub use chain::{Chain, ChainError, NOT_IN_KERNEL, Place, Stage};
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};
-pub use worker::Worker;
+pub use worker::{End, Worker};

@@ -80,6 +80,11 @@ impl Testbed {
         ip(&format!("-n {} {arguments}", self.left));
     }
 
+    /// Moves an interface from one namespace to the other.
+    pub(crate) fn move_to_right(&self, interface: &str) {
+        self.left_ip(&format!("link set {interface} netns {}", self.right));
+    }
+
     pub(crate) fn right_ip(&self, arguments: &str) {
         ip(&format!("-n {} {arguments}", self.right));
     }
@@ -368,16 +373,21 @@ pub(crate) fn what_is_missing_is_named(backend: &str) {
     let without = std::thread::spawn({
         let spec = format!("{backend}:lo");
         move || {
-            let none = CapabilitySets {
-                effective: CapabilitySet::empty(),
-                permitted: CapabilitySet::empty(),
-                inheritable: CapabilitySet::empty(),
-            };
-            set_capabilities(None, none).unwrap();
+            give_up_capabilities();
             open(&spec).err().unwrap()
         }
     });
     let error = without.join().unwrap();
     assert!(error.is_missing(), "{error}");
     assert!(error.to_string().contains("needs root"), "{error}");
+}
+
+/// Leaves the calling thread without any privilege.
+pub(crate) fn give_up_capabilities() {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).unwrap();
 }

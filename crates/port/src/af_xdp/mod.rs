@@ -19,7 +19,7 @@ mod tests;
 #[cfg(feature = "xdp")]
 mod wanted;
 
-use crate::{Backend, PortSpec};
+use crate::{Backend, Handling, PortSpec, Receives, Sends};
 #[cfg(feature = "xdp")]
 pub(crate) use port::Shared;
 #[cfg(feature = "xdp")]
@@ -70,6 +70,12 @@ pub(crate) const BACKEND: Backend = Backend {
         (queues + 1) * ring_entries(spec).unwrap_or(RING_ENTRIES)
     },
     aligned: true,
+    handling: &[Handling {
+        variant: "",
+        receives: Receives::InPool,
+        sends: Sends::FromPool,
+    }],
+    passes_on: false,
     probe,
     open,
 };

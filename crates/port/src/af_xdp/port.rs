@@ -326,7 +326,7 @@ impl Books {
             return Some(packet);
         }
         let mut copy = self.pool.take(packet.len() as u16)?;
-        copy.bytes_mut().copy_from_slice(packet.bytes());
+        crate::frame_copy::copy_bytes(packet.bytes(), copy.bytes_mut());
         Some(copy)
     }
 
