@@ -136,6 +136,7 @@ pub fn bridge_commands() -> Vec<String> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TestbedBuilder {
     bridge: bool,
+    redirects: bool,
     steering: Steering,
 }
 
@@ -146,6 +147,15 @@ impl TestbedBuilder {
     #[must_use]
     pub fn bridge(mut self, bridge: bool) -> Self {
         self.bridge = bridge;
+        self
+    }
+
+    /// Whether the generator's interfaces take frames that an XDP program in the device's driver redirects
+    /// to it. A veth interface takes them only if its far end polls, as it does with GRO on; that changes
+    /// how the kernel receives there, so it is not on for other devices.
+    #[must_use]
+    pub fn redirects(mut self, redirects: bool) -> Self {
+        self.redirects = redirects;
         self
     }
 
@@ -175,6 +185,18 @@ impl TestbedBuilder {
             for interface in DEVICE_INTERFACES {
                 // A forwarder takes frames addressed to others.
                 testbed.set_link(&testbed.device, interface, &["promisc", "on"])?;
+            }
+        }
+        if self.redirects {
+            for interface in GENERATOR_INTERFACES {
+                run(
+                    "ip",
+                    &[
+                        &["netns", "exec", &testbed.generator] as &[&str],
+                        &["ethtool", "-K", interface, "gro", "on"],
+                    ]
+                    .concat(),
+                )?;
             }
         }
         testbed.bring_up()?;

@@ -7,7 +7,7 @@
 //! the peer's ring, and "free" means "may be handed back to the peer").
 
 use crate::memory::Mapping;
-use crate::{BATCH_CAPACITY, Batch, Packet, PortError};
+use crate::{Batch, Packet, PortError};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -153,6 +153,14 @@ impl PoolHandle {
         self.pool().count_out(slots);
     }
 
+    /// Takes slots of a ledger out of the books that somebody else owns from now on.
+    #[cfg(dpdk)]
+    #[inline(always)]
+    pub(crate) fn hand_over(&self, slots: u32) {
+        let outstanding = &self.pool().outstanding;
+        outstanding.set(outstanding.get() - slots);
+    }
+
     /// Slots that can be taken now.
     #[inline]
     pub fn available(&self) -> usize {
@@ -247,7 +255,7 @@ impl PoolHandle {
     /// Appends up to `n` packets of `len` bytes to `batch`; fewer when the pool or the batch runs out.
     #[inline]
     pub fn fill(&self, batch: &mut Batch, n: usize, len: u16) -> usize {
-        let n = n.min(BATCH_CAPACITY - batch.len());
+        let n = n.min(batch.room());
         for taken in 0..n {
             match self.take(len) {
                 Some(packet) => batch.push(packet),
@@ -289,6 +297,16 @@ impl PoolHandle {
         for &slot in returned.iter() {
             each(slot);
         }
+        returned.clear();
+    }
+
+    /// As [`PoolHandle::drain_returned`], all at once.
+    #[cfg(dpdk)]
+    #[inline(always)]
+    pub(crate) fn drain_all_returned(&self, all: impl FnOnce(&[u32])) {
+        // SAFETY: as in `drain_returned`.
+        let returned = unsafe { &mut *self.pool().returned.get() };
+        all(returned);
         returned.clear();
     }
 

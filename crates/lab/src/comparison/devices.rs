@@ -41,6 +41,8 @@ pub enum Way {
         /// Its flush policy.
         flush: Flush,
     },
+    /// `taut forward --in-kernel` between two veth pairs: XDP programs.
+    Kernel,
     /// The generator at both ends of one veth pair.
     VethLoop,
     /// A forwarder that others wrote.
@@ -65,6 +67,7 @@ impl Device {
             Way::AfPacket { flush } => format!("AF_PACKET {flush}"),
             Way::AfXdp { flush } => format!("AF_XDP {flush}"),
             Way::Bridge => "Linux bridge".to_string(),
+            Way::Kernel => "XDP redirect".to_string(),
             Way::MemifLoop | Way::VethLoop => "generator loop".to_string(),
             Way::Baseline(baseline) => baseline.label.to_string(),
         };
@@ -117,6 +120,10 @@ impl Device {
             Way::AfXdp { .. } => (
                 "AF_XDP",
                 "the XDP program runs on the sender's core (XDP frames cannot be steered); copy mode, as veth has no other",
+            ),
+            Way::Kernel => (
+                "XDP",
+                "XDP programs in a kernel thread on the device's core (threaded NAPI); the generator's ends have GRO on, without which veth takes no redirected frames",
             ),
             Way::VethLoop => (
                 "AF_PACKET",
@@ -174,7 +181,7 @@ impl Device {
         let ports = match self.way {
             Way::Memif { .. } => ends.map(|e| format!("memif:{e},role=client")),
             Way::AfPacket { .. } => ends.map(|e| format!("af_packet:{e}")),
-            Way::AfXdp { .. } => ends.map(|e| format!("af_xdp:{e}")),
+            Way::AfXdp { .. } | Way::Kernel => ends.map(|e| format!("af_xdp:{e}")),
             Way::MemifLoop | Way::Bridge | Way::VethLoop | Way::Baseline(_) => return None,
         };
         let mut arguments = vec!["forward".to_string()];
@@ -184,7 +191,9 @@ impl Device {
         if let Some(flush) = self.flush() {
             arguments.extend(["--flush".to_string(), flush.to_string()]);
         }
-        if let Some(core) = core {
+        if self.way == Way::Kernel {
+            arguments.push("--in-kernel".to_string());
+        } else if let Some(core) = core {
             arguments.extend(["--core".to_string(), core.to_string()]);
         }
         Some(arguments)
@@ -298,6 +307,7 @@ fn all() -> Vec<(Device, bool)> {
         own("veth-af-packet-idle", Way::AfPacket { flush: IDLE }),
         own("veth-af-xdp-each", Way::AfXdp { flush: Flush::Each }),
         own("veth-af-xdp-idle", Way::AfXdp { flush: IDLE }),
+        own("veth-xdp-redirect", Way::Kernel),
     ]);
     devices.extend(others(Transport::Veth));
     devices.push(own("veth-loop", Way::VethLoop));
@@ -329,7 +339,8 @@ fn probe(device: &Device) -> Result<String, Missing> {
             Ok(found)
         }
         Way::AfPacket { .. } => probe_port("af_packet"),
-        Way::AfXdp { .. } => probe_port("af_xdp"),
+        // What forwarding in the kernel takes, AF_XDP takes too.
+        Way::AfXdp { .. } | Way::Kernel => probe_port("af_xdp"),
         Way::Bridge => Ok("the kernel's".to_string()),
         Way::Memif { .. } | Way::MemifLoop | Way::VethLoop => Ok("part of taut".to_string()),
     }

@@ -163,12 +163,16 @@ fn set_up_and_measure(
             let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
             watch(place, device, instrument, Running::default(), stop)
         }
-        Way::AfPacket { .. } | Way::AfXdp { .. } => {
+        Way::AfPacket { .. } | Way::AfXdp { .. } | Way::Kernel => {
             let steering = match device.way {
                 Way::AfPacket { .. } => Steering::PacketSteering { cpu: device_core },
+                Way::Kernel => Steering::KernelThread { cpu: device_core },
                 _ => Steering::Sender,
             };
-            let testbed = Testbed::builder().steering(steering).build()?;
+            let testbed = Testbed::builder()
+                .redirects(device.way == Way::Kernel)
+                .steering(steering)
+                .build()?;
             let process = start(
                 testbed.command_in_device(&place.plan.program),
                 DEVICE_INTERFACES,

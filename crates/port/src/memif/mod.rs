@@ -22,7 +22,8 @@ mod server_queue;
 #[cfg(test)]
 mod tests;
 
-use crate::{Backend, Batch, Link, Port, PortCounters, PortError, PortSpec, Resources};
+use crate::{Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives};
+use crate::{Resources, Sends};
 use client_queue::ClientQueue;
 use connection::{Connection, Handover, interrupt_file};
 use ring::MAX_LOG2_RING_SIZE;
@@ -58,6 +59,19 @@ pub(crate) const BACKEND: Backend = Backend {
     ],
     frames: |spec| 2 * ring_size(spec).unwrap_or(DEFAULT_RING),
     aligned: false,
+    handling: &[
+        Handling {
+            variant: "role=client",
+            receives: Receives::InPool,
+            sends: Sends::FromPool,
+        },
+        Handling {
+            variant: "role=server",
+            receives: Receives::InPlace,
+            sends: Sends::ByCopy,
+        },
+    ],
+    passes_on: false,
     probe: || Ok("server and client".to_string()),
     open,
 };
