@@ -89,7 +89,7 @@ fn generate(ports: &mut Ports, clock: &Clock) -> Vec<Sent> {
     for sequence in 0..PACKETS as u64 {
         while ticks() < due {}
         due += gap;
-        pool.fill(&mut out, 1, stream.len_bytes());
+        pool.fill(&mut out, 1, stream.longest_bytes() as u16);
         out.packets_mut()[0].bytes_mut().copy_from_slice(&template);
         let stamped = ticks();
         layout

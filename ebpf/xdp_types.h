@@ -1,5 +1,5 @@
-/* The few kernel definitions that the programs here need, cut by hand from linux/bpf.h, so that
- * building them takes no kernel headers. */
+/* The few kernel definitions that the programs here need, cut by hand from linux/bpf.h and the headers
+ * of the protocols, so that building them takes no kernel headers. */
 #pragma once
 
 typedef unsigned char __u8;
@@ -13,11 +13,17 @@ typedef __u32 __be32;
 typedef __u32 __wsum;
 
 enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_DEVMAP = 14,
 	BPF_MAP_TYPE_XSKMAP = 17,
 };
 
 enum xdp_action {
+	XDP_ABORTED = 0,
+	XDP_DROP = 1,
 	XDP_PASS = 2,
+	XDP_REDIRECT = 4,
 };
 
 struct xdp_md {
@@ -27,4 +33,10 @@ struct xdp_md {
 	__u32 ingress_ifindex;
 	__u32 rx_queue_index;
 	__u32 egress_ifindex;
+};
+
+struct ethernet_header {
+	__u8 destination[6];
+	__u8 source[6];
+	__be16 type;
 };

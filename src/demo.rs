@@ -3,10 +3,11 @@
 use crate::exit::Failure;
 use crate::print;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use taut_lab::comparison::{self, ComparisonError, Observer, Plan};
+use taut_lab::comparison::{self, Choice, ComparisonError, Observer, Plan};
 use taut_lab::evaluate::{Evaluation, ratios, render_text_table, rows};
 use taut_lab::results::{LeftOut, Mode, Results, Stage};
 
@@ -15,9 +16,12 @@ use taut_lab::results::{LeftOut, Mode, Results, Stage};
   taut demo                 about two and a half minutes
   taut demo --quick         under 40 seconds
   taut demo --full --out results/night
+  taut demo --list-devices
+  taut demo --devices memif-idle,memif-testpmd-io
 
 Over memif shared memory: taut forward with flush full(32, 100us), every(50us), each and idle(32).
-Over veth in network namespaces (as root): the Linux bridge, taut forward on AF_PACKET and AF_XDP.
+Over veth in network namespaces (as root): the Linux bridge, taut forward on AF_PACKET and AF_XDP and
+in the kernel (XDP).
 Each gets 64-byte frames at 100 kpkt/s, every packet measured, then a sweep up to saturation; devices
 take turns in each repetition. Ends with a table, report.html and the figures as SVG.")]
 pub struct Arguments {
@@ -33,12 +37,22 @@ pub struct Arguments {
     /// Seed of the order in which devices take turns
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Devices to measure: ids of --list-devices separated by commas, or `all`
+    #[arg(long, value_name = "IDS", value_parser = Choice::parse)]
+    devices: Option<Choice>,
+    /// Say which devices there are, whether this machine can have them, and why not where not
+    #[arg(long, conflicts_with_all = ["quick", "full", "out", "seed", "devices"])]
+    list_devices: bool,
     /// Print the summary as JSON instead of the table
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.list_devices {
+        list_devices(arguments.json);
+        return Ok(());
+    }
     let mode = match (arguments.quick, arguments.full) {
         (true, _) => Mode::Quick,
         (_, true) => Mode::Full,
@@ -56,6 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .out
             .clone()
             .unwrap_or_else(|| comparison::fresh_folder(Path::new("results"))),
+        devices: arguments.devices.clone().unwrap_or_default(),
         program,
         command_line: std::env::args().collect::<Vec<_>>().join(" "),
     };
@@ -70,6 +85,53 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+#[derive(Serialize)]
+struct OfferRow {
+    id: &'static str,
+    name: String,
+    available: bool,
+    by_default: bool,
+    detail: String,
+    note: String,
+    command: String,
+}
+
+fn list_devices(json: bool) {
+    let rows: Vec<OfferRow> = comparison::offers()
+        .into_iter()
+        .map(|offer| {
+            let info = offer.device.info();
+            OfferRow {
+                id: offer.device.id,
+                name: offer.device.full_name(),
+                available: offer.here.is_ok(),
+                by_default: offer.by_default,
+                detail: offer.here.unwrap_or_else(|missing| missing.to_string()),
+                note: info.note,
+                command: info.command.join(" "),
+            }
+        })
+        .collect();
+    if json {
+        print::line(serde_json::to_string_pretty(&rows).unwrap_or_default());
+        return;
+    }
+    for row in rows {
+        print::line(format!(
+            "{:<4}{:<24}{}{}",
+            if row.available { "yes" } else { "no" },
+            row.id,
+            row.name,
+            if row.by_default {
+                ""
+            } else {
+                " (when asked for)"
+            }
+        ));
+        print::line(format!("    {}", row.detail));
+    }
 }
 
 /// Writes the report of a results folder and prints its table.

@@ -1,16 +1,19 @@
-//! `taut forward`: runs a data plane on one core until it is told to stop.
+//! `taut forward`: runs a data plane on one core until it is told to stop or its input files end.
 
 use crate::exit::Failure;
-use crate::{print, quantity};
+use crate::{forward_in_kernel, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
+use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Counters, CountersView, DEFAULT_BURST, Flush, Stage, Worker};
+use taut_engine::{
+    Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Stage, Worker,
+};
 use taut_port::{Clock, Link, PortSpec, Resources};
 
 #[derive(clap::Args)]
@@ -19,10 +22,13 @@ use taut_port::{Clock, Link, PortSpec, Resources};
   taut forward --port memif:/tmp/west.sock,role=client --port memif:/tmp/east.sock,role=client --core 1
   taut forward --port null:source=32 --port null: --function 'burn(cycles=100)' --seconds 1
   taut forward --port af_xdp:eth1 --port af_xdp:eth2 --flush 'idle(32)' --seconds 10 --json
+  taut forward --port pcap:in.pcap --port pcap:out.pcap,role=write --function mac-swap
+  taut forward --in-kernel --port af_xdp:eth1 --port af_xdp:eth2
 
 The second example is the other side of the first one of `taut generate --help`, in any order.
 Packets that enter the first port leave through the second and the other way round; a single port
-gets its packets back. Counters are printed once a second; Ctrl-C ends with a summary.")]
+gets its packets back. Counters are printed once a second; Ctrl-C ends with a summary, and so does the
+end of the files that are read.")]
 pub struct Arguments {
     /// Chain file (TOML); or put the chain together with the options below
     #[arg(conflicts_with_all = ["port", "function"])]
@@ -33,6 +39,9 @@ pub struct Arguments {
     /// A function that every packet passes: forward, mac-swap, burn(cycles=N), walk(steps=K, bytes=SIZE)
     #[arg(long, value_name = "NAME(KEY=VALUE...)")]
     function: Vec<String>,
+    /// Forward inside the kernel, by XDP programs on the interfaces; no worker, no flush, no core
+    #[arg(long)]
+    in_kernel: bool,
     /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
     #[arg(long)]
     flush: Option<Flush>,
@@ -44,13 +53,13 @@ pub struct Arguments {
     core: Option<usize>,
     /// Stop after this many seconds
     #[arg(long, value_parser = quantity::seconds)]
-    seconds: Option<f64>,
+    pub(crate) seconds: Option<f64>,
     /// Print JSON: one object at the start, one a second, one at the end
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// No counters until the summary at the end
     #[arg(long)]
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
@@ -60,14 +69,20 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let chain = put_together(&arguments)?;
     let signalled = taut_host::signals::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    if chain.place == Place::Kernel {
+        return forward_in_kernel::run(&chain, &arguments, signalled);
+    }
     let clock = Clock::calibrate(Duration::from_millis(20));
     let stop = Arc::new(AtomicBool::new(false));
     let (started, has_started) = mpsc::channel();
+    // Closed by the worker's end, so that waiting for the next second ends too.
+    let (ended, running) =
+        std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
     let worker = {
         let (chain, stop) = (chain.clone(), Arc::clone(&stop));
         std::thread::Builder::new()
             .name("worker".to_string())
-            .spawn(move || work(&chain, &clock, &stop, &started))
+            .spawn(move || work(&chain, &clock, &stop, &started, running))
             .map_err(|e| Failure::Missing(format!("cannot start the worker thread: {e}")))?
     };
     // An error of opening ports comes through the channel; a closed channel means that it panicked.
@@ -82,6 +97,41 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
     let begun = Instant::now();
     let mut before = CountersView::default();
+    each_second(&arguments, signalled, Some(&ended), |second| {
+        let now = counters.read();
+        print::line(json_or_text(
+            arguments.json,
+            || line_json(second, now - before),
+            || line(second, now - before),
+        ));
+        before = now;
+    });
+    stop.store(true, Ordering::Relaxed);
+    let end = worker.join();
+    let total = counters.read();
+    let seconds = begun.elapsed().as_secs_f64();
+    print::line(json_or_text(
+        arguments.json,
+        || summary_json(&total, seconds, &clock),
+        || summary(&total, seconds),
+    ));
+    match end {
+        Ok(Some(End::Broken(port, why))) => {
+            Err(Failure::Input(format!("{}: {why}", chain.ports[port])))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Calls `report` once a second, unless it is to be quiet, until the time is over, a signal comes, or the
+/// other side of `ended` is closed.
+pub(crate) fn each_second(
+    arguments: &Arguments,
+    signalled: &AtomicBool,
+    ended: Option<&PipeReader>,
+    mut report: impl FnMut(u32),
+) {
+    let begun = Instant::now();
     let mut second = 0_u32;
     loop {
         let next = begun + Duration::from_secs(u64::from(second) + 1);
@@ -93,32 +143,16 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         } else {
             Some(end.map_or(next, |e| e.min(next)))
         };
-        if wait(signalled, arguments.until_stdin_closes, deadline)
+        if wait(signalled, ended, arguments.until_stdin_closes, deadline)
             || end.is_some_and(|e| Instant::now() >= e)
         {
-            break;
+            return;
         }
         if !arguments.quiet && Instant::now() >= next {
             second += 1;
-            let now = counters.read();
-            print::line(json_or_text(
-                arguments.json,
-                || line_json(second, now - before),
-                || line(second, now - before),
-            ));
-            before = now;
+            report(second);
         }
     }
-    stop.store(true, Ordering::Relaxed);
-    let _ = worker.join();
-    let total = counters.read();
-    let seconds = begun.elapsed().as_secs_f64();
-    print::line(json_or_text(
-        arguments.json,
-        || summary_json(&total, seconds, &clock),
-        || summary(&total, seconds),
-    ));
-    Ok(())
 }
 
 /// The chain from the file or from the options.
@@ -142,6 +176,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
                 flush: Flush::default(),
                 burst: DEFAULT_BURST,
                 core: None,
+                place: Place::User,
             }
         }
     };
@@ -151,6 +186,14 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     chain
         .check()
         .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
+    if arguments.in_kernel {
+        chain.place = Place::Kernel;
+    }
+    if chain.place == Place::Kernel
+        && (chain.core.is_some() || chain.flush != Flush::default() || chain.burst != DEFAULT_BURST)
+    {
+        return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
+    }
     Ok(chain)
 }
 
@@ -160,16 +203,20 @@ fn work(
     clock: &Clock,
     stop: &AtomicBool,
     started: &mpsc::Sender<Result<Arc<Counters>, Failure>>,
-) {
-    match set_up(chain, clock) {
+    running: PipeWriter,
+) -> Option<End> {
+    let end = match set_up(chain, clock) {
         Ok(mut worker) => {
             let _ = started.send(Ok(worker.counters()));
-            worker.run(stop);
+            Some(worker.run(stop))
         }
         Err(e) => {
             let _ = started.send(Err(e));
+            None
         }
-    }
+    };
+    drop(running);
+    end
 }
 
 fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
@@ -195,8 +242,14 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
     Ok(worker)
 }
 
-/// Waits until `deadline`, a signal, or (if asked) the end of standard input; true means stop.
-fn wait(signalled: &AtomicBool, watch_stdin: bool, deadline: Option<Instant>) -> bool {
+/// Waits until `deadline`, a signal, the worker's end, or (if asked) the end of standard input; true means
+/// stop.
+fn wait(
+    signalled: &AtomicBool,
+    ended: Option<&PipeReader>,
+    watch_stdin: bool,
+    deadline: Option<Instant>,
+) -> bool {
     let stdin = std::io::stdin();
     loop {
         if signalled.load(Ordering::Relaxed) {
@@ -211,9 +264,17 @@ fn wait(signalled: &AtomicBool, watch_stdin: bool, deadline: Option<Instant>) ->
             tv_sec: l.as_secs() as i64,
             tv_nsec: i64::from(l.subsec_nanos()),
         });
-        let mut fds = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
-        let watched = if watch_stdin { &mut fds[..] } else { &mut [] };
-        if poll(watched, timeout.as_ref()).is_ok_and(|n| n > 0) {
+        let mut watched: Vec<PollFd<'_>> = ended
+            .iter()
+            .map(|pipe| pipe.as_fd())
+            .chain(watch_stdin.then(|| stdin.as_fd()))
+            .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
+            .collect();
+        if poll(&mut watched, timeout.as_ref()).is_ok_and(|n| n > 0) {
+            // Nothing is ever written to the pipe.
+            if ended.is_some() && !watched[0].revents().is_empty() {
+                return true;
+            }
             let mut byte = [0];
             if rustix::io::read(stdin.as_fd(), &mut byte).is_ok_and(|n| n == 0) {
                 return true;
@@ -222,7 +283,7 @@ fn wait(signalled: &AtomicBool, watch_stdin: bool, deadline: Option<Instant>) ->
     }
 }
 
-fn json_or_text(
+pub(crate) fn json_or_text(
     json: bool,
     as_json: impl FnOnce() -> serde_json::Value,
     as_text: impl FnOnce() -> String,
@@ -234,7 +295,7 @@ fn json_or_text(
     }
 }
 
-fn causes(c: &CountersView) -> String {
+pub(crate) fn causes(c: &CountersView) -> String {
     let parts: Vec<String> = c
         .dropped_causes()
         .iter()

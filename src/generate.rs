@@ -1,34 +1,45 @@
-//! `taut generate`: makes traffic at a constant rate and measures what comes back.
+//! `taut generate`: makes traffic and measures what comes back.
 
 use crate::exit::Failure;
 use crate::{print, quantity};
 use serde_json::json;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use taut_measure::{SequenceReport, Summary};
 use taut_port::{Clock, PortCounters, PortSpec};
-use taut_traffic::{Instrument, Record, Stream, Summaries, Tally, Trial};
-use taut_wire::UdpFlow;
+use taut_traffic::{Instrument, Rate, Record, Summaries, Tally, Traffic, Trial};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut generate --port memif:/tmp/west.sock --port memif:/tmp/east.sock --rate 100k --seconds 10
-  taut generate --port af_packet:eth1 --port af_packet:eth2 --rate 1M --size 128 --json
+  taut generate --port af_packet:eth1 --port af_packet:eth2 --rate '50% of 1G' --size imix --pattern poisson
+  taut generate --port memif:/tmp/west.sock --port memif:/tmp/east.sock --set 'dst_ip=10.0.0.1-10.0.255.254 random'
+  taut generate traffic.toml --port af_xdp:eth1 --port af_xdp:eth2 --rate 1M --json
 
 The first port sends, the last one receives (one port does both). Every packet carries a stamp;
 latency is the round trip from the stamp to the arrival. Ends with code 1 if the rate could not be
 offered or more was lost than --max-loss allows.")]
 pub struct Arguments {
+    /// Traffic file (TOML) with streams; or make one stream with the options below
+    #[arg(conflicts_with_all = ["size", "pattern", "set"])]
+    traffic: Option<PathBuf>,
     /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); once or twice
     #[arg(long, value_name = "SPEC", required = true)]
     port: Vec<String>,
-    /// Packets per second: 100k, 1.5M, 14880952
-    #[arg(long, default_value = "100k", value_parser = quantity::rate)]
-    rate: f64,
-    /// Frame size in bytes, frame check sequence included: 64 to 9216
-    #[arg(long, default_value_t = 64)]
-    size: usize,
+    /// Rate: packets per second (100k, 1.5M), bits (1Gbit/s, '1Gbit/s L1') or of a line ('50% of 10G')
+    #[arg(long, default_value = "100k")]
+    rate: Rate,
+    /// Frame size in bytes, check sequence included: 64, a mix (64:7,594:4,1518:1), a range (64-1518), imix
+    #[arg(long, default_value = "64")]
+    size: String,
+    /// Spacing: constant, poisson, burst(N, GAP), on-off(ON, OFF), ramp(FROM%, TO%), steps(A%, B%, ...)
+    #[arg(long, default_value = "constant")]
+    pattern: String,
+    /// Set a field, also to a range: dst_port=1024-2048, 'src_ip=10.0.0.1-10.0.9.9 random', vlan=5
+    #[arg(long, value_name = "FIELD=VALUES")]
+    set: Vec<String>,
     /// How many seconds to send
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     seconds: f64,
@@ -67,9 +78,9 @@ struct Watched {
 
 impl Record for Watched {
     #[inline(always)]
-    fn sent(&mut self, sequence: u64, slip_ticks: u64) {
+    fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64) {
         self.progress.stamped.store(sequence + 1, Ordering::Relaxed);
-        self.summaries.sent(sequence, slip_ticks);
+        self.summaries.sent(sequence, due_ticks, slip_ticks);
     }
 
     #[inline(always)]
@@ -80,12 +91,17 @@ impl Record for Watched {
     }
 
     #[inline(always)]
-    fn received(&mut self, sequence: u64, latency_ticks: u64) {
+    fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
         self.received += 1;
         self.progress
             .received
             .store(self.received, Ordering::Relaxed);
-        self.summaries.received(sequence, latency_ticks);
+        self.summaries.received(sequence, latency_ticks, seen_ticks);
+    }
+
+    #[inline(always)]
+    fn interrupted(&mut self) {
+        self.summaries.interrupted();
     }
 }
 
@@ -100,14 +116,25 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         .iter()
         .map(|p| PortSpec::parse(p))
         .collect::<Result<Vec<_>, _>>()?;
-    let stream = Stream::new(&UdpFlow::default(), arguments.size)
-        .map_err(|e| Failure::Input(format!("--size {}: {e}", arguments.size)))?;
+    let traffic = traffic(&arguments)?;
+    let rate_pps = if traffic.has_own_rates() {
+        traffic.rates_pps(0.0).iter().sum()
+    } else {
+        let pps = arguments.rate.packets_per_second(traffic.average_bytes());
+        pps.map_err(|e| Failure::Input(e.to_string()))?
+    };
+    let asked_pps = traffic.rates_pps(rate_pps);
+    let names: Vec<String> = traffic
+        .streams()
+        .iter()
+        .map(|s| s.name().to_string())
+        .collect();
     let job = Job {
         specs,
-        stream,
+        traffic,
         clock: Clock::calibrate(Duration::from_millis(50)),
         trial: Trial {
-            rate_pps: arguments.rate,
+            rate_pps,
             duration: Duration::from_secs_f64(arguments.seconds),
         },
         warm_up: Duration::from_secs_f64(arguments.warm_up),
@@ -116,7 +143,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let stop = taut_host::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let progress = Arc::new(Progress::default());
+    let progress: Vec<Arc<Progress>> = names.iter().map(|_| Arc::default()).collect();
     let (started, has_started) = mpsc::channel();
     let outcome = std::thread::scope(|scope| {
         let generator = scope.spawn(|| job.run(stop, &progress, started));
@@ -125,13 +152,33 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             .join()
             .unwrap_or_else(|_| Err(Failure::Missing("the generator thread died".to_string())))
     })?;
-    report(&arguments, &outcome)
+    report(&arguments, &names, &asked_pps, &outcome)
+}
+
+/// The streams of the file or of the options.
+fn traffic(arguments: &Arguments) -> Result<Traffic, Failure> {
+    if let Some(path) = &arguments.traffic {
+        return Traffic::load(path).map_err(|e| Failure::Input(e.to_string()));
+    }
+    let mut settings = vec![
+        ("size", arguments.size.as_str()),
+        ("pattern", arguments.pattern.as_str()),
+    ];
+    for set in &arguments.set {
+        let pair = set.split_once('=').ok_or_else(|| {
+            Failure::Input(format!(
+                "--set {set}: want FIELD=VALUES, such as dst_port=1024-2048"
+            ))
+        })?;
+        settings.push(pair);
+    }
+    Traffic::of_settings(&settings).map_err(Failure::Input)
 }
 
 /// What the generator thread is to do.
 struct Job {
     specs: Vec<PortSpec>,
-    stream: Stream,
+    traffic: Traffic,
     clock: Clock,
     trial: Trial,
     warm_up: Duration,
@@ -139,10 +186,10 @@ struct Job {
     wait: Duration,
 }
 
-/// What it found.
+/// What it found, by stream.
 struct Outcome {
-    tally: Tally,
-    summaries: Summaries,
+    tallies: Vec<Tally>,
+    summaries: Vec<Summaries>,
     ports: Vec<PortCounters>,
 }
 
@@ -151,13 +198,13 @@ impl Job {
     fn run(
         &self,
         stop: &AtomicBool,
-        progress: &Arc<Progress>,
+        progress: &[Arc<Progress>],
         started: mpsc::Sender<()>,
     ) -> Result<Outcome, Failure> {
         if let Some(core) = self.core {
             taut_host::pin_current_thread(core).map_err(|e| Failure::Input(e.to_string()))?;
         }
-        let mut instrument = Instrument::open(&self.specs, self.stream.clone(), self.clock)?;
+        let mut instrument = Instrument::open(&self.specs, self.traffic.clone(), self.clock)?;
         instrument.wait_for_links(self.wait, stop)?;
         if !self.warm_up.is_zero() {
             let warm_up = Trial {
@@ -166,23 +213,26 @@ impl Job {
             };
             instrument.run(warm_up, &mut Summaries::new(&self.clock), stop);
         }
-        let mut record = Watched {
-            summaries: Summaries::new(&self.clock),
-            progress: Arc::clone(progress),
-            refused: 0,
-            received: 0,
-        };
+        let mut records: Vec<Watched> = progress
+            .iter()
+            .map(|progress| Watched {
+                summaries: Summaries::new(&self.clock),
+                progress: Arc::clone(progress),
+                refused: 0,
+                received: 0,
+            })
+            .collect();
         let _ = started.send(());
-        let tally = instrument.run(self.trial, &mut record, stop);
+        let tallies = instrument.run_streams(self.trial, &mut records, stop);
         Ok(Outcome {
-            tally,
-            summaries: record.summaries,
+            tallies,
+            summaries: records.into_iter().map(|r| r.summaries).collect(),
             ports: instrument.counters(),
         })
     }
 }
 
-fn print_each_second(progress: &Progress, started: &mpsc::Receiver<()>, json: bool) {
+fn print_each_second(progress: &[Arc<Progress>], started: &mpsc::Receiver<()>, json: bool) {
     // Nothing comes if the generator fails before it starts.
     if started.recv().is_err() {
         return;
@@ -194,13 +244,12 @@ fn print_each_second(progress: &Progress, started: &mpsc::Receiver<()>, json: bo
     {
         next += Duration::from_secs(1);
         second += 1;
-        let refused = progress.refused.load(Ordering::Relaxed);
+        let sum = |of: fn(&Progress) -> &AtomicU64| -> u64 {
+            progress.iter().map(|p| of(p).load(Ordering::Relaxed)).sum()
+        };
         let now = (
-            progress
-                .stamped
-                .load(Ordering::Relaxed)
-                .saturating_sub(refused),
-            progress.received.load(Ordering::Relaxed),
+            sum(|p| &p.stamped).saturating_sub(sum(|p| &p.refused)),
+            sum(|p| &p.received),
         );
         let (tx, rx) = (now.0.saturating_sub(sent), now.1 - received);
         (sent, received) = now;
@@ -217,54 +266,117 @@ fn print_each_second(progress: &Progress, started: &mpsc::Receiver<()>, json: bo
     }
 }
 
-fn report(arguments: &Arguments, outcome: &Outcome) -> Result<(), Failure> {
-    let Outcome {
-        tally,
-        summaries,
-        ports,
-    } = outcome;
-    let latency = Summary::from_histogram(&summaries.latency);
-    let slip = Summary::from_histogram(&summaries.slip);
-    let jitter = summaries.jitter.summary();
-    // Refused packets took a sequence number but never left.
-    let account = summaries.sequence.finish(tally.sent + tally.refused);
-    let lost = account.lost.saturating_sub(tally.refused);
-    if arguments.json {
-        print::line(
-            json!({"event": "summary", "asked_pps": arguments.rate, "tally": tally, "lost": lost,
-                "latency_ns": latency, "jitter_ns": jitter, "send_slip_ns": slip, "sequence": account,
-                "ports": ports}),
-        );
-    } else {
+/// One stream's account.
+struct StreamReport<'a> {
+    name: &'a str,
+    asked_pps: f64,
+    tally: &'a Tally,
+    lost: u64,
+    account: SequenceReport,
+    summaries: &'a Summaries,
+}
+
+impl StreamReport<'_> {
+    fn json(&self) -> serde_json::Value {
+        let s = self.summaries;
+        json!({"name": self.name, "asked_pps": self.asked_pps, "tally": self.tally, "lost": self.lost,
+            "latency_ns": Summary::from_histogram(&s.latency), "jitter_ns": s.jitter.summary(),
+            "send_slip_ns": Summary::from_histogram(&s.slip), "sequence": self.account,
+            "send_gap_ns": s.gaps.summary(), "interrupted_send_gap_ns": s.interrupted_gaps.summary()})
+    }
+
+    fn print(&self) {
+        let (tally, s) = (self.tally, self.summaries);
         print_text(
             tally,
-            lost,
-            latency.as_ref(),
-            slip.as_ref(),
-            jitter.as_ref(),
-            &account,
+            self.lost,
+            Summary::from_histogram(&s.latency).as_ref(),
+            Summary::from_histogram(&s.slip).as_ref(),
+            s.jitter.summary().as_ref(),
+            &self.account,
         );
-        print_port_losses(&arguments.port, ports);
+        if let Some(gaps) = s.gaps.summary() {
+            let interrupted = s.interrupted_gaps.summary().map_or(0, |gaps| gaps.count);
+            print::line(format!(
+                "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns2  (n = {}; {interrupted} more while the machine had the core)",
+                quantity::ns(gaps.asked_gap_ns),
+                quantity::ns(gaps.mean_gap_ns),
+                quantity::ns(gaps.median_absolute_error_ns as f64),
+                gaps.mean_squared_error_ns2,
+                gaps.count
+            ));
+        }
     }
-    if tally.stopped {
+}
+
+fn report(
+    arguments: &Arguments,
+    names: &[String],
+    asked_pps: &[f64],
+    outcome: &Outcome,
+) -> Result<(), Failure> {
+    let streams: Vec<StreamReport<'_>> = names
+        .iter()
+        .zip(asked_pps)
+        .zip(outcome.tallies.iter().zip(&outcome.summaries))
+        .map(|((name, asked_pps), (tally, summaries))| {
+            // Refused packets took a sequence number but never left.
+            let account = summaries.sequence.finish(tally.sent + tally.refused);
+            StreamReport {
+                name,
+                asked_pps: *asked_pps,
+                tally,
+                lost: account.lost.saturating_sub(tally.refused),
+                account,
+                summaries,
+            }
+        })
+        .collect();
+    if arguments.json {
+        let all: Vec<_> = streams.iter().map(StreamReport::json).collect();
+        // The first stream's account also stands at the top: most traffic is one stream.
+        let mut line = all[0].clone();
+        line["event"] = "summary".into();
+        line["ports"] = json!(outcome.ports);
+        line["streams"] = all.into();
+        print::line(line);
+    } else {
+        for stream in &streams {
+            if streams.len() > 1 {
+                print::line(format!(
+                    "{}: asked for {}",
+                    stream.name,
+                    quantity::pps(stream.asked_pps)
+                ));
+            }
+            stream.print();
+        }
+        print_port_losses(&arguments.port, &outcome.ports);
+    }
+    verdict(arguments, &streams)
+}
+
+/// Whether the traffic was what was asked for, and came back.
+fn verdict(arguments: &Arguments, streams: &[StreamReport<'_>]) -> Result<(), Failure> {
+    if streams.iter().any(|s| s.tally.stopped) {
         return Ok(());
     }
-    if tally.generator_behind() {
+    let sum = |of: fn(&StreamReport<'_>) -> u64| streams.iter().map(of).sum::<u64>();
+    let (owed, unsent) = (sum(|s| s.tally.owed), sum(|s| s.tally.unsent));
+    if unsent > 0 {
         return Err(Failure::Limit(format!(
-            "asked for {}, but the generator could not keep up: {} of {} packets were never sent",
-            quantity::pps(arguments.rate),
-            tally.unsent,
-            tally.owed
+            "asked for {}, but the generator could not keep up: {unsent} of {owed} packets were never sent",
+            quantity::pps(streams.iter().map(|s| s.asked_pps).sum()),
         )));
     }
-    let share = (lost + tally.refused) as f64 / tally.owed as f64;
+    let share = sum(|s| s.lost + s.tally.refused) as f64 / owed as f64;
     match arguments.max_loss {
         Some(limit) if share > limit => Err(Failure::Limit(format!(
             "{:.4} % lost, more than the {:.4} % allowed",
             share * 100.0,
             limit * 100.0
         ))),
-        None if tally.received == 0 => Err(Failure::Limit(
+        None if sum(|s| s.tally.received) == 0 => Err(Failure::Limit(
             "nothing came back, so nothing was measured (--max-loss 1 if nothing is meant to)"
                 .to_string(),
         )),

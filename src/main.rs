@@ -6,6 +6,7 @@ mod bench;
 mod demo;
 mod exit;
 mod forward;
+mod forward_in_kernel;
 mod generate;
 mod ports;
 mod print;

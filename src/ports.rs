@@ -3,13 +3,16 @@
 use crate::exit::Failure;
 use crate::print;
 use serde::Serialize;
-use taut_port::backends;
+use taut_port::{backends, copies};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  taut ports\n  taut ports --json | jq '.[] | select(.available) | .name'"
+    after_help = "Examples:\n  taut ports\n  taut ports --json | jq '.[] | select(.available) | .name'\n  taut ports --matrix"
 )]
 pub struct Arguments {
+    /// Say how often a frame is copied in user space between any two ports
+    #[arg(long)]
+    matrix: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -26,6 +29,10 @@ struct Row {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.matrix {
+        matrix(arguments.json);
+        return Ok(());
+    }
     let rows: Vec<Row> = backends()
         .iter()
         .map(|b| {
@@ -57,4 +64,51 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Prints the copies between every two kinds of ports: a row per incoming, a column per outgoing one.
+fn matrix(json: bool) {
+    const FIRST_WIDTH: usize = 14;
+    const WIDTH: usize = 11;
+    let cells = copies(backends());
+    if json {
+        print::line(serde_json::to_string_pretty(&cells).unwrap_or_default());
+        return;
+    }
+    // A backend's name, and which of its kinds.
+    let parts = |kind: &str| {
+        let (name, variant) = kind.split_once(',').unwrap_or((kind, ""));
+        let variant = variant.split_once('=').map_or(variant, |(_, value)| value);
+        (name.to_string(), variant.to_string())
+    };
+    let Some(first) = cells.first() else { return };
+    let columns: Vec<_> = cells
+        .iter()
+        .take_while(|cell| cell.from == first.from)
+        .map(|cell| parts(&cell.to))
+        .collect();
+    let heading = |of: &dyn Fn(&(String, String)) -> String| {
+        let names: String = columns
+            .iter()
+            .map(|column| format!("{:>WIDTH$}", of(column)))
+            .collect();
+        format!("{:FIRST_WIDTH$}{names}", "")
+    };
+    print::line(
+        "Copies of a frame in user space, from the port of the row to the port of the column:\n",
+    );
+    print::line(heading(&|(name, _)| name.clone()));
+    print::line(heading(&|(_, variant)| variant.clone()));
+    for row in cells.chunks(columns.len()) {
+        let (name, variant) = parts(&row[0].from);
+        let numbers: String = row
+            .iter()
+            .map(|cell| format!("{:>WIDTH$}", cell.copies))
+            .collect();
+        print::line(format!(
+            "{:FIRST_WIDTH$}{numbers}",
+            format!("{name} {variant}")
+        ));
+    }
+    print::line("\nWhat the kernel or a device copies for itself is not counted.");
 }

@@ -2,20 +2,6 @@
 
 use taut_measure::Summary;
 
-/// Reads a packet rate: `100k`, `1.5M`, `250000`.
-pub fn rate(text: &str) -> Result<f64, String> {
-    let (digits, factor) = match text.chars().last() {
-        Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
-        Some('M') => (&text[..text.len() - 1], 1e6),
-        Some('G') => (&text[..text.len() - 1], 1e9),
-        _ => (text, 1.0),
-    };
-    match digits.parse::<f64>() {
-        Ok(value) if (1e-3..=1e9).contains(&(value * factor)) => Ok(value * factor),
-        _ => Err("want packets per second, up to 1G, such as 100k or 1.5M".to_string()),
-    }
-}
-
 /// Reads a number of seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -63,15 +49,6 @@ pub fn summary(s: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_read_with_their_suffix() {
-        assert_eq!(rate("100k"), Ok(100_000.0));
-        assert_eq!(rate("1.5M"), Ok(1_500_000.0));
-        assert!(
-            rate("fast").is_err() && rate("0").is_err() && rate("2G").is_err() && rate("").is_err()
-        );
-    }
 
     #[test]
     fn times_take_the_unit_that_suits_them() {

@@ -101,6 +101,32 @@ fn ports_that_cannot_be() {
             ),
             (&long, INPUT, "longer than 107 bytes"),
             ("forward --port af_packet:nowhere0", MISSING, "nowhere0"),
+            ("forward --port pcap:", INPUT, "write pcap:FILE"),
+            ("forward --port pcap:nowhere.pcap", INPUT, "No such file"),
+            ("forward --port pcap:file", INPUT, "neither pcap nor pcapng"),
+            ("forward --port pcap:folder", INPUT, "is not a file"),
+            (
+                "forward --port pcap:folder,role=write",
+                INPUT,
+                "Is a directory",
+            ),
+            (
+                "forward --port pcap:a.pcap,role=both",
+                INPUT,
+                "want read or write",
+            ),
+            ("forward --port tap:a/b", INPUT, "no name for an interface"),
+            (
+                "forward --port tap:t0,address=here",
+                INPUT,
+                "as 10.1.1.1/24",
+            ),
+            ("forward --port pair:x,ring=33", INPUT, "not a power of two"),
+            (
+                "forward --port pair:x --port pair:x --port pair:x --port null:",
+                INPUT,
+                "choose another name",
+            ),
             ("generate --port mamif:x", INPUT, "no backend"),
         ],
     );
@@ -142,7 +168,7 @@ fn options_that_cannot_be() {
             (
                 "forward --port null: --function nat",
                 INPUT,
-                "there are burn, forward, mac-swap, walk",
+                "there are burn, forward, ",
             ),
             ("forward --port null: --seconds nan", INPUT, "want seconds"),
             (
@@ -169,12 +195,12 @@ fn options_that_cannot_be() {
             (
                 "generate --port null: --size 10",
                 INPUT,
-                "allowed is 64 to 9216",
+                "bytes from 64 to 9216",
             ),
             (
                 "generate --port null: --size 99999",
                 INPUT,
-                "allowed is 64 to 9216",
+                "bytes from 64 to 9216",
             ),
             (
                 "generate --port null: --seconds soon",

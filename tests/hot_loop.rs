@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use support::program::{PATIENCE, Program, run};
 use support::{Sockets, alone, is_installed, taut};
 use taut_engine::Worker;
-use taut_port::{Clock, Link, PortSpec, Resources};
+use taut_port::{Batch, Clock, Link, PortSpec, Resources};
 use taut_traffic::{Instrument, Stream, Summaries, Trial};
 use taut_wire::UdpFlow;
 
@@ -139,6 +139,50 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
             "{flush}: {received} packets"
         );
     }
+}
+
+#[test]
+fn files_and_pairs_allocate_nothing_for_packets() {
+    let folder = support::scratch();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let open = |texts: [String; 2]| {
+        let specs = texts.map(|text| PortSpec::parse(&text).unwrap());
+        let mut resources = Resources::for_ports(&specs).unwrap();
+        let ports = specs.map(|spec| spec.open(&mut resources).unwrap());
+        (ports, resources)
+    };
+    let write = |name: &str| format!("pcap:{},role=write", file(name));
+    let ([mut source, mut sink], _) = open(["null:source=32".to_string(), write("in.pcap")]);
+    let mut batch = Batch::new();
+    for _ in 0..1000 {
+        source.rx(&mut batch);
+        while !batch.is_empty() {
+            sink.tx(&mut batch);
+        }
+    }
+    drop((source, sink));
+    let read = format!("pcap:{},repeat=0", file("in.pcap"));
+    let pair = || "pair:hot-loop".to_string();
+    let ([mut source, mut near], _) = open([read, pair()]);
+    // Not a file: it would fill the disk.
+    let ([mut far, mut sink], _) = open([pair(), "pcap:/dev/null,role=write".to_string()]);
+    let mut arrived = Batch::new();
+    let mut pass_on = |packets: u64| {
+        let goal = sink.counters().tx_packets + packets;
+        let start = Instant::now();
+        while sink.counters().tx_packets < goal {
+            source.rx(&mut batch);
+            near.tx(&mut batch);
+            far.rx(&mut arrived);
+            sink.tx(&mut arrived);
+            assert!(start.elapsed() < PATIENCE);
+        }
+    };
+    // Every block of either side has been in use then.
+    pass_on(300_000);
+    let before = allocations();
+    pass_on(1_000_000);
+    assert_eq!(allocations() - before, 0);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! What a program could leave behind on a machine: processes, namespaces, links, sockets, files, XDP
-//! programs, huge pages. Each program under watch gets a temporary folder of its own, by which what
+//! programs, huge pages, run-time files of the programs that it starts. Each program under watch gets a temporary folder of its own, by which what
 //! it made is told from what others make on the same machine at the same time.
 
 use super::program::PATIENCE;
@@ -37,18 +37,22 @@ impl Watch {
         command.env("TMPDIR", self.temporary())
     }
 
-    /// Fails with the list of what the programs left. Others' things come and go: what is new must go
-    /// within a minute.
+    /// What runs and was given the folder.
+    pub fn processes(&self) -> Vec<String> {
+        processes_with(&self.temporary().display().to_string())
+    }
+
+    /// Fails with the list of what the programs left. Others' things come and go: what is there now must
+    /// go within a minute, whatever comes meanwhile.
     #[track_caller]
     pub fn nothing_is_left(&self) {
         let deadline = Instant::now() + PATIENCE;
-        loop {
-            let left = self.left();
-            if left.is_empty() {
-                return;
-            }
+        let mut left = self.left();
+        while !left.is_empty() {
             assert!(Instant::now() < deadline, "left behind: {left:#?}");
             sleep(Duration::from_millis(200));
+            let still = self.left();
+            left.retain(|thing| still.contains(thing));
         }
     }
 
@@ -65,16 +69,15 @@ impl Watch {
                 .map(|line| format!("socket {line}")),
         );
         left.extend(processes_with(&own));
-        let free = huge_pages_free();
-        if free < self.huge_pages_free {
-            left.insert(format!("{} huge pages", self.huge_pages_free - free));
+        if huge_pages_free() < self.huge_pages_free {
+            left.insert("huge pages".to_string());
         }
         left
     }
 }
 
 /// What has no folder to be told by: namespaces of testbeds whose process is dead, links of testbeds
-/// where none should be, XDP programs.
+/// where none should be, XDP programs, run-time files where baselines have them by themselves.
 fn shared_things() -> BTreeSet<String> {
     let mut things = BTreeSet::new();
     let names = |folder: &str| {
@@ -99,6 +102,15 @@ fn shared_things() -> BTreeSet<String> {
             things.insert(format!("link {name}"));
         }
     }
+    for folder in [
+        "/run/openvswitch",
+        "/etc/openvswitch",
+        "/var/log/openvswitch",
+    ] {
+        for name in names(folder) {
+            things.insert(format!("file {folder}/{name}"));
+        }
+    }
     if super::is_installed("bpftool") {
         let listed = Command::new("bpftool")
             .args(["prog", "list", "-j"])
@@ -115,16 +127,15 @@ fn shared_things() -> BTreeSet<String> {
     things
 }
 
-/// Processes that were given the folder `own`.
+/// Processes that were given the folder `own`, in their environment or on their command line.
 fn processes_with(own: &str) -> Vec<String> {
-    let needle = format!("TMPDIR={own}\0");
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries
         .filter(|entry| {
-            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-            environment
-                .windows(needle.len())
-                .any(|part| part == needle.as_bytes())
+            ["environ", "cmdline"].iter().any(|name| {
+                let text = fs::read(entry.path().join(name)).unwrap_or_default();
+                text.windows(own.len()).any(|part| part == own.as_bytes())
+            })
         })
         .map(|entry| {
             let command = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();

@@ -40,6 +40,17 @@ pub fn is_here() -> bool {
     true
 }
 
+/// Whether `megabytes` of huge pages of 2 MB are free; says so if not.
+pub fn has_huge_pages(megabytes: usize) -> bool {
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    let pages = megabytes / 2;
+    let enough = free.ok().and_then(|f| f.trim().parse().ok()).unwrap_or(0) >= pages;
+    if !enough {
+        println!("skipped: needs {pages} free huge pages of 2 MB (./run setup)");
+    }
+    enough
+}
+
 fn has_driver(folder: &Path, depth: u32) -> bool {
     std::fs::read_dir(folder)
         .into_iter()
@@ -90,6 +101,17 @@ impl Testpmd {
         testpmd
     }
 
+    /// Starts it on these devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`.
+    /// Its memory can be lent, which takes huge pages ([`has_huge_pages`]).
+    pub fn start_devices(mode: &str, devices: &[String]) -> Self {
+        let arguments = ["--auto-start", &format!("--forward-mode={mode}")];
+        let mut testpmd = Self::launch_devices(LENT_MEMORY, devices, &arguments);
+        testpmd
+            .program
+            .wait_for_stdout("packet forwarding packets/burst");
+        testpmd
+    }
+
     fn launch(
         memory: &[&str],
         role: &str,
@@ -97,6 +119,20 @@ impl Testpmd {
         sockets: &[impl AsRef<Path>],
         arguments: &[&str],
     ) -> Self {
+        let devices: Vec<_> = sockets
+            .iter()
+            .enumerate()
+            .map(|(number, socket)| {
+                format!(
+                    "net_memif{number},role={role},id=0,socket={},socket-abstract=no{options}",
+                    socket.as_ref().display()
+                )
+            })
+            .collect();
+        Self::launch_devices(memory, &devices, arguments)
+    }
+
+    fn launch_devices(memory: &[&str], devices: &[String], arguments: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let prefix = format!(
             "taut-test-{}-{}",
@@ -114,16 +150,13 @@ impl Testpmd {
             .args(["--no-pci", "--no-telemetry", "--lcores"])
             .arg(format!("0@{},1@{}", cores.generator, cores.device))
             .arg(format!("--file-prefix={prefix}"));
-        for (number, socket) in sockets.iter().enumerate() {
-            command.arg(format!(
-                "--vdev=net_memif{number},role={role},id=0,socket={},socket-abstract=no{options}",
-                socket.as_ref().display()
-            ));
+        for device in devices {
+            command.arg(format!("--vdev={device}"));
         }
         command
             .args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=16384"])
             .args(arguments);
-        if sockets.len() == 1 {
+        if devices.len() == 1 {
             // What a port receives goes back out of it.
             command.arg("--port-topology=loop");
         }

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use taut_function::Function;
+use taut_port::xdp_forward::HeaderChange;
 use taut_port::{BATCH_CAPACITY, PortError, PortSpec};
 
 /// Packets taken per receive call: DPDK's burst of 32, above which a packet's wait for its batch shows.
@@ -33,6 +34,19 @@ pub struct Chain {
     pub burst: usize,
     /// The core to run on; None leaves it to the scheduler.
     pub core: Option<usize>,
+    /// Where all this happens.
+    pub place: Place,
+}
+
+/// Where packets are forwarded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// By a worker of this program.
+    #[default]
+    User,
+    /// By XDP programs in the kernel, which know neither flush policy nor worker.
+    Kernel,
 }
 
 /// One function of a chain, by name, with its settings.
@@ -126,10 +140,16 @@ struct File {
     ports: Vec<toml::Spanned<String>>,
     flush: Option<toml::Spanned<String>>,
     burst: Option<toml::Spanned<usize>>,
-    core: Option<usize>,
+    core: Option<toml::Spanned<usize>>,
+    #[serde(default)]
+    place: Place,
     #[serde(default, rename = "function")]
     functions: Vec<toml::Spanned<Stage>>,
 }
+
+/// What a chain in the kernel cannot have.
+pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, burst nor core to choose: leave out flush, \
+                                 burst and core, or place = \"kernel\"";
 
 impl Chain {
     /// Reads a chain file.
@@ -181,8 +201,19 @@ impl Chain {
         };
         for stage in &file.functions {
             let s = stage.get_ref();
-            taut_function::build(&s.name, s.settings.clone())
-                .map_err(|e| wrong(Some(stage.span().start), e.to_string()))?;
+            match file.place {
+                Place::User => taut_function::build(&s.name, s.settings.clone()).map(drop),
+                Place::Kernel => taut_function::in_kernel(&s.name, s.settings.clone(), 0).map(drop),
+            }
+            .map_err(|e| wrong(Some(stage.span().start), e.to_string()))?;
+        }
+        if file.place == Place::Kernel {
+            let flush = file.flush.as_ref().map(toml::Spanned::span);
+            let core = file.core.as_ref().map(toml::Spanned::span);
+            let burst = file.burst.as_ref().map(toml::Spanned::span);
+            if let Some(at) = flush.or(core).or(burst) {
+                return Err(wrong(Some(at.start), NOT_IN_KERNEL.to_string()));
+            }
         }
         let functions = file
             .functions
@@ -194,7 +225,8 @@ impl Chain {
             functions,
             flush,
             burst,
-            core: file.core,
+            core: file.core.map(toml::Spanned::into_inner),
+            place: file.place,
         };
         chain.check().map_err(|reason| wrong(None, reason))?;
         Ok(chain)
@@ -239,6 +271,28 @@ fn check_burst(burst: usize) -> Result<usize, String> {
         Ok(burst)
     } else {
         Err(format!("burst {burst}: want 1 to {BATCH_CAPACITY} packets"))
+    }
+}
+
+impl Chain {
+    /// What XDP programs do to the addresses of frames, by the port that those leave through.
+    ///
+    /// # Errors
+    /// When a function cannot run in the kernel (files have been checked for that already).
+    pub fn header_changes(&self) -> Result<Vec<HeaderChange>, ChainError> {
+        let change = |port: usize| {
+            self.functions
+                .iter()
+                .try_fold(HeaderChange::NONE, |sum, stage| {
+                    taut_function::in_kernel(&stage.name, stage.settings.clone(), port)
+                        .map(|change| sum.then(change))
+                        .map_err(|e| ChainError::Wrong {
+                            place: stage.name.clone(),
+                            reason: e.to_string(),
+                        })
+                })
+        };
+        (0..self.ports.len()).map(change).collect()
     }
 }
 
@@ -310,6 +364,26 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_in_the_kernel_changes_addresses_by_outgoing_port() {
+        let chain = Chain::parse(
+            "place = \"kernel\"\nports = [\"null:\", \"null:\"]\n[[function]]\nname = \"mac-swap\"\n\
+             [[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:01\"]\n",
+            "x.toml",
+        )
+        .unwrap();
+        assert_eq!(chain.place, Place::Kernel);
+        let changes = chain.header_changes().unwrap();
+        assert_eq!(changes[1], HeaderChange::SWAP);
+        assert_eq!(
+            changes[0],
+            HeaderChange {
+                source: taut_port::xdp_forward::Address::Fixed([2, 0, 0, 0, 0, 1]),
+                ..HeaderChange::SWAP
+            }
+        );
+    }
+
+    #[test]
     fn mistakes_are_reported_with_file_and_line() {
         for (text, part) in [
             ("ports = [\"null:\"\n", "x.toml:"),
@@ -332,6 +406,18 @@ mod tests {
             (
                 "ports = [\"null:\"]\nburst = 65\n",
                 "x.toml:2: burst 65: want 1 to 64",
+            ),
+            (
+                "ports = [\"null:\"]\nplace = \"kernel\"\ncore = 1\n",
+                "x.toml:3: the kernel has neither",
+            ),
+            (
+                "ports = [\"null:\"]\nflush = \"each\"\nplace = \"kernel\"\n",
+                "x.toml:2: the kernel has neither",
+            ),
+            (
+                "ports = [\"null:\"]\nplace = \"moon\"\n",
+                "x.toml:2: unknown variant `moon`",
             ),
             ("ports = []\n", "no ports"),
             ("ports = [\"null:\",\"null:\",\"null:\"]\n", "3 ports"),

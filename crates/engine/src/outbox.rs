@@ -6,6 +6,8 @@ use taut_port::{BATCH_CAPACITY, Batch, Clock, Port, ticks};
 /// A [`Flush`] policy in ticks, and the packets it holds back.
 pub(crate) struct Outbox {
     held: Batch,
+    /// Let go by the policy, but refused by the port; only used by the patient calls.
+    refused: Batch,
     policy: Policy,
     /// When a timed policy last sent.
     last_flush_ticks: u64,
@@ -35,9 +37,15 @@ impl Outbox {
         };
         Self {
             held: Batch::new(),
+            refused: Batch::new(),
             policy,
             last_flush_ticks: ticks(),
         }
+    }
+
+    /// Whether everything that a receive call of `burst` brings is sent at once.
+    pub(crate) fn sends_at_once(&self, burst: usize) -> bool {
+        matches!(self.policy, Policy::Idle { n } if n <= burst)
     }
 
     /// Takes what a receive call brought and sends what the policy lets go. `ran_dry` says that the
@@ -75,29 +83,98 @@ impl Outbox {
         }
     }
 
-    /// Called once a round: sends what the timer lets go.
-    #[inline(always)]
-    pub(crate) fn tick(&mut self, now_ticks: u64, port: &mut dyn Port) -> usize {
-        let (Policy::Full {
-            drain_ticks: period,
-            ..
+    /// As [`Outbox::accept`] for packets that nobody need lose: what the port has no room for stays here.
+    /// Only to be called when [`Outbox::catch_up`] says that nothing does.
+    pub(crate) fn accept_patiently(
+        &mut self,
+        arrived: &mut Batch,
+        ran_dry: bool,
+        port: &mut dyn Port,
+    ) {
+        let n = match self.policy {
+            Policy::Each => 1,
+            Policy::Full { n, .. } | Policy::Idle { n } => n,
+            Policy::Every { .. } => BATCH_CAPACITY,
+        };
+        while !arrived.is_empty() && self.refused.is_empty() {
+            arrived.move_up_to(n - self.held.len(), &mut self.held);
+            if self.held.len() >= n {
+                self.try_held(port);
+            }
         }
-        | Policy::Every {
-            period_ticks: period,
-        }) = self.policy
-        else {
-            return 0;
+        // Both together have room for a batch and what was held before.
+        arrived.move_up_to(BATCH_CAPACITY, &mut self.refused);
+        arrived.move_up_to(BATCH_CAPACITY, &mut self.held);
+        if ran_dry && matches!(self.policy, Policy::Idle { .. }) && self.refused.is_empty() {
+            self.try_held(port);
+        }
+    }
+
+    /// Offers the port what it refused; true if it has taken all, so that more may come.
+    pub(crate) fn catch_up(&mut self, port: &mut dyn Port) -> bool {
+        if self.refused.is_empty() {
+            return true;
+        }
+        port.tx(&mut self.refused);
+        if self.refused.is_empty() {
+            // These came later and may be more than the policy would hold.
+            std::mem::swap(&mut self.refused, &mut self.held);
+        }
+        self.refused.is_empty()
+    }
+
+    /// True if nothing waits here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.refused.is_empty()
+    }
+
+    /// Sends what is held; what the port has no room for is refused.
+    fn try_held(&mut self, port: &mut dyn Port) {
+        port.tx(&mut self.held);
+        std::mem::swap(&mut self.refused, &mut self.held);
+    }
+
+    /// As [`Outbox::tick`], and nothing is lost.
+    pub(crate) fn tick_patiently(&mut self, now_ticks: u64, ran_dry: bool, port: &mut dyn Port) {
+        if self.refused.is_empty() && self.is_due(now_ticks, ran_dry) {
+            self.try_held(port);
+        }
+    }
+
+    /// Called once a round: sends what the timer lets go, or a queue that has run dry.
+    #[inline(always)]
+    pub(crate) fn tick(&mut self, now_ticks: u64, ran_dry: bool, port: &mut dyn Port) -> usize {
+        if self.is_due(now_ticks, ran_dry) {
+            send(&mut self.held, port)
+        } else {
+            0
+        }
+    }
+
+    /// Whether what is held has to go now.
+    #[inline(always)]
+    fn is_due(&mut self, now_ticks: u64, ran_dry: bool) -> bool {
+        let period = match self.policy {
+            Policy::Each => return false,
+            Policy::Idle { .. } => return ran_dry && !self.held.is_empty(),
+            Policy::Full {
+                drain_ticks: period,
+                ..
+            }
+            | Policy::Every {
+                period_ticks: period,
+            } => period,
         };
         if now_ticks.wrapping_sub(self.last_flush_ticks) < period {
-            return 0;
+            return false;
         }
         self.last_flush_ticks = now_ticks;
-        send(&mut self.held, port)
+        true
     }
 
     /// Sends whatever is held.
     pub(crate) fn flush(&mut self, port: &mut dyn Port) -> usize {
-        send(&mut self.held, port)
+        send(&mut self.refused, port) + send(&mut self.held, port)
     }
 
     /// Fills the buffer and sends it each time `n` are in it.

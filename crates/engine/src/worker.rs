@@ -5,10 +5,32 @@ use crate::{Counters, CountersView, DEFAULT_BURST, Flush};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
-use taut_port::{Batch, Clock, Link, Port, PortCounters, ticks};
+use taut_port::{Batch, Clock, Link, Port, PortCounters, Supply, ticks};
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
+
+/// Why a worker's run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// It was told to stop.
+    Stopped,
+    /// Every file that it reads has been read, and nothing else can bring packets that go anywhere.
+    Done,
+    /// A port can do no more: its index and what it says.
+    Broken(usize, String),
+}
+
+/// One way through a worker: what enters one port leaves through another.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Index of the outgoing port.
+    to: usize,
+    /// The packets wait where they come from, so that no more are taken than the outgoing port takes.
+    patient: bool,
+    /// For a patient way: the outgoing port's link was up when last looked.
+    open: bool,
+}
 
 /// Told a port's index and its new link state.
 type TellLink = Box<dyn FnMut(usize, &Link)>;
@@ -19,12 +41,15 @@ type TellLink = Box<dyn FnMut(usize, &Link)>;
 /// makes no system call of its own.
 pub struct Worker {
     ports: Vec<Box<dyn Port>>,
-    /// Where packets of each port go: index of the outgoing port.
-    to: Vec<usize>,
+    /// By port, where its packets go.
+    ways: Vec<Way>,
     functions: Vec<Box<dyn Function>>,
     outboxes: Vec<Outbox>,
     /// Packets taken per receive call at most.
     burst: usize,
+    /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
+    /// stands between it and its outgoing port.
+    relays: Vec<bool>,
     publish_ticks: u64,
     counters: Arc<Counters>,
     on_link_change: TellLink,
@@ -39,12 +64,23 @@ impl Worker {
         flush: Flush,
         clock: &Clock,
     ) -> Self {
-        let to = (0..ports.len())
-            .map(|i| if i ^ 1 < ports.len() { i ^ 1 } else { i })
+        let ways = ports
+            .iter()
+            .enumerate()
+            .map(|(i, port)| Way {
+                to: if i ^ 1 < ports.len() { i ^ 1 } else { i },
+                patient: port.waits(),
+                open: false,
+            })
             .collect();
+        let outboxes: Vec<_> = ports.iter().map(|_| Outbox::new(flush, clock)).collect();
+        let relays = outboxes
+            .iter()
+            .map(|outbox| functions.is_empty() && outbox.sends_at_once(DEFAULT_BURST));
         Self {
-            outboxes: ports.iter().map(|_| Outbox::new(flush, clock)).collect(),
-            to,
+            relays: relays.collect(),
+            outboxes,
+            ways,
             functions,
             burst: DEFAULT_BURST,
             publish_ticks: clock.to_ticks(PUBLISH_SECONDS * 1e9) as u64,
@@ -57,6 +93,10 @@ impl Worker {
     /// Takes `burst` packets per receive call at most (1 to 64) instead of [`DEFAULT_BURST`].
     pub fn set_burst(&mut self, burst: usize) {
         self.burst = burst;
+        if burst != DEFAULT_BURST {
+            // Ports that relay have a burst of their own.
+            self.relays.fill(false);
+        }
     }
 
     /// The counters, to be read from another thread.
@@ -69,8 +109,11 @@ impl Worker {
         self.on_link_change = Box::new(tell);
     }
 
-    /// Runs until `stop`; packets still held are sent, and the final counters published.
-    pub fn run(&mut self, stop: &AtomicBool) {
+    /// Runs until `stop`, or until files are all it had and they have been read and passed on; packets still
+    /// held are sent, ports closed, and the final counters published.
+    pub fn run(&mut self, stop: &AtomicBool) -> End {
+        let mut end = End::Stopped;
+        let mut was_at_end = false;
         let mut own = CountersView::default();
         let mut links: Vec<Option<Link>> = self.ports.iter().map(|_| None).collect();
         let mut batch = Batch::limited(self.burst);
@@ -91,12 +134,28 @@ impl Worker {
             if now.wrapping_sub(publish_at) < u64::MAX / 2 {
                 self.look_around(&mut own, &mut links);
                 publish_at = now + self.publish_ticks;
+                // Twice in a row: the other sides have had the time to take what was sent last.
+                match self.end() {
+                    Some(found) if was_at_end => {
+                        end = found;
+                        break;
+                    }
+                    found => was_at_end = found.is_some(),
+                }
             }
         }
-        for (outbox, to) in self.outboxes.iter_mut().zip(&self.to) {
-            own.dropped_tx_full += outbox.flush(&mut *self.ports[*to]) as u64;
+        for (outbox, way) in self.outboxes.iter_mut().zip(&self.ways) {
+            own.dropped_tx_full += outbox.flush(&mut *self.ports[way.to]) as u64;
         }
-        self.publish(&mut own);
+        for port in &mut self.ports {
+            port.close();
+        }
+        // Closing may have been what failed.
+        if !matches!(end, End::Broken(..)) {
+            end = self.broken().unwrap_or(end);
+        }
+        self.look_around(&mut own, &mut links);
+        end
     }
 
     /// One receive call on one port and everything that follows from it. True if packets came.
@@ -109,22 +168,86 @@ impl Worker {
         punted: &mut Batch,
         own: &mut CountersView,
     ) -> bool {
+        let way = self.ways[from];
+        if way.patient && !self.may_take(from) {
+            return false;
+        }
+        if self.relays[from]
+            && let Ok([port, out]) = self.ports.get_disjoint_mut([from, way.to])
+        {
+            if let Some(relayed) = port.relay(&mut **out) {
+                own.batches += u64::from(relayed.received > 0);
+                own.dropped_tx_full += relayed.refused as u64;
+                return relayed.received > 0;
+            }
+            self.relays[from] = false;
+        }
         let received = self.ports[from].rx(batch);
-        let out = &mut *self.ports[self.to[from]];
+        let out = &mut *self.ports[way.to];
         let outbox = &mut self.outboxes[from];
         if received > 0 {
             own.batches += 1;
-            let context = Context { now_ticks };
+            let context = Context {
+                now_ticks,
+                to_port: way.to,
+            };
             for function in &mut self.functions {
                 function.process(batch, &context);
             }
             own.dropped_by_function += batch.settle(punted) as u64;
             own.dropped_punted += punted.len() as u64;
             punted.clear();
-            own.dropped_tx_full += outbox.accept(batch, received < self.burst, out) as u64;
+            if way.patient {
+                outbox.accept_patiently(batch, received < self.burst, out);
+            } else {
+                own.dropped_tx_full += outbox.accept(batch, received < self.burst, out) as u64;
+            }
         }
-        own.dropped_tx_full += outbox.tick(now_ticks, out) as u64;
+        if way.patient {
+            outbox.tick_patiently(now_ticks, received == 0, out);
+        } else {
+            own.dropped_tx_full += outbox.tick(now_ticks, received == 0, out) as u64;
+        }
         received > 0
+    }
+
+    /// Whether a patient way is clear: the other side is there, and has taken all it was offered.
+    fn may_take(&mut self, from: usize) -> bool {
+        let way = self.ways[from];
+        way.open && self.outboxes[from].catch_up(&mut *self.ports[way.to])
+    }
+
+    /// Whether there is nothing left to do, and why.
+    #[cold]
+    fn end(&mut self) -> Option<End> {
+        if let Some(broken) = self.broken() {
+            let mut ways = self.ways.iter().zip(&self.outboxes);
+            // What came before the damage can still go.
+            let under_way = ways.any(|(way, outbox)| {
+                let (to, open) = (&mut self.ports[way.to], way.patient && way.open);
+                open && !outbox.is_empty() && !matches!(to.supply(), Supply::Broken(_))
+            });
+            return (!under_way).then_some(broken);
+        }
+        let mut any_ended = false;
+        for (from, way) in self.ways.iter().enumerate() {
+            let supply = self.ports[from].supply();
+            any_ended |= supply == Supply::Ended;
+            let nothing_comes = supply != Supply::Open && self.outboxes[from].is_empty();
+            if !nothing_comes && self.ports[way.to].takes() {
+                return None;
+            }
+        }
+        any_ended.then_some(End::Done)
+    }
+
+    fn broken(&mut self) -> Option<End> {
+        self.ports.iter_mut().enumerate().find_map(|(index, port)| {
+            let Supply::Broken(why) = port.supply() else {
+                return None;
+            };
+            Some(End::Broken(index, why))
+        })
     }
 
     /// Ten times a second: publishes the counters and looks whether the other sides are there.
@@ -133,6 +256,9 @@ impl Worker {
         self.publish(own);
         for (index, (port, known)) in self.ports.iter_mut().zip(links).enumerate() {
             let link = port.link();
+            for way in self.ways.iter_mut().filter(|way| way.to == index) {
+                way.open = link.is_up();
+            }
             if known.as_ref() != Some(&link) {
                 (self.on_link_change)(index, &link);
                 *known = Some(link);
@@ -260,6 +386,216 @@ mod tests {
         let (sent, _) = sends("every(1ns)", &[2, 2], 64);
         assert_eq!(sent.iter().sum::<usize>(), 4);
         assert_eq!(sent.len(), 2);
+    }
+
+    /// Relays one burst of 5 to any other port, which has room for 3 of them; shows a packet otherwise.
+    struct Relay {
+        pool: PoolHandle,
+        relayed: bool,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Port for Relay {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            self.stop.store(true, Ordering::Relaxed);
+            self.pool.fill(batch, 1, 60)
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let n = batch.len();
+            batch.clear();
+            n
+        }
+
+        fn relay(&mut self, _: &mut dyn Port) -> Option<taut_port::Relayed> {
+            let first = !std::mem::replace(&mut self.relayed, true);
+            first.then_some(taut_port::Relayed {
+                received: 5,
+                refused: 2,
+            })
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    /// Batches and drops of a worker between two such ports.
+    fn relayed(flush: &str, function: Option<&str>) -> (u64, u64) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let port = || {
+            Box::new(Relay {
+                pool: PoolHandle::new(256, false).unwrap(),
+                relayed: false,
+                stop: Arc::clone(&stop),
+            }) as Box<dyn Port>
+        };
+        let functions = function
+            .map(|name| taut_function::build(name, Default::default()).unwrap())
+            .into_iter()
+            .collect();
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let ports = vec![port(), port()];
+        let mut worker = Worker::new(ports, functions, flush.parse().unwrap(), &clock);
+        worker.run(&stop);
+        let counters = worker.counters().read();
+        (counters.batches, counters.dropped_tx_full)
+    }
+
+    #[test]
+    fn packets_are_relayed_only_where_nothing_stands_between_two_ports() {
+        // Each port relays once, and then has its packets shown.
+        assert_eq!(relayed("idle(32)", None), (4, 4));
+        for (flush, function) in [
+            ("idle(64)", None),
+            ("each", None),
+            ("idle(32)", Some("mac-swap")),
+        ] {
+            assert_eq!(relayed(flush, function), (2, 0), "{flush}");
+        }
+    }
+
+    #[test]
+    fn idle_sends_what_it_holds_when_the_queue_has_run_dry_since() {
+        assert_eq!(sends("idle(64)", &[40, 0, 0], 64).0, [40]);
+    }
+
+    /// Gives out numbered packets like a file, as many as it has, and notes those that are sent into it.
+    struct File {
+        pool: PoolHandle,
+        left: u64,
+        next: u64,
+        supply: Supply,
+    }
+
+    impl Port for File {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            let n = self.pool.fill(batch, self.left.min(64) as usize, 60);
+            for packet in &mut batch.packets_mut()[..] {
+                packet.bytes_mut()[..8].copy_from_slice(&self.next.to_be_bytes());
+                self.next += 1;
+            }
+            self.left -= n as u64;
+            n
+        }
+
+        fn tx(&mut self, _: &mut Batch) -> usize {
+            panic!("sent into what takes nothing")
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+
+        fn supply(&mut self) -> Supply {
+            if self.left == 0 {
+                self.supply.clone()
+            } else {
+                Supply::Open
+            }
+        }
+
+        fn waits(&self) -> bool {
+            true
+        }
+
+        fn takes(&self) -> bool {
+            false
+        }
+    }
+
+    /// Takes a few packets per call and notes their numbers; its link comes up at the second look.
+    struct Slow {
+        rooms: Vec<usize>,
+        calls: usize,
+        looks: usize,
+        seen: Rc<RefCell<Vec<u64>>>,
+    }
+
+    impl Port for Slow {
+        fn rx(&mut self, _: &mut Batch) -> usize {
+            0
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            assert!(self.looks >= 2, "sent before the link was up");
+            let room = self.rooms[self.calls % self.rooms.len()].min(batch.len());
+            self.calls += 1;
+            batch.take_front(room, |packet| {
+                let number = packet.bytes().first_chunk().copied().unwrap_or_default();
+                self.seen.borrow_mut().push(u64::from_be_bytes(number));
+            });
+            room
+        }
+
+        fn link(&mut self) -> Link {
+            self.looks += 1;
+            if self.looks >= 2 {
+                Link::Up
+            } else {
+                Link::Down("not yet".to_string())
+            }
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    fn replay(flush: &str, packets: u64, rooms: &[usize], supply: Supply) -> (Vec<u64>, u64, End) {
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let file = File {
+            pool: PoolHandle::new(256, false).unwrap(),
+            left: packets,
+            next: 0,
+            supply,
+        };
+        let slow = Slow {
+            rooms: rooms.to_vec(),
+            calls: 0,
+            looks: 0,
+            seen: Rc::clone(&seen),
+        };
+        let ports: Vec<Box<dyn Port>> = vec![Box::new(file), Box::new(slow)];
+        let mut worker = Worker::new(ports, Vec::new(), flush.parse().unwrap(), &clock);
+        worker.publish_ticks = clock.to_ticks(1e6) as u64;
+        let end = worker.run(&AtomicBool::new(false));
+        (seen.take(), worker.counters().read().dropped(), end)
+    }
+
+    #[test]
+    fn a_file_is_passed_on_whole_and_in_order_and_ends_the_run() {
+        for flush in [
+            "each",
+            "full(7, 1ms)",
+            "full(64, 1ms)",
+            "every(1ms)",
+            "idle(32)",
+            "idle(64)",
+        ] {
+            for rooms in [&[64][..], &[0, 3, 64], &[1, 0], &[5, 64, 0, 0]] {
+                let (seen, dropped, end) = replay(flush, 1000, rooms, Supply::Ended);
+                assert_eq!(seen, (0..1000).collect::<Vec<_>>(), "{flush} {rooms:?}");
+                assert_eq!((dropped, end), (0, End::Done), "{flush} {rooms:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_before_the_damage_of_a_file_is_passed_on() {
+        let broken = Supply::Broken("at byte 5".to_string());
+        let (seen, dropped, end) = replay("idle(32)", 100, &[1, 0, 0], broken);
+        assert_eq!((seen.len(), dropped), (100, 0));
+        assert_eq!(end, End::Broken(0, "at byte 5".to_string()));
     }
 
     #[test]

@@ -7,9 +7,13 @@
 
 pub mod burn;
 mod forward;
+mod in_kernel;
+mod mac_rewrite;
 mod mac_swap;
 mod size;
 mod walk;
+
+pub use in_kernel::in_kernel;
 
 use serde::de::DeserializeOwned;
 use taut_port::{Batch, PortError};
@@ -52,6 +56,8 @@ pub trait Function {
 pub struct Context {
     /// When the worker began this round, in ticks of [`taut_port::ticks`].
     pub now_ticks: u64,
+    /// Number of the port that the packets leave through, in the order of the chain.
+    pub to_port: usize,
 }
 
 /// A function that can be named in a chain.
@@ -73,7 +79,13 @@ impl std::fmt::Debug for Entry {
 
 /// Every function of this build.
 pub fn functions() -> &'static [Entry] {
-    &[burn::ENTRY, forward::ENTRY, mac_swap::ENTRY, walk::ENTRY]
+    &[
+        burn::ENTRY,
+        forward::ENTRY,
+        mac_rewrite::ENTRY,
+        mac_swap::ENTRY,
+        walk::ENTRY,
+    ]
 }
 
 /// Why a function cannot be made from its settings.

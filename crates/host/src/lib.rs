@@ -3,6 +3,7 @@
 //! Everything here is set-up and reading; nothing is on the path of a packet. Linux only.
 
 pub mod affinity;
+pub mod baseline;
 mod command;
 mod cpu_list;
 pub mod machine;
@@ -14,6 +15,7 @@ pub mod signals;
 pub mod topology;
 
 pub use affinity::{AffinityError, pin_current_thread, set_realtime};
+pub use baseline::{Baseline, BaselineError, Running, baselines};
 pub use command::CommandError;
 pub use machine::{Fact, Machine};
 pub use netns::{Steering, Testbed, TestbedBuilder, TestbedError};

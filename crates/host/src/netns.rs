@@ -115,10 +115,28 @@ pub enum Steering {
     },
 }
 
+/// The commands that join the device's interfaces by a bridge, for a shell in its namespace.
+#[must_use]
+pub fn bridge_commands() -> Vec<String> {
+    let mut commands = vec![format!(
+        "ip link add {BRIDGE} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
+    )];
+    for (interface, beyond) in DEVICE_INTERFACES.into_iter().zip(GENERATOR_MACS) {
+        let beyond = mac_text(beyond);
+        commands.push(format!("ip link set {interface} master {BRIDGE}"));
+        commands.push(format!(
+            "bridge fdb add {beyond} dev {interface} master static"
+        ));
+    }
+    commands.push(format!("ip link set {BRIDGE} up"));
+    commands
+}
+
 /// What to build; see [`Testbed::builder`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TestbedBuilder {
     bridge: bool,
+    redirects: bool,
     steering: Steering,
 }
 
@@ -129,6 +147,15 @@ impl TestbedBuilder {
     #[must_use]
     pub fn bridge(mut self, bridge: bool) -> Self {
         self.bridge = bridge;
+        self
+    }
+
+    /// Whether the generator's interfaces take frames that an XDP program in the device's driver redirects
+    /// to it. A veth interface takes them only if its far end polls, as it does with GRO on; that changes
+    /// how the kernel receives there, so it is not on for other devices.
+    #[must_use]
+    pub fn redirects(mut self, redirects: bool) -> Self {
+        self.redirects = redirects;
         self
     }
 
@@ -158,6 +185,18 @@ impl TestbedBuilder {
             for interface in DEVICE_INTERFACES {
                 // A forwarder takes frames addressed to others.
                 testbed.set_link(&testbed.device, interface, &["promisc", "on"])?;
+            }
+        }
+        if self.redirects {
+            for interface in GENERATOR_INTERFACES {
+                run(
+                    "ip",
+                    &[
+                        &["netns", "exec", &testbed.generator] as &[&str],
+                        &["ethtool", "-K", interface, "gro", "on"],
+                    ]
+                    .concat(),
+                )?;
             }
         }
         testbed.bring_up()?;
@@ -303,27 +342,12 @@ impl Testbed {
     }
 
     fn make_bridge(&self) -> Result<(), CommandError> {
-        run(
-            "ip",
-            &[
-                &["-n", &self.device, "link", "add", BRIDGE, "type", "bridge"] as &[&str],
-                &["stp_state", "0", "forward_delay", "0"],
-                &["mcast_snooping", "0"],
-            ]
-            .concat(),
-        )?;
-        for (interface, beyond) in DEVICE_INTERFACES.into_iter().zip(GENERATOR_MACS) {
-            self.set_link(&self.device, interface, &["master", BRIDGE])?;
-            run(
-                "bridge",
-                &[
-                    &["-n", &self.device, "fdb", "add", &mac_text(beyond)] as &[&str],
-                    &["dev", interface, "master", "static"],
-                ]
-                .concat(),
-            )?;
+        for command in bridge_commands() {
+            let mut words = vec!["netns", "exec", &self.device];
+            words.extend(command.split(' '));
+            run("ip", &words)?;
         }
-        self.set_link(&self.device, BRIDGE, &["up"])
+        Ok(())
     }
 
     fn bring_up(&self) -> Result<(), CommandError> {
@@ -578,7 +602,7 @@ fn is_ready(namespace: &str, interface: &str, is_port: bool) -> Result<bool, Com
     })
 }
 
-fn mac_text(mac: [u8; 6]) -> String {
+pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 

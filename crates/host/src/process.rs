@@ -334,6 +334,17 @@ impl Drop for DeviceProcess {
     }
 }
 
+/// A command for [`DeviceProcess::start`] that runs `line` and kills it when this process ends,
+/// however that happens: for programs that do not watch their standard input, which is empty to them.
+/// (The shell becomes the program; what watches is a child of it, in the same process group.)
+#[must_use]
+pub(crate) fn killed_with_owner(line: &[String]) -> Command {
+    const WATCH: &str = r#"exec 3<&0; (read -r _ <&3; kill -KILL 0) & exec "$@" </dev/null 3<&-"#;
+    let mut command = Command::new("sh");
+    command.args(["-c", WATCH, "sh"]).args(line);
+    command
+}
+
 fn command_line(command: &Command) -> String {
     std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -442,6 +453,25 @@ mod tests {
         device
             .wait_for_line(|line| line == "owner gone", PATIENCE)
             .unwrap();
+    }
+
+    #[test]
+    fn a_deaf_program_is_killed_when_its_owner_is_gone() {
+        let line = [
+            "sh",
+            "-c",
+            "trap '' INT TERM; echo $$; cat; while :; do sleep 0.01; done",
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let cpu = crate::choose_cores().device;
+        let command = killed_with_owner(&line.map(str::to_owned));
+        let mut device = DeviceProcess::start("deaf", command, cpu, folder.path()).unwrap();
+        let own = device.wait_for_line(|_| true, PATIENCE).unwrap();
+        assert_eq!(own, device.id().to_string(), "the program, not its watcher");
+        drop(device.child.stdin.take());
+        wait_until_dead(&mut device);
+        let error = device.stop().unwrap_err().to_string();
+        assert!(error.contains("signal: 9"), "{error}");
     }
 
     #[test]

@@ -10,6 +10,10 @@ use crate::latency::LatencyHistogram;
 #[derive(Debug, Clone)]
 pub struct GapRecorder {
     asked_gap_ns: f64,
+    /// Sum of the gaps asked for.
+    asked_ns: f64,
+    /// Sum of the squared errors.
+    squares_ns2: f64,
     gaps: LatencyHistogram,
     absolute_errors: LatencyHistogram,
 }
@@ -20,7 +24,7 @@ pub struct GapRecorder {
 pub struct GapSummary {
     /// Gaps: packets less one.
     pub count: u64,
-    /// The gap asked for, ns.
+    /// The gap asked for, ns: the mean where they differ.
     pub asked_gap_ns: f64,
     /// Mean gap, ns: equal to the asked one when the generator is accurate.
     pub mean_gap_ns: f64,
@@ -35,6 +39,8 @@ impl GapRecorder {
     pub fn new(asked_gap_ns: f64) -> Self {
         GapRecorder {
             asked_gap_ns,
+            asked_ns: 0.0,
+            squares_ns2: 0.0,
             gaps: LatencyHistogram::new(),
             absolute_errors: LatencyHistogram::new(),
         }
@@ -52,9 +58,25 @@ impl GapRecorder {
     /// Takes the next gap. Never allocates.
     #[inline]
     pub fn record(&mut self, gap_ns: u64) {
-        let error_ns = (gap_ns as f64 - self.asked_gap_ns).abs();
+        self.record_asked(gap_ns, self.asked_gap_ns);
+    }
+
+    /// Takes the next gap, for which `asked_ns` were asked: patterns other than a constant rate.
+    #[inline]
+    pub fn record_asked(&mut self, gap_ns: u64, asked_ns: f64) {
+        let error_ns = gap_ns as f64 - asked_ns;
+        self.asked_ns += asked_ns;
+        self.squares_ns2 += error_ns * error_ns;
         self.gaps.record(gap_ns);
-        self.absolute_errors.record(error_ns.round() as u64);
+        self.absolute_errors.record(error_ns.abs().round() as u64);
+    }
+
+    /// Adds the gaps of another recorder.
+    pub fn merge(&mut self, other: &Self) {
+        self.asked_ns += other.asked_ns;
+        self.squares_ns2 += other.squares_ns2;
+        self.gaps.merge(&other.gaps);
+        self.absolute_errors.merge(&other.absolute_errors);
     }
 
     /// The distribution of the gaps.
@@ -64,15 +86,13 @@ impl GapRecorder {
 
     /// Gaps so far; `None` before the first.
     pub fn summary(&self) -> Option<GapSummary> {
-        let mean_gap_ns = self.gaps.mean_ns()?;
-        let bias_ns = mean_gap_ns - self.asked_gap_ns;
+        let count = self.gaps.count();
         Some(GapSummary {
-            count: self.gaps.count(),
-            asked_gap_ns: self.asked_gap_ns,
-            mean_gap_ns,
+            count,
+            asked_gap_ns: self.asked_ns / count as f64,
+            mean_gap_ns: self.gaps.mean_ns()?,
             median_absolute_error_ns: self.absolute_errors.quantile(0.5)?,
-            // Exact from integer sums: mean squared error is variance plus squared bias.
-            mean_squared_error_ns2: self.gaps.variance_ns2()? + bias_ns * bias_ns,
+            mean_squared_error_ns2: self.squares_ns2 / count as f64,
         })
     }
 }

@@ -76,6 +76,25 @@ impl Batch {
         }
     }
 
+    /// Appends what `fill` writes to the place behind the last packet, which has [`Batch::room`] packets'
+    /// room; `fill` says how many they are, and so does this.
+    ///
+    /// # Safety
+    /// `fill` must have written as many packets as it says, and no more than there is room for.
+    #[cfg(dpdk)]
+    #[inline(always)]
+    pub(crate) unsafe fn append_with(&mut self, fill: impl FnOnce(*mut Packet) -> usize) -> usize {
+        let len = self.packets.len();
+        // SAFETY: the vector is made with the full capacity and never shrinks, so the place behind its
+        // last packet is in it; what is appended is initialised, as the caller promises.
+        unsafe {
+            let n = fill(self.packets.as_mut_ptr().add(len));
+            debug_assert!(n <= BATCH_CAPACITY - len);
+            self.packets.set_len(len + n);
+            n
+        }
+    }
+
     /// All packets in order of arrival, marked ones included.
     #[inline(always)]
     pub fn packets(&self) -> &[Packet] {

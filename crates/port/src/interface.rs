@@ -60,6 +60,20 @@ impl Interface {
 
 /// One `SIOCGIF...` request about the interface `name`.
 fn request(socket: impl AsFd, name: &str, which: libc::Ioctl) -> io::Result<libc::ifreq> {
+    // SAFETY: these requests read and write one `ifreq`.
+    unsafe { request_with(socket, name, which, |_| {}) }
+}
+
+/// One request about the interface `name`, with what `fill` puts into it beside the name.
+///
+/// # Safety
+/// The kernel has to read and write one `ifreq`, and nothing else, for `which`.
+pub(crate) unsafe fn request_with(
+    socket: impl AsFd,
+    name: &str,
+    which: libc::Ioctl,
+    fill: impl FnOnce(&mut libc::ifreq),
+) -> io::Result<libc::ifreq> {
     // SAFETY: an `ifreq` is plain data; all zeroes is a valid one.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
@@ -68,7 +82,8 @@ fn request(socket: impl AsFd, name: &str, which: libc::Ioctl) -> io::Result<libc
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the descriptor is open, and these requests read and write one `ifreq`.
+    fill(&mut request);
+    // SAFETY: the descriptor is open; as to what the kernel does, the caller has promised.
     if unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), which, &mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }

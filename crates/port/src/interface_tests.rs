@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Testbed {
     left: String,
     right: String,
+    queues: u32,
 }
 
 pub(crate) fn ip(arguments: &str) {
@@ -30,6 +31,11 @@ pub(crate) fn ip(arguments: &str) {
 impl Testbed {
     /// None, with a line saying so, where this process may not make namespaces.
     pub(crate) fn new(cables: u32) -> Option<Self> {
+        Self::with_queues(cables, 2)
+    }
+
+    /// As [`Testbed::new`], with a number of queues of one's own at both ends.
+    pub(crate) fn with_queues(cables: u32, queues: u32) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: needs root");
@@ -40,6 +46,7 @@ impl Testbed {
         let bed = Self {
             left: format!("{unique}-left"),
             right: format!("{unique}-right"),
+            queues,
         };
         for name in [&bed.left, &bed.right] {
             ip(&format!("netns add {name}"));
@@ -55,10 +62,15 @@ impl Testbed {
     }
 
     pub(crate) fn plug_in(&self, cable: u32) {
-        let (left, right) = (&self.left, &self.right);
+        let Self {
+            left,
+            right,
+            queues,
+        } = self;
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
         ip(&format!(
-            "-n {left} link add left{cable} numrxqueues 2 numtxqueues 2 type veth \
-             peer name right{cable} numrxqueues 2 numtxqueues 2 netns {right}"
+            "-n {left} link add left{cable} {queues} type veth \
+             peer name right{cable} {queues} netns {right}"
         ));
         self.left_ip(&format!("link set left{cable} up"));
         ip(&format!("-n {right} link set right{cable} up"));
@@ -66,6 +78,11 @@ impl Testbed {
 
     pub(crate) fn left_ip(&self, arguments: &str) {
         ip(&format!("-n {} {arguments}", self.left));
+    }
+
+    /// Moves an interface from one namespace to the other.
+    pub(crate) fn move_to_right(&self, interface: &str) {
+        self.left_ip(&format!("link set {interface} netns {}", self.right));
     }
 
     pub(crate) fn right_ip(&self, arguments: &str) {
@@ -356,16 +373,21 @@ pub(crate) fn what_is_missing_is_named(backend: &str) {
     let without = std::thread::spawn({
         let spec = format!("{backend}:lo");
         move || {
-            let none = CapabilitySets {
-                effective: CapabilitySet::empty(),
-                permitted: CapabilitySet::empty(),
-                inheritable: CapabilitySet::empty(),
-            };
-            set_capabilities(None, none).unwrap();
+            give_up_capabilities();
             open(&spec).err().unwrap()
         }
     });
     let error = without.join().unwrap();
     assert!(error.is_missing(), "{error}");
     assert!(error.to_string().contains("needs root"), "{error}");
+}
+
+/// Leaves the calling thread without any privilege.
+pub(crate) fn give_up_capabilities() {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).unwrap();
 }

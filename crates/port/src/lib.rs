@@ -15,10 +15,15 @@
 //! # Ok::<(), taut_port::PortError>(())
 //! ```
 
+mod background;
 mod batch;
 mod clock;
 mod error;
 mod fence;
+mod frame_copy;
+mod handling;
+#[cfg(test)]
+mod handling_tests;
 mod interface;
 #[cfg(test)]
 mod interface_tests;
@@ -28,18 +33,26 @@ mod packet;
 mod pool;
 mod port;
 mod registry;
+#[cfg(feature = "xdp")]
+mod xdp_program;
 
 pub mod af_packet;
 pub mod af_xdp;
+pub mod dpdk;
 pub mod memif;
 pub mod null;
+pub mod pair;
+pub mod pcap;
+pub mod tap;
+pub mod xdp_forward;
 
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ticks};
 pub use error::PortError;
 pub use fence::wait_for_instructions;
+pub use handling::{Copies, Handling, Receives, Sends, copies};
 pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
-pub use port::{Link, Port, PortCounters};
+pub use port::{Link, Port, PortCounters, Relayed, Supply};
 pub use registry::{Backend, PortSpec, Resources, backends};

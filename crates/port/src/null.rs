@@ -1,7 +1,8 @@
 //! A port with nothing behind it: what it is given vanishes, and on request it makes packets from
 //! nothing. The floor of what any port costs.
 
-use crate::{Backend, Batch, Link, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources};
+use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
+use crate::{Receives, Resources, Sends, Supply};
 
 /// `null:[source=N]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -14,6 +15,12 @@ pub(crate) const BACKEND: Backend = Backend {
     )],
     frames: |_| 0,
     aligned: false,
+    handling: &[Handling {
+        variant: "",
+        receives: Receives::InPool,
+        sends: Sends::FromAnywhere,
+    }],
+    passes_on: false,
     probe: || Ok("always there".to_string()),
     open,
 };
@@ -63,5 +70,13 @@ impl Port for NullPort {
 
     fn counters(&mut self) -> PortCounters {
         self.counters
+    }
+
+    fn supply(&mut self) -> Supply {
+        if self.source == 0 {
+            Supply::None
+        } else {
+            Supply::Open
+        }
     }
 }

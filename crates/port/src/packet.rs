@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 /// or the receive ring of the port that holds it in place (which is how a packet crosses from one
 /// port to another with one copy at most).
 ///
-/// 24 bytes; belongs to one thread.
+/// 24 bytes; belongs to one thread. Laid out as `dpdk/shim.c` writes it.
+#[repr(C)]
 pub struct Packet {
     data: NonNull<u8>,
     pool: NonNull<Pool>,
@@ -17,6 +18,16 @@ pub struct Packet {
 }
 
 impl Packet {
+    /// Where its fields lie, for those who write packets from C: data, pool, slot, length, headroom.
+    #[cfg(dpdk)]
+    pub(crate) const LAYOUT: [usize; 5] = [
+        std::mem::offset_of!(Self, data),
+        std::mem::offset_of!(Self, pool),
+        std::mem::offset_of!(Self, slot),
+        std::mem::offset_of!(Self, len),
+        std::mem::offset_of!(Self, headroom),
+    ];
+
     /// Makes the handle of one slot of `pool`.
     ///
     /// # Safety

@@ -153,6 +153,14 @@ impl PoolHandle {
         self.pool().count_out(slots);
     }
 
+    /// Takes slots of a ledger out of the books that somebody else owns from now on.
+    #[cfg(dpdk)]
+    #[inline(always)]
+    pub(crate) fn hand_over(&self, slots: u32) {
+        let outstanding = &self.pool().outstanding;
+        outstanding.set(outstanding.get() - slots);
+    }
+
     /// Slots that can be taken now.
     #[inline]
     pub fn available(&self) -> usize {
@@ -289,6 +297,16 @@ impl PoolHandle {
         for &slot in returned.iter() {
             each(slot);
         }
+        returned.clear();
+    }
+
+    /// As [`PoolHandle::drain_returned`], all at once.
+    #[cfg(dpdk)]
+    #[inline(always)]
+    pub(crate) fn drain_all_returned(&self, all: impl FnOnce(&[u32])) {
+        // SAFETY: as in `drain_returned`.
+        let returned = unsafe { &mut *self.pool().returned.get() };
+        all(returned);
         returned.clear();
     }
 

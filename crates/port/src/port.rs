@@ -2,6 +2,7 @@
 
 use crate::Batch;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 
 /// Where packets enter and leave. Used by one thread, polled, never blocking.
 ///
@@ -37,17 +38,66 @@ pub trait Port {
     /// ```
     fn tx(&mut self, batch: &mut Batch) -> usize;
 
+    /// Receives and sends on `out` in one go without showing the packets, where the two can (DPDK ports of one
+    /// worker); none, and nothing done, where they cannot. What `out` has no room for is dropped.
+    fn relay(&mut self, out: &mut dyn Port) -> Option<Relayed> {
+        let _ = out;
+        None
+    }
+
+    /// The port itself, for ports of its kind ([`Port::relay`]).
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
+
     /// Whether the other side is there. May make a system call: ask about once a second, not per batch.
     fn link(&mut self) -> Link;
 
     /// What has passed so far. Cheap, but not free.
     fn counters(&mut self) -> PortCounters;
 
+    /// Whether packets can still come out of the port. Links and peers can always bring more; files end.
+    /// Ask as often as about the link.
+    fn supply(&mut self) -> Supply {
+        Supply::Open
+    }
+
+    /// Whether packets wait in the port until they are asked for, without loss (a file): then nobody need
+    /// take more than can be passed on.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// Whether what is sent goes anywhere; false for a file that is only read.
+    fn takes(&self) -> bool {
+        true
+    }
+
+    /// Lets go of everything that was taken and waits until it is where it belongs, as far as that can be
+    /// known: once, when no more will be sent. May block and call the system.
+    fn close(&mut self) {}
+
+    /// When the packets that the last [`Port::rx`] appended arrived, one stamp each, by the device's own
+    /// clock and in its unit (a network interface: ticks; a capture file: microseconds since 1970); 0
+    /// for a packet without. Empty where stamps were not asked for, or the backend has none.
+    fn arrival_stamps(&self) -> &[u64] {
+        &[]
+    }
+
     /// What the port made of what its spec left open (which driver mode, whether something is copied),
     /// for people to read; empty if nothing was.
     fn details(&self) -> String {
         String::new()
     }
+}
+
+/// What [`Port::relay`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relayed {
+    /// Packets received.
+    pub received: usize,
+    /// Those of them that the other port had no room for, which are dropped.
+    pub refused: usize,
 }
 
 /// State of a port's other side.
@@ -64,6 +114,19 @@ impl Link {
     pub fn is_up(&self) -> bool {
         *self == Link::Up
     }
+}
+
+/// What a port still has to give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Supply {
+    /// Packets may come at any time.
+    Open,
+    /// None will ever come: the port is for sending.
+    None,
+    /// All there were have come.
+    Ended,
+    /// The port can do no more, in either direction; the text says what happened where.
+    Broken(String),
 }
 
 /// What passed through a port since it was opened. Packets that the caller could not place (a full

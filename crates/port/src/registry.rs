@@ -2,7 +2,9 @@
 //!
 //! Adding a backend is its folder, one line in [`backends`], and its docs page.
 
-use crate::{PoolHandle, Port, PortError, af_packet, af_xdp, memif, null};
+use crate::{
+    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, dpdk, memif, null, pair, pcap, tap,
+};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -12,8 +14,12 @@ pub fn backends() -> &'static [Backend] {
     &[
         af_packet::BACKEND,
         af_xdp::BACKEND,
+        dpdk::BACKEND,
         memif::BACKEND,
         null::BACKEND,
+        pair::BACKEND,
+        pcap::BACKEND,
+        tap::BACKEND,
     ]
 }
 
@@ -38,10 +44,22 @@ pub struct Backend {
     pub frames: fn(&PortSpec) -> u32,
     /// The pool's slots must be aligned powers of two (AF_XDP).
     pub aligned: bool,
+    /// Where its packets lie and how it sends those of others, once for each kind of port it has.
+    pub handling: &'static [Handling],
+    /// What is none of the options is kept, in order, for the device behind the backend to judge
+    /// ([`PortSpec::device_arguments`]).
+    pub passes_on: bool,
     /// Whether ports of this kind can be opened on this machine: what is there, or what is missing.
     pub probe: fn() -> Result<String, PortError>,
     /// Opens a port.
     pub open: OpenPort,
+}
+
+impl Backend {
+    /// Whether `KEY=VALUE` sets one of the options.
+    fn has_option(&self, argument: Option<(&str, &str)>) -> bool {
+        argument.is_some_and(|(key, _)| self.options.iter().any(|(known, _)| *known == key))
+    }
 }
 
 impl std::fmt::Debug for Backend {
@@ -59,6 +77,7 @@ pub struct PortSpec {
     backend: Backend,
     target: String,
     options: BTreeMap<String, String>,
+    device_arguments: Vec<String>,
 }
 
 impl PortSpec {
@@ -89,12 +108,16 @@ impl PortSpec {
         let mut parts = rest.split(',');
         let mut target = String::new();
         let mut options = BTreeMap::new();
+        let mut device_arguments = Vec::new();
         let mut first = true;
         for part in parts.by_ref() {
             match part.split_once('=') {
                 None if first => target = part.to_string(),
+                argument if backend.passes_on && !first && !backend.has_option(argument) => {
+                    device_arguments.push(part.to_string());
+                }
                 Some((key, value)) => {
-                    if !backend.options.iter().any(|(known, _)| *known == key) {
+                    if !backend.has_option(Some((key, value))) {
                         let known: Vec<_> = backend.options.iter().map(|(k, _)| *k).collect();
                         return Err(PortError::bad_spec(
                             text,
@@ -131,6 +154,7 @@ impl PortSpec {
             backend,
             target,
             options,
+            device_arguments,
         })
     }
 
@@ -152,6 +176,17 @@ impl PortSpec {
     /// The value of an option, if it was given.
     pub fn option(&self, key: &str) -> Option<&str> {
         self.options.get(key).map(String::as_str)
+    }
+
+    /// What the backend passes on to its device, in order, as it was written.
+    pub fn device_arguments(&self) -> &[String] {
+        &self.device_arguments
+    }
+
+    /// The options that were given.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn option_keys(&self) -> impl Iterator<Item = &str> {
+        self.options.keys().map(String::as_str)
     }
 
     /// The value of a numeric option, checked against its range.
@@ -205,6 +240,8 @@ pub struct Resources {
     pool: PoolHandle,
     #[cfg(feature = "xdp")]
     xdp: af_xdp::Shared,
+    #[cfg(dpdk)]
+    dpdk: dpdk::Shared,
 }
 
 impl Resources {
@@ -219,6 +256,8 @@ impl Resources {
             pool: PoolHandle::new(frames + POOL_RESERVE, aligned)?,
             #[cfg(feature = "xdp")]
             xdp: af_xdp::Shared::default(),
+            #[cfg(dpdk)]
+            dpdk: dpdk::Shared::for_ports(specs),
         })
     }
 
@@ -231,6 +270,12 @@ impl Resources {
     #[cfg(feature = "xdp")]
     pub(crate) fn xdp(&self) -> &af_xdp::Shared {
         &self.xdp
+    }
+
+    /// What DPDK ports share besides.
+    #[cfg(dpdk)]
+    pub(crate) fn dpdk(&self) -> &dpdk::Shared {
+        &self.dpdk
     }
 }
 
@@ -260,6 +305,19 @@ mod tests {
             let message = PortSpec::parse(text).unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn a_backend_that_passes_on_keeps_what_is_none_of_its_options_in_order() {
+        let text = "dpdk:net_pcap0,rx_pcap=b,ring=64,rx_pcap=a,representor=[0,1]";
+        let spec = PortSpec::parse(text).unwrap();
+        assert_eq!(
+            spec.device_arguments(),
+            ["rx_pcap=b", "rx_pcap=a", "representor=[0", "1]"]
+        );
+        assert_eq!(spec.number("ring", 0..=99).unwrap(), Some(64));
+        assert!(PortSpec::parse("dpdk:").is_err());
+        assert!(PortSpec::parse("dpdk:x,ring=1,ring=2").is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Throughput: offers a load, as fast as the port takes it or at a rate, and counts what comes through.
 //!
-//! Frames are neither stamped nor looked at, so that the generator is the last to be the bottleneck.
+//! Frames are of the first stream, and neither stamped nor looked at, so that the generator is the last to be the bottleneck.
 
 use crate::Instrument;
 use serde::{Deserialize, Serialize};
@@ -103,10 +103,14 @@ impl Instrument {
                 }
             };
             for _ in 0..wanted {
-                let Some(mut packet) = self.pool.take(self.stream.len_bytes()) else {
+                let Some(stream) = self.traffic.streams_mut().first_mut() else {
                     break;
                 };
-                self.stream.copy_to(&mut packet);
+                let (template, len_bytes) = stream.next();
+                let Some(mut packet) = self.pool.take(len_bytes) else {
+                    break;
+                };
+                stream.fill(template, &mut packet);
                 self.out.push(packet);
                 made += 1;
             }

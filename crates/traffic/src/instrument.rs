@@ -4,14 +4,14 @@
 //! the receive stamp first after packets were seen. Latency can also be had from the time a packet was
 //! *due*, so that a late generator (or a device that pushes back) cannot hide waiting time.
 
-use crate::{Pace, Record, Stream};
+use crate::{Pattern, Record, Schedule, Traffic};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_port::{
     Batch, Clock, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources, ticks,
 };
-use taut_wire::{Received, classify};
+use taut_wire::{PortRange, Received, Sum, classify};
 
 /// Packets handed over together at most when several are due at once.
 const BURST: usize = 32;
@@ -23,21 +23,35 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// multiplies packets must not keep a trial from ending.
 const ENDLESS: Duration = Duration::from_secs(2);
 
-/// How late a generator may still send what it owes, as a share of the trial (and at least 1 ms):
+/// How late a generator may still send what it owes, as a share of the trial (and at least 5 ms):
 /// a short stall of the machine is made good, too high a rate is not.
 const GRACE: f64 = 0.01;
+const SHORTEST_GRACE: Duration = Duration::from_millis(5);
 
-/// One trial: constant rate, for a while.
+/// What a stream owes after a stall it sends this much closer together than its average gap, and not all
+/// at once: a burst would measure the generator's stall, not the device.
+const CATCH_UP: f64 = 0.75;
+
+/// Packets this far apart are a burst to no device, so that slow streams need not take long to catch up.
+const WIDEST_CATCH_UP: Duration = Duration::from_micros(20);
+
+/// Lateness that is not a stall: a round of the loop under load.
+const SLACK: Duration = Duration::from_micros(2);
+
+/// An idle round of the loop that took longer was interrupted by the machine.
+const INTERRUPTION: Duration = Duration::from_micros(2);
+
+/// One trial: at a rate, for a while.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
-    /// Packets per second.
+    /// Packets per second, of all streams that have no rate of their own.
     pub rate_pps: f64,
     /// How long to send.
     pub duration: Duration,
 }
 
 impl Trial {
-    /// Packets that the trial owes.
+    /// Packets that the trial owes, at a constant rate.
     pub fn packets(&self) -> u64 {
         (self.rate_pps * self.duration.as_secs_f64())
             .round()
@@ -58,9 +72,9 @@ pub struct Tally {
     pub unsent: u64,
     /// Came back with a right stamp and checksum (copies included).
     pub received: u64,
-    /// Came back damaged.
+    /// Came back damaged: of which stream is not known, counted with the first.
     pub corrupt: u64,
-    /// Not ours, or left over from an earlier trial.
+    /// Not ours, or left over from an earlier trial. Nobody knows of which stream: counted with the first.
     pub foreign: u64,
     /// Seconds from the first packet due to the last one sent.
     pub seconds: f64,
@@ -105,20 +119,78 @@ pub struct Instrument {
     pub(crate) ports: Vec<Box<dyn Port>>,
     pub(crate) pool: PoolHandle,
     pub(crate) clock: Clock,
-    pub(crate) stream: Stream,
+    pub(crate) traffic: Traffic,
+    ports_of_flows: PortRange,
     /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
     trial: u16,
     pub(crate) out: Batch,
+    /// What the packets in `out` are, and must get when they are stamped.
+    pending: [Pending; BURST],
     pub(crate) arrived: Batch,
 }
+
+/// A packet between being made and being handed over.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pending {
+    stream: usize,
+    template: u16,
+    varied: Sum,
+    sequence: u64,
+}
+
+/// How one stream stands in a trial.
+#[derive(Debug)]
+struct Running {
+    schedule: Schedule,
+    /// When it may send again while it makes a stall good.
+    free_at: u64,
+    /// Least distance between packets meanwhile, in ticks; 0 for patterns that are bursts on purpose.
+    spacing: u64,
+    priority: u8,
+}
+
+impl Running {
+    #[inline(always)]
+    fn may_send(&self, now: u64) -> bool {
+        self.schedule.due_ticks() <= now && self.free_at <= now
+    }
+
+    /// Goes on to the packet after the one that was sent `late` ticks after it was due.
+    #[inline(always)]
+    fn sent(&mut self, now: u64, late: u64, slack: u64) {
+        if late > slack {
+            self.free_at = self.free_at.max(now - slack) + self.spacing;
+        }
+        self.schedule.advance();
+    }
+}
+
+/// The stream whose packet is to be sent now: of those that are due the one with the highest priority, and
+/// of these the one that is due longest.
+#[inline(always)]
+fn choose(running: &[Running], now: u64) -> Option<usize> {
+    if let [only] = running {
+        return only.may_send(now).then_some(0);
+    }
+    let due = running.iter().enumerate().filter(|(_, r)| r.may_send(now));
+    due.min_by_key(|(_, r)| (u8::MAX - r.priority, r.schedule.due_ticks()))
+        .map(|(index, _)| index)
+}
+
+/// Stamps carry a trial's number above the stream's.
+const STREAM_BITS: u16 = 4;
 
 impl Instrument {
     /// Opens `specs` (the first sends, the last receives; they may be the same one).
     ///
     /// # Errors
     /// What the ports say.
-    pub fn open(specs: &[PortSpec], stream: Stream, clock: Clock) -> Result<Self, TrialError> {
-        Self::open_with(specs, stream, clock, |_, open| {
+    pub fn open(
+        specs: &[PortSpec],
+        traffic: impl Into<Traffic>,
+        clock: Clock,
+    ) -> Result<Self, TrialError> {
+        Self::open_with(specs, traffic, clock, |_, open| {
             open().map_err(TrialError::from)
         })
     }
@@ -130,17 +202,18 @@ impl Instrument {
     /// What `around` says.
     pub fn open_with<E: From<PortError>>(
         specs: &[PortSpec],
-        stream: Stream,
+        traffic: impl Into<Traffic>,
         clock: Clock,
         around: impl Fn(usize, &mut OpenPort<'_>) -> Result<Box<dyn Port>, E>,
     ) -> Result<Self, E> {
         let mut resources = Resources::for_ports(specs)?;
+        let traffic = traffic.into();
         let room_bytes = resources.pool().room();
-        if usize::from(stream.len_bytes()) > room_bytes {
+        let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
+        if let Some(longest) = longest.filter(|longest| *longest > room_bytes) {
             return Err(specs[0]
                 .error(format!(
-                    "frames of {} bytes do not fit its buffers of {room_bytes}",
-                    stream.len_bytes()
+                    "frames of {longest} bytes do not fit its buffers of {room_bytes}"
                 ))
                 .into());
         }
@@ -153,11 +226,18 @@ impl Instrument {
             ports,
             pool: resources.pool(),
             clock,
-            stream,
+            ports_of_flows: ports_of_flows(&traffic),
+            traffic,
             trial: 0,
             out: Batch::new(),
+            pending: [Pending::default(); BURST],
             arrived: Batch::new(),
         })
+    }
+
+    /// What it sends.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// Waits until all ports' other sides are there.
@@ -206,76 +286,69 @@ impl Instrument {
         &self.clock
     }
 
-    /// Runs one trial and tells `record` about every packet.
+    /// Runs one trial and tells `record` about every packet of the first stream; other streams are sent
+    /// besides.
     ///
-    /// Sends packet k when it is due (k / rate after the start), at once if that is past; up to 32 due
-    /// ones together. Stops sending at the end of the trial (plus a grace of 1 %), then waits until
-    /// all packets are back or none came for 20 ms (2 s at most).
+    /// Sends a packet when it is due, at once if that is past, up to 32 due ones together; what a stall of
+    /// the machine held up follows spaced out, at 4/3 of the stream's rate. Stops sending at the end of
+    /// the trial (plus a grace of 1 %), then waits until all packets are back or none came for 20 ms
+    /// (2 s at most).
     pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
+        let tallies = self.run_streams(trial, std::slice::from_mut(record), stop);
+        tallies.into_iter().next().unwrap_or_default()
+    }
+
+    /// As [`Instrument::run`], with a record for each stream, in their order (streams without one are only
+    /// counted); returns the tallies of all streams.
+    pub fn run_streams<R: Record>(
+        &mut self,
+        trial: Trial,
+        records: &mut [R],
+        stop: &AtomicBool,
+    ) -> Vec<Tally> {
         self.trial = self.trial.wrapping_add(1);
-        let flow = self.trial;
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let settle_ticks = ticks_in(SETTLE);
         let endless_ticks = ticks_in(ENDLESS);
-        let grace_ticks = ticks_in(trial.duration.mul_f64(GRACE).max(Duration::from_millis(1)));
-        let total = trial.packets();
-        let gap_ticks = clock.hz / trial.rate_pps;
-        let mut tally = Tally {
-            owed: total,
-            ..Tally::default()
-        };
+        let slack_ticks = ticks_in(SLACK);
+        let interruption_ticks = ticks_in(INTERRUPTION);
+        let grace_ticks = ticks_in(trial.duration.mul_f64(GRACE).max(SHORTEST_GRACE));
         self.discard_arrived();
 
         let start = ticks() + ticks_in(Duration::from_micros(20));
-        let mut pace = Pace::new(start, gap_ticks);
+        let mut running = self.schedules(trial, start);
+        let mut tallies = vec![Tally::default(); running.len()];
         let give_up = start + ticks_in(trial.duration) + grace_ticks;
-        let mut next = 0_u64;
         let mut last_event = start;
         let mut last_sent = start;
+        let mut last_round = start;
+        let mut was_idle = false;
+        let mut stopped = false;
         loop {
             let now = ticks();
-            if next < total && pace.due_ticks() <= now {
+            if was_idle && now.saturating_sub(last_round) > interruption_ticks {
+                records.iter_mut().for_each(Record::interrupted);
+            }
+            last_round = now;
+            was_idle = true;
+            if choose(&running, now).is_some() {
                 if now > give_up {
                     break;
                 }
-                let first = next;
-                while self.out.len() < BURST && next < total && pace.due_ticks() <= now {
-                    let Some(mut packet) = self.pool.take(self.stream.len_bytes()) else {
-                        break;
-                    };
-                    self.stream.copy_to(&mut packet);
-                    self.out.push(packet);
-                    record.sent(next, now - pace.due_ticks());
-                    pace.advance();
-                    next += 1;
-                }
-                let stamp = ticks();
-                for (sequence, packet) in (first..).zip(self.out.packets_mut()) {
-                    self.stream.stamp(packet, flow, sequence, stamp);
-                }
-                self.ports[0].tx(&mut self.out);
-                last_sent = stamp;
-                last_event = stamp;
-                let refused = self.out.len() as u64;
-                if refused > 0 {
-                    tally.refused += refused;
-                    (next - refused..next).for_each(|sequence| record.refused(sequence));
-                    self.out.clear();
-                }
-                if next == first {
-                    // No free frame: every one of them is stuck in a ring of a device that does not move.
-                    tally.refused += 1;
-                    record.sent(next, now - pace.due_ticks());
-                    record.refused(next);
-                    pace.advance();
-                    next += 1;
-                }
+                was_idle = false;
+                last_sent = self.send(now, start, slack_ticks, &mut running, records, &mut tallies);
+                last_event = last_sent;
             }
-            let seen = self.receive(next, record, &mut tally);
-            last_event = seen.unwrap_or(last_event);
-            if next == total {
-                let all_back = tally.received + tally.corrupt + tally.refused >= total;
+            let seen = self.receive(start, records, &mut running, &mut tallies);
+            if let Some(seen) = seen {
+                was_idle = false;
+                last_event = seen;
+            }
+            if running.iter().all(|r| r.schedule.is_over()) {
+                let all_back = tallies.iter().zip(&running).all(|(tally, running)| {
+                    tally.received + tally.corrupt + tally.refused >= running.schedule.next()
+                });
                 let silent = now.saturating_sub(last_event) > settle_ticks;
                 let endless = now.saturating_sub(last_sent) > endless_ticks;
                 if seen.is_none() && (all_back || silent) || endless {
@@ -283,41 +356,161 @@ impl Instrument {
                 }
             }
             if stop.load(Ordering::Relaxed) {
-                tally.stopped = true;
+                stopped = true;
                 break;
             }
         }
         // What was sent before the loop was left early may still come back.
-        while next < total && ticks().saturating_sub(last_event) <= settle_ticks {
-            last_event = self.receive(next, record, &mut tally).unwrap_or(last_event);
+        while running.iter().any(|r| !r.schedule.is_over()) {
+            let now = ticks();
+            if now.saturating_sub(last_event) > settle_ticks
+                || now.saturating_sub(last_sent) > endless_ticks
+            {
+                break;
+            }
+            let seen = self.receive(start, records, &mut running, &mut tallies);
+            last_event = seen.unwrap_or(last_event);
         }
-        tally.unsent = total - next;
-        tally.sent = next - tally.refused;
-        tally.seconds = self.clock.to_ns(last_sent.saturating_sub(start)).max(1.0) / 1e9;
-        tally
+        for (tally, running) in tallies.iter_mut().zip(&running) {
+            tally.unsent = running.schedule.left();
+            tally.owed = running.schedule.next() + tally.unsent;
+            tally.sent = running.schedule.next() - tally.refused;
+            tally.seconds = clock.to_ns(last_sent.saturating_sub(start)).max(1.0) / 1e9;
+            tally.stopped = stopped;
+        }
+        tallies
+    }
+
+    fn schedules(&self, trial: Trial, start: u64) -> Vec<Running> {
+        let rates = self.traffic.rates_pps(trial.rate_pps);
+        let streams = self.traffic.streams().iter().zip(rates).enumerate();
+        streams
+            .map(|(index, (stream, rate_pps))| {
+                let pattern = stream.pattern();
+                let spacing = match pattern {
+                    Pattern::Burst { .. } | Pattern::Trace(_) => 0.0,
+                    _ => (CATCH_UP / rate_pps).min(WIDEST_CATCH_UP.as_secs_f64()) * self.clock.hz,
+                };
+                let seed = u64::from(self.trial) << 8 | index as u64;
+                let (duration, hz) = (trial.duration, self.clock.hz);
+                Running {
+                    schedule: Schedule::new(pattern, rate_pps, duration, start, hz, seed),
+                    free_at: 0,
+                    spacing: spacing as u64,
+                    priority: stream.priority(),
+                }
+            })
+            .collect()
+    }
+
+    /// Hands over what is due, 32 packets at most; returns the stamp they got.
+    #[inline(always)]
+    fn send<R: Record>(
+        &mut self,
+        now: u64,
+        start: u64,
+        slack_ticks: u64,
+        running: &mut [Running],
+        records: &mut [R],
+        tallies: &mut [Tally],
+    ) -> u64 {
+        while self.out.len() < BURST {
+            let Some(stream) = choose(running, now) else {
+                break;
+            };
+            let schedule = &running[stream].schedule;
+            let (sequence, due) = (schedule.next(), schedule.due_ticks());
+            let (template, len) = self.traffic.streams_mut()[stream].next();
+            if let Some(record) = records.get_mut(stream) {
+                record.sent(sequence, due - start, now - due);
+            }
+            running[stream].sent(now, now - due, slack_ticks);
+            let Some(mut packet) = self.pool.take(len) else {
+                // Every frame is stuck in a ring of a device that does not move.
+                tallies[stream].refused += 1;
+                if let Some(record) = records.get_mut(stream) {
+                    record.refused(sequence);
+                }
+                break;
+            };
+            self.pending[self.out.len()] = Pending {
+                stream,
+                template,
+                varied: self.traffic.streams_mut()[stream].fill(template, &mut packet),
+                sequence,
+            };
+            self.out.push(packet);
+        }
+        let made = self.out.len();
+        let stamp = ticks();
+        for (pending, packet) in self.pending.iter().zip(self.out.packets_mut()) {
+            let flow = self.trial << STREAM_BITS | pending.stream as u16;
+            self.traffic.streams()[pending.stream].stamp(
+                pending.template,
+                packet,
+                pending.varied,
+                flow,
+                pending.sequence,
+                stamp,
+            );
+        }
+        self.ports[0].tx(&mut self.out);
+        let refused = self.out.len();
+        if refused > 0 {
+            for pending in &self.pending[made - refused..made] {
+                tallies[pending.stream].refused += 1;
+                if let Some(record) = records.get_mut(pending.stream) {
+                    record.refused(pending.sequence);
+                }
+            }
+            self.out.clear();
+        }
+        stamp
     }
 
     /// One receive call; when packets of the trial came, the time at which they were seen. Foreign ones
     /// are counted and nothing else, or a source that never runs dry would keep the trial from ending.
     #[inline(always)]
-    fn receive<R: Record>(&mut self, sent: u64, record: &mut R, tally: &mut Tally) -> Option<u64> {
+    fn receive<R: Record>(
+        &mut self,
+        start: u64,
+        records: &mut [R],
+        running: &mut [Running],
+        tallies: &mut [Tally],
+    ) -> Option<u64> {
         let port = self.ports.last_mut()?;
         if port.rx(&mut self.arrived) == 0 {
             return None;
         }
         let seen = ticks();
-        let foreign_before = tally.foreign;
+        let (mut foreign, mut corrupt) = (0_u64, 0_u64);
         for packet in self.arrived.packets() {
-            match classify(packet.bytes(), self.stream.udp_port()) {
-                Received::Stamped(stamp) if stamp.flow == self.trial && stamp.sequence < sent => {
-                    tally.received += 1;
-                    record.received(stamp.sequence, seen.wrapping_sub(stamp.stamp_ticks));
+            match classify(packet.bytes(), self.ports_of_flows) {
+                Received::Stamped(stamp) => {
+                    let stream = usize::from(stamp.flow & ((1 << STREAM_BITS) - 1));
+                    let of_trial =
+                        stamp.flow >> STREAM_BITS == self.trial & (u16::MAX >> STREAM_BITS);
+                    match running.get(stream) {
+                        Some(running) if of_trial && stamp.sequence < running.schedule.next() => {
+                            tallies[stream].received += 1;
+                            if let Some(record) = records.get_mut(stream) {
+                                let latency = seen.wrapping_sub(stamp.stamp_ticks);
+                                record.received(
+                                    stamp.sequence,
+                                    latency,
+                                    seen.saturating_sub(start),
+                                );
+                            }
+                        }
+                        _ => foreign += 1,
+                    }
                 }
-                Received::Corrupt => tally.corrupt += 1,
-                Received::Stamped(_) | Received::Foreign => tally.foreign += 1,
+                Received::Corrupt => corrupt += 1,
+                Received::Foreign => foreign += 1,
             }
         }
-        let foreign = tally.foreign - foreign_before;
+        tallies[0].corrupt += corrupt;
+        tallies[0].foreign += foreign;
         let ours = self.arrived.len() as u64 > foreign;
         self.arrived.clear();
         ours.then_some(seen)
@@ -336,11 +529,24 @@ impl Instrument {
     }
 }
 
+/// Ports by which packets of any stream are known again.
+fn ports_of_flows(traffic: &Traffic) -> PortRange {
+    let ports = traffic.streams().iter().map(|s| s.ports());
+    let widest = |a: PortRange, b: PortRange| PortRange {
+        low: a.low.min(b.low),
+        high: a.high.max(b.high),
+    };
+    ports.reduce(widest).unwrap_or(PortRange {
+        low: 0,
+        high: u16::MAX,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{EveryPacket, Fate, Summaries};
+    use crate::{EveryPacket, Fate, Stream, Summaries};
     use std::collections::VecDeque;
     use taut_port::{Link, Packet};
     use taut_wire::UdpFlow;
@@ -389,6 +595,15 @@ mod tests {
     }
 
     fn instrument(capacity: usize, harm: fn(u64, &mut Packet) -> Harm) -> Instrument {
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        instrument_of(stream.into(), capacity, harm)
+    }
+
+    fn instrument_of(
+        traffic: Traffic,
+        capacity: usize,
+        harm: fn(u64, &mut Packet) -> Harm,
+    ) -> Instrument {
         let wire = Loop {
             wire: VecDeque::new(),
             capacity,
@@ -400,9 +615,11 @@ mod tests {
             ports: vec![Box::new(wire)],
             pool: PoolHandle::new(256, false).unwrap(),
             clock: Clock::calibrate(Duration::from_millis(5)),
-            stream: Stream::new(&UdpFlow::default(), 64).unwrap(),
+            ports_of_flows: ports_of_flows(&traffic),
+            traffic,
             trial: 0,
             out: Batch::new(),
+            pending: [Pending::default(); BURST],
             arrived: Batch::new(),
         }
     }
@@ -495,17 +712,21 @@ mod tests {
     #[test]
     fn stragglers_of_the_last_trial_are_foreign_to_the_next() {
         let mut instrument = instrument(256, |n, _| if n == 0 { Harm::Hold } else { Harm::None });
-        let mut packet = instrument.pool.take(60).unwrap();
-        instrument.stream.copy_to(&mut packet);
-        instrument.stream.stamp(&mut packet, 77, 0, ticks());
-        let mut record = EveryPacket::new(TRIAL.packets() as usize);
-        let mut tally = Tally::default();
-        instrument.arrived.push(packet);
+        let stream = &mut instrument.traffic.streams_mut()[0];
+        let (template, len) = stream.next();
+        let mut packet = instrument.pool.take(len).unwrap();
+        let varied = stream.fill(template, &mut packet);
+        stream.stamp(template, &mut packet, varied, 77 << STREAM_BITS, 0, ticks());
         let mut arrived = Batch::new();
-        std::mem::swap(&mut arrived, &mut instrument.arrived);
+        arrived.push(packet);
         instrument.ports[0].tx(&mut arrived);
         instrument.trial = 78;
-        instrument.receive(10, &mut record, &mut tally);
+        let mut running = instrument.schedules(TRIAL, 0);
+        running[0].schedule.advance();
+        let mut records = [EveryPacket::new(TRIAL.packets() as usize)];
+        let mut tallies = [Tally::default()];
+        instrument.receive(0, &mut records, &mut running, &mut tallies);
+        let [tally] = tallies;
         assert_eq!((tally.foreign, tally.received), (1, 0));
     }
 
@@ -519,6 +740,74 @@ mod tests {
         let mut record = Summaries::new(&clock);
         let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
         assert!(tally.sent > 0 && tally.received + tally.foreign > tally.sent);
+    }
+
+    #[test]
+    fn streams_keep_their_rates_and_records_apart() {
+        let traffic = Traffic::parse(
+            "[[stream]]\nrate = \"20k\"\n[[stream]]\nsize = \"imix\"\npattern = \"poisson\"\n\
+             [[stream]]\nrate = \"5k\"\nprotocol = \"tcp\"\n",
+            "x.toml",
+        )
+        .unwrap();
+        let mut instrument = instrument_of(traffic, 256, |_, _| Harm::None);
+        let mut records = [EveryPacket::new(400), EveryPacket::new(10_000)];
+        let stop = AtomicBool::new(false);
+        let tallies = instrument.run_streams(TRIAL, &mut records, &stop);
+        assert_eq!((tallies[0].owed, tallies[2].owed), (400, 100));
+        assert!((1_500..2_500).contains(&tallies[1].owed));
+        assert_eq!(tallies[0].received, tallies[0].sent);
+        assert_eq!(tallies[1].received, tallies[1].sent);
+        // TCP carries no stamp.
+        assert_eq!(tallies[0].foreign, tallies[2].sent);
+        assert_eq!(records[0].packets().len() as u64, tallies[0].sent);
+        assert_eq!(records[1].packets().len() as u64, tallies[1].sent);
+    }
+
+    #[test]
+    fn what_a_stall_held_up_follows_spaced_out() {
+        let pattern = Pattern::Constant;
+        let schedule = Schedule::new(&pattern, 1e6, Duration::from_millis(1), 0, 1e9, 0);
+        let mut running = Running {
+            schedule,
+            free_at: 0,
+            spacing: 750,
+            priority: 0,
+        };
+        // 100 packets are due at once: they leave in pairs at first, then 750 ns apart, until none is late.
+        let mut sent = Vec::new();
+        let mut now = 100_000;
+        while running.schedule.next() < 600 {
+            while running.may_send(now) {
+                sent.push(now);
+                let late = now - running.schedule.due_ticks();
+                running.sent(now, late, 2_000);
+            }
+            now += 50;
+        }
+        let most_together = sent.chunk_by(|a, b| a == b).map(<[u64]>::len).max();
+        assert!(most_together.unwrap() <= 4, "{most_together:?}");
+        assert!(sent[99] > 100_000 + 95 * 750);
+        assert_eq!(*sent.last().unwrap(), 599_000);
+    }
+
+    #[test]
+    fn the_higher_priority_goes_first_and_then_the_longest_due() {
+        let running = |rate_pps: f64, skip: u64, priority| {
+            let duration = Duration::from_secs(1);
+            let mut schedule = Schedule::new(&Pattern::Constant, rate_pps, duration, 0, 1e9, 0);
+            (0..skip).for_each(|_| schedule.advance());
+            Running {
+                schedule,
+                free_at: 0,
+                spacing: 0,
+                priority,
+            }
+        };
+        let streams = [running(1e6, 5, 0), running(1e6, 3, 0), running(1e6, 9, 1)];
+        assert_eq!(choose(&streams, 2_999), None);
+        assert_eq!(choose(&streams, 8_000), Some(1));
+        assert_eq!(choose(&streams, 9_000), Some(2));
     }
 
     #[test]

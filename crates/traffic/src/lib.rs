@@ -1,19 +1,28 @@
-//! The generator and the instrument: frames, pacing, stamps, receivers, in one loop on one core.
+//! The generator and the instrument: frames, patterns, stamps, receivers, in one loop on one core.
 
 #![forbid(unsafe_code)]
 
+mod field;
 mod flood;
 mod instrument;
 mod interruptions;
-mod pace;
+mod pattern;
 mod ping_pong;
+mod rate;
 mod record;
+mod sizes;
 mod stream;
+mod traffic;
+mod zipf;
 
+pub use field::{FieldError, FieldName, Order, Values};
 pub use flood::{Flood, Flow};
 pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
 pub use interruptions::{Interruptions, interruptions};
-pub use pace::Pace;
+pub use pattern::{Pattern, PatternError, Schedule, Trace};
 pub use ping_pong::{PingPong, ping_pong};
+pub use rate::{Rate, RateError};
 pub use record::{EveryPacket, Fate, Record, Summaries};
-pub use stream::Stream;
+pub use sizes::{Sizes, SizesError};
+pub use stream::{Load, Plan, Stream, StreamError};
+pub use traffic::{MOST_STREAMS, Traffic, TrafficError};

@@ -1,16 +1,19 @@
 //! What is kept of every packet: all of it ([`EveryPacket`]) or running summaries ([`Summaries`]).
 
-use taut_measure::{JitterRecorder, LatencyHistogram, SequenceTracker};
+use taut_measure::{GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
 use taut_port::Clock;
 
 /// Told about every packet of a trial, in the hot loop: inlined, no allocation.
 pub trait Record {
-    /// Packet `sequence` was stamped `slip_ticks` after it was due.
-    fn sent(&mut self, sequence: u64, slip_ticks: u64);
+    /// Packet `sequence`, due `due_ticks` after the start, is sent `slip_ticks` later than that.
+    fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64);
     /// The outgoing port had no room for it.
     fn refused(&mut self, sequence: u64);
-    /// It came back `latency_ticks` after its stamp.
-    fn received(&mut self, sequence: u64, latency_ticks: u64);
+    /// It came back `latency_ticks` after its stamp, `seen_ticks` after the start.
+    fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64);
+    /// The machine took the core away (2 µs or more) while the loop had nothing to do: the next packet is
+    /// late for a reason that is neither the generator's nor the device's.
+    fn interrupted(&mut self) {}
 }
 
 /// What became of one packet.
@@ -83,7 +86,7 @@ impl EveryPacket {
 
 impl Record for EveryPacket {
     #[inline(always)]
-    fn sent(&mut self, sequence: u64, slip_ticks: u64) {
+    fn sent(&mut self, sequence: u64, _: u64, slip_ticks: u64) {
         // Beyond the room that was set aside nothing is kept; the trial never sends that many.
         if self.slip_ticks.len() as u64 == sequence
             && self.slip_ticks.len() < self.slip_ticks.capacity()
@@ -102,7 +105,7 @@ impl Record for EveryPacket {
     }
 
     #[inline(always)]
-    fn received(&mut self, sequence: u64, latency_ticks: u64) {
+    fn received(&mut self, sequence: u64, latency_ticks: u64, _: u64) {
         match self.latency_ticks.get_mut(sequence as usize) {
             None | Some(&mut REFUSED) => self.impossible += 1,
             Some(latency) if *latency != LOST => self.duplicate += 1,
@@ -131,6 +134,13 @@ pub struct Summaries {
     pub jitter: JitterRecorder,
     /// Loss, duplicates, order.
     pub sequence: SequenceTracker,
+    /// Gaps between sent packets against those asked for, but for the ones in `interrupted_gaps`.
+    pub gaps: GapRecorder,
+    /// Gaps in which the machine had taken the core away.
+    pub interrupted_gaps: GapRecorder,
+    /// When the last packet was due and when it was sent, ticks after the start.
+    last: Option<(u64, u64)>,
+    interrupted: bool,
 }
 
 impl Summaries {
@@ -142,13 +152,28 @@ impl Summaries {
             slip: LatencyHistogram::new(),
             jitter: JitterRecorder::new(),
             sequence: SequenceTracker::new(),
+            gaps: GapRecorder::new(0.0),
+            interrupted_gaps: GapRecorder::new(0.0),
+            last: None,
+            interrupted: false,
         }
     }
 }
 
 impl Record for Summaries {
     #[inline(always)]
-    fn sent(&mut self, _: u64, slip_ticks: u64) {
+    fn sent(&mut self, _: u64, due_ticks: u64, slip_ticks: u64) {
+        let sent_ticks = due_ticks + slip_ticks;
+        if let Some((last_due, last_sent)) = self.last.replace((due_ticks, sent_ticks)) {
+            let gap_ns = sent_ticks.saturating_sub(last_sent) as f64 * self.ns_per_tick;
+            let asked_ns = due_ticks.saturating_sub(last_due) as f64 * self.ns_per_tick;
+            let gaps = if std::mem::take(&mut self.interrupted) {
+                &mut self.interrupted_gaps
+            } else {
+                &mut self.gaps
+            };
+            gaps.record_asked(gap_ns.round() as u64, asked_ns);
+        }
         self.slip
             .record((slip_ticks as f64 * self.ns_per_tick) as u64);
     }
@@ -157,11 +182,16 @@ impl Record for Summaries {
     fn refused(&mut self, _: u64) {}
 
     #[inline(always)]
-    fn received(&mut self, sequence: u64, latency_ticks: u64) {
+    fn received(&mut self, sequence: u64, latency_ticks: u64, _: u64) {
         let latency_ns = (latency_ticks as f64 * self.ns_per_tick) as u64;
         self.latency.record(latency_ns);
         self.jitter.record(sequence, latency_ns);
         self.sequence.record(sequence);
+    }
+
+    #[inline(always)]
+    fn interrupted(&mut self) {
+        self.interrupted = true;
     }
 }
 
@@ -173,15 +203,15 @@ mod tests {
     fn every_packets_fate_is_kept() {
         let mut record = EveryPacket::new(5);
         for sequence in 0..5 {
-            record.sent(sequence, 10 * sequence);
+            record.sent(sequence, 0, 10 * sequence);
         }
         record.refused(1);
-        record.received(0, 100);
-        record.received(4, 400);
-        record.received(3, u64::MAX);
-        record.received(3, 5);
-        record.received(1, 5);
-        record.received(9, 5);
+        record.received(0, 100, 0);
+        record.received(4, 400, 0);
+        record.received(3, u64::MAX, 0);
+        record.received(3, 5, 0);
+        record.received(1, 5, 0);
+        record.received(9, 5, 0);
         let packets: Vec<_> = record.packets().collect();
         let received = |latency_ticks| Fate::Received { latency_ticks };
         assert_eq!(

@@ -1,55 +1,491 @@
-//! What is sent: copies of one frame, each with a stamp of its own.
+//! One stream: frames made from templates, with sizes and fields that change from packet to packet, and a
+//! stamp in each.
 
+use crate::field::{Added, FieldName, FieldWriter, Values, checksum_offsets};
+use crate::{Pattern, Sizes};
 use taut_port::Packet;
-use taut_wire::{Error, StampLayout, UdpFlow};
+use taut_wire::{Error, Ipv4, Ipv6, PortRange, Protocol, StampLayout, Sum, Tcp, Tunnel, UdpFlow};
 
-/// A template frame and where its stamp goes.
+/// A frame of one size with its varied fields blank.
+#[derive(Debug, Clone)]
+struct Template {
+    frame: Vec<u8>,
+    /// None for what cannot carry a stamp (TCP, ICMP).
+    layout: Option<StampLayout>,
+    /// Sum under the IP header's checksum.
+    ip: Sum,
+    /// Sum under the TCP checksum.
+    transport: Sum,
+}
+
+/// What a stream sends, and when.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    frame: Vec<u8>,
-    layout: StampLayout,
-    udp_port: u16,
+    name: String,
+    templates: Vec<Template>,
+    sizes: Sizes,
+    /// Templates in the order in which they are sent, over and over.
+    order: Vec<u16>,
+    position: usize,
+    fields: Vec<FieldWriter>,
+    /// Where checksums must be written besides the stamp's, because fields under them vary.
+    ip_checksum: Option<usize>,
+    tcp_checksum: Option<usize>,
+    ports: PortRange,
+    pattern: Pattern,
+    load: Load,
+    priority: u8,
+}
+
+/// How much a stream sends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Load {
+    /// A share of the trial's rate, in proportion to the other streams' shares.
+    Share(f64),
+    /// So many packets per second, whatever the trial's rate.
+    Fixed(f64),
+}
+
+/// What a stream is made of, before its frames are built.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Its name in results.
+    pub name: String,
+    /// Addresses and ports.
+    pub flow: UdpFlow,
+    /// What follows the IP header.
+    pub protocol: Protocol,
+    /// The tunnel around it.
+    pub tunnel: Option<Tunnel>,
+    /// Frame sizes.
+    pub sizes: Sizes,
+    /// Fields that vary.
+    pub varied: Vec<(FieldName, Values)>,
+    /// Spacing.
+    pub pattern: Pattern,
+    /// Rate.
+    pub load: Load,
+    /// Of streams due at the same time, the one with the highest is sent first.
+    pub priority: u8,
+    /// Equal seeds give equal packets.
+    pub seed: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            name: "stream".to_string(),
+            flow: UdpFlow::default(),
+            protocol: Protocol::Udp,
+            tunnel: None,
+            sizes: Sizes::one(taut_wire::MIN_FRAME_SIZE_BYTES),
+            varied: Vec::new(),
+            pattern: Pattern::Constant,
+            load: Load::Share(1.0),
+            priority: 0,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a stream cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// Addresses or sizes that make no frame.
+    #[error("frames of {size} bytes: {source}")]
+    Frame {
+        /// Which size.
+        size: usize,
+        /// What is wrong with it.
+        source: Error,
+    },
+    /// A field that these frames do not have.
+    #[error("{0} cannot vary: these frames have no such field")]
+    NoSuchField(&'static str),
 }
 
 impl Stream {
-    /// Frames of `frame_size_bytes` (frame check sequence included: 64 is the smallest) of `flow`.
+    /// Frames of `frame_size_bytes` (frame check sequence included: 64 is the smallest) of `flow`, at a
+    /// constant rate.
     ///
     /// # Errors
     /// Sizes and addresses that make no frame.
-    pub fn new(flow: &UdpFlow, frame_size_bytes: usize) -> Result<Self, Error> {
-        let frame = flow.frame(frame_size_bytes)?;
-        let layout = StampLayout::new(&frame)?;
-        Ok(Self {
-            frame,
-            layout,
-            udp_port: flow.dst_port,
+    pub fn new(flow: &UdpFlow, frame_size_bytes: usize) -> Result<Self, StreamError> {
+        Self::of(Plan {
+            flow: *flow,
+            sizes: Sizes::one(frame_size_bytes),
+            ..Plan::default()
         })
     }
 
-    /// Bytes of a frame as ports carry it, without frame check sequence.
-    #[inline(always)]
-    pub fn len_bytes(&self) -> u16 {
-        self.frame.len() as u16
+    /// A stream of its plan.
+    ///
+    /// # Errors
+    /// Sizes and addresses that make no frame; fields that its frames do not have.
+    pub fn of(plan: Plan) -> Result<Self, StreamError> {
+        let mut templates = Vec::new();
+        let mut fields: Vec<FieldWriter> = Vec::new();
+        for (size, _) in plan.sizes.parts() {
+            let wrong = |source| StreamError::Frame {
+                size: *size,
+                source,
+            };
+            let frame = plan
+                .flow
+                .frame_as(plan.protocol, plan.tunnel.as_ref(), *size);
+            let frame = frame.map_err(wrong)?;
+            if fields.is_empty() {
+                for (index, (name, values)) in plan.varied.iter().enumerate() {
+                    let seed = plan.seed.wrapping_mul(31).wrapping_add(index as u64);
+                    let writer = FieldWriter::new(&frame, *name, *values, seed);
+                    fields.push(writer.ok_or(StreamError::NoSuchField(name.key()))?);
+                }
+            }
+            templates.push(Template::new(frame, &fields, plan.protocol).map_err(wrong)?);
+        }
+        let (ip, transport) = checksum_offsets(&templates[0].frame).unwrap_or((None, 0));
+        let tcp =
+            plan.protocol == Protocol::Tcp && fields.iter().any(FieldWriter::in_transport_sum);
+        Ok(Self {
+            name: plan.name,
+            order: plan.sizes.order(plan.seed),
+            position: 0,
+            ip_checksum: ip.filter(|_| fields.iter().any(FieldWriter::in_ip_sum)),
+            tcp_checksum: tcp.then_some(transport),
+            ports: port_range(&plan.flow, &plan.varied),
+            templates,
+            sizes: plan.sizes,
+            fields,
+            pattern: plan.pattern,
+            load: plan.load,
+            priority: plan.priority,
+        })
     }
 
-    /// The destination port by which packets of this stream are known again.
-    #[inline(always)]
-    pub fn udp_port(&self) -> u16 {
-        self.udp_port
+    /// Its name in results.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
-    /// Makes `packet` (of [`Stream::len_bytes`]) a copy of the template.
-    #[inline(always)]
-    pub(crate) fn copy_to(&self, packet: &mut Packet) {
-        packet.bytes_mut().copy_from_slice(&self.frame);
+    /// Its frame sizes.
+    pub fn sizes(&self) -> &Sizes {
+        &self.sizes
     }
 
-    /// Stamps a copy.
+    /// Its spacing.
+    pub fn pattern(&self) -> &Pattern {
+        &self.pattern
+    }
+
+    /// How much it sends.
+    pub fn load(&self) -> Load {
+        self.load
+    }
+
+    pub(crate) fn priority(&self) -> u8 {
+        self.priority
+    }
+
+    /// Whether its packets carry stamps, and so can be measured (UDP does, TCP and ICMP do not).
+    pub fn is_measured(&self) -> bool {
+        self.templates.iter().all(|t| t.layout.is_some())
+    }
+
+    /// Bytes of its longest frame as ports carry it, without frame check sequence.
+    pub fn longest_bytes(&self) -> usize {
+        self.templates
+            .iter()
+            .map(|t| t.frame.len())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The ports by which its packets are known again, in both directions.
+    pub fn ports(&self) -> PortRange {
+        self.ports
+    }
+
+    /// Which template the next packet is made from, and its length in bytes.
     #[inline(always)]
-    pub(crate) fn stamp(&self, packet: &mut Packet, flow: u16, sequence: u64, now_ticks: u64) {
-        // Cannot fail: the packet is as long as the template that the layout was made for.
-        let _ = self
-            .layout
-            .write(packet.bytes_mut(), flow, sequence, now_ticks);
+    pub(crate) fn next(&mut self) -> (u16, u16) {
+        let template = self.order[self.position];
+        self.position += 1;
+        if self.position == self.order.len() {
+            self.position = 0;
+        }
+        (
+            template,
+            self.templates[usize::from(template)].frame.len() as u16,
+        )
+    }
+
+    /// Makes `packet` (of the template's length) the next one; returns what the stamp's checksum must
+    /// cover besides.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, template: u16, packet: &mut Packet) -> Sum {
+        let template = &self.templates[usize::from(template)];
+        let frame = packet.bytes_mut();
+        frame.copy_from_slice(&template.frame);
+        if self.fields.is_empty() {
+            return Sum::ZERO;
+        }
+        let mut added = Added::default();
+        for field in &mut self.fields {
+            field.write(frame, &mut added);
+        }
+        if let Some(at) = self.ip_checksum {
+            let checksum = template.ip.combine(added.ip).checksum();
+            frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+        }
+        if let Some(at) = self.tcp_checksum {
+            let checksum = template.transport.combine(added.transport).checksum();
+            frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+        }
+        added.transport
+    }
+
+    /// Stamps a packet that [`Stream::fill`] made.
+    #[inline(always)]
+    pub(crate) fn stamp(
+        &self,
+        template: u16,
+        packet: &mut Packet,
+        varied: Sum,
+        flow: u16,
+        sequence: u64,
+        now_ticks: u64,
+    ) {
+        if let Some(layout) = &self.templates[usize::from(template)].layout {
+            // Cannot fail: the packet is as long as the template that the layout was made for.
+            let _ = layout.write_varied(packet.bytes_mut(), flow, sequence, now_ticks, varied);
+        }
+    }
+}
+
+impl Template {
+    fn new(mut frame: Vec<u8>, fields: &[FieldWriter], protocol: Protocol) -> Result<Self, Error> {
+        for field in fields {
+            field.blank(&mut frame);
+        }
+        let (ip_checksum, transport_checksum) = checksum_offsets(&frame).unwrap_or((None, 0));
+        let mut template = Self {
+            layout: None,
+            ip: Sum::ZERO,
+            transport: Sum::ZERO,
+            frame,
+        };
+        let written = |frame: &[u8], at: usize| {
+            let sum = !u16::from_be_bytes([frame[at], frame[at + 1]]);
+            Sum::ZERO.add_u16(sum)
+        };
+        if let Some(at) = ip_checksum {
+            // The checksum is the sixth word of its header.
+            Ipv4::new(&mut template.frame[at - 10..])?.fill_checksum();
+            template.ip = written(&template.frame, at);
+        }
+        match protocol {
+            Protocol::Udp => template.layout = Some(StampLayout::new(&template.frame)?),
+            Protocol::Tcp => {
+                let start = transport_checksum - 16;
+                let length = template.frame.len() - start;
+                let pseudo_header = match ip_checksum {
+                    Some(at) => Ipv4::new(&template.frame[at - 10..])?.pseudo_header(length as u16),
+                    None => {
+                        Ipv6::new(&template.frame[start - taut_wire::ipv6::HEADER_LEN_BYTES..])?
+                            .pseudo_header(taut_wire::IpProtocol::TCP, length as u32)
+                    }
+                };
+                Tcp::new(&mut template.frame[start..])?.fill_checksum(pseudo_header);
+                template.transport = written(&template.frame, transport_checksum);
+            }
+            Protocol::IcmpEcho => {}
+        }
+        Ok(template)
+    }
+}
+
+/// The ports of a flow, both ways round, so that packets are known again from a device that swaps them.
+fn port_range(flow: &UdpFlow, varied: &[(FieldName, Values)]) -> PortRange {
+    let ends = |name: FieldName, fixed: u16| {
+        let values = varied.iter().find(|(field, _)| *field == name);
+        values.map_or((fixed, fixed), |(_, v)| {
+            (v.low as u16, (v.low + u128::from(v.count - 1)) as u16)
+        })
+    };
+    let (source, destination) = (
+        ends(FieldName::SrcPort, flow.src_port),
+        ends(FieldName::DstPort, flow.dst_port),
+    );
+    PortRange {
+        low: source.0.min(destination.0),
+        high: source.1.max(destination.1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::collections::BTreeSet;
+    use taut_port::PoolHandle;
+    use taut_wire::{Ethernet, Received, Udp, VlanTag, classify};
+
+    fn packets(plan: Plan, n: u64) -> Vec<Vec<u8>> {
+        let mut stream = Stream::of(plan).unwrap();
+        let pool = PoolHandle::new(2, false).unwrap();
+        (0..n)
+            .map(|sequence| {
+                let (template, len) = stream.next();
+                let mut packet = pool.take(len).unwrap();
+                let varied = stream.fill(template, &mut packet);
+                stream.stamp(template, &mut packet, varied, 5, sequence, 1_000 + sequence);
+                packet.bytes().to_vec()
+            })
+            .collect()
+    }
+
+    fn varied(fields: &[(FieldName, &str)]) -> Vec<(FieldName, Values)> {
+        fields
+            .iter()
+            .map(|(name, text)| (*name, name.values(text).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn all_checksums_are_right_whatever_varies() {
+        let v6 = UdpFlow {
+            src_ip: "2001:2::1".parse().unwrap(),
+            dst_ip: "2001:2::2".parse().unwrap(),
+            ..UdpFlow::default()
+        };
+        let tagged = UdpFlow {
+            vlan: Some(VlanTag::new(1).unwrap()),
+            ..UdpFlow::default()
+        };
+        let tunnel = Tunnel {
+            teid: 1,
+            src_ip: "10.0.0.1".parse().unwrap(),
+            dst_ip: "10.0.0.2".parse().unwrap(),
+        };
+        let common = [
+            (
+                FieldName::SrcMac,
+                "02:00:00:00:00:00-02:00:00:00:ff:ff random",
+            ),
+            (FieldName::Ttl, "2-200 random"),
+            (FieldName::SrcPort, "1024-65535 random"),
+            (FieldName::DstPort, "5000-6000"),
+        ];
+        let v4_addresses = [
+            (FieldName::SrcIp, "1.2.3.4-250.2.3.4 random"),
+            (FieldName::DstIp, "10.0.0.1-10.0.255.254 zipf(1.1)"),
+        ];
+        let v6_addresses = [
+            (FieldName::SrcIp, "2001:2::1-2001:2::1:ffff:ffff random"),
+            (FieldName::DstIp, "2001:3::1-2001:3::ffff"),
+        ];
+        for (flow, tunnel, fields, size) in [
+            (
+                UdpFlow::default(),
+                None,
+                [&common[..], &v4_addresses].concat(),
+                64,
+            ),
+            (v6, None, [&common[..], &v6_addresses].concat(), 95),
+            (
+                tagged,
+                None,
+                [&common[..], &v4_addresses, &[(FieldName::Vlan, "10-20")]].concat(),
+                101,
+            ),
+            (
+                UdpFlow::default(),
+                Some(tunnel),
+                [
+                    &common[..],
+                    &v4_addresses,
+                    &[(FieldName::Teid, "1-9999 random")],
+                ]
+                .concat(),
+                150,
+            ),
+        ] {
+            let plan = Plan {
+                flow,
+                tunnel,
+                sizes: Sizes::one(size),
+                varied: varied(&fields),
+                ..Plan::default()
+            };
+            let ports = Stream::of(plan.clone()).unwrap().ports();
+            let frames = packets(plan, 300);
+            for (sequence, frame) in frames.iter().enumerate() {
+                let Received::Stamped(stamp) = classify(frame, ports) else {
+                    panic!("{sequence}: {frame:x?}");
+                };
+                assert_eq!(stamp.sequence, sequence as u64);
+                if let Ok(ip) = Ipv4::new(Ethernet::new(&frame[..]).unwrap().payload()) {
+                    ip.verify_checksum().unwrap();
+                }
+            }
+            let different: BTreeSet<&[u8]> = frames.iter().map(|f| &f[..f.len() - 18]).collect();
+            assert!(different.len() > 250);
+        }
+    }
+
+    #[test]
+    fn tcp_segments_have_right_checksums_and_no_stamp() {
+        let plan = Plan {
+            protocol: Protocol::Tcp,
+            varied: varied(&[
+                (FieldName::SrcPort, "1-60000 random"),
+                (FieldName::DstIp, "10.0.0.1-10.0.0.9"),
+            ]),
+            ..Plan::default()
+        };
+        assert!(!Stream::of(plan.clone()).unwrap().is_measured());
+        for frame in packets(plan, 50) {
+            let ip = Ipv4::new(&frame[14..]).unwrap();
+            ip.verify_checksum().unwrap();
+            let length = ip.payload().len() as u16;
+            let tcp = Tcp::new(ip.payload()).unwrap();
+            tcp.verify_checksum(ip.pseudo_header(length)).unwrap();
+        }
+    }
+
+    #[test]
+    fn sizes_come_in_their_shares() {
+        let plan = Plan {
+            sizes: "imix".parse().unwrap(),
+            ..Plan::default()
+        };
+        let lengths: Vec<usize> = packets(plan, 24).iter().map(Vec::len).collect();
+        let of = |size: usize| lengths.iter().filter(|l| **l == size - 4).count();
+        assert_eq!((of(64), of(594), of(1518)), (14, 8, 2));
+    }
+
+    #[test]
+    fn increments_walk_their_range() {
+        let plan = Plan {
+            varied: varied(&[(FieldName::DstPort, "100-102")]),
+            ..Plan::default()
+        };
+        let ports: Vec<u16> = packets(plan, 4)
+            .iter()
+            .map(|f| Udp::new(&f[34..]).unwrap().destination_port())
+            .collect();
+        assert_eq!(ports, [100, 101, 102, 100]);
+    }
+
+    #[test]
+    fn fields_that_frames_do_not_have_are_refused() {
+        for (name, text) in [(FieldName::Vlan, "1-5"), (FieldName::Teid, "1-5")] {
+            let plan = Plan {
+                varied: varied(&[(name, text)]),
+                ..Plan::default()
+            };
+            let error = Stream::of(plan).unwrap_err();
+            assert_eq!(error, StreamError::NoSuchField(name.key()));
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! Builds complete Ethernet frames with a UDP datagram in them, the templates of generated traffic.
+//! Builds complete Ethernet frames, the templates of generated traffic: UDP, TCP or ICMP over IP, plain or in
+//! a GTP-U tunnel.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::{
-    Error, EtherType, Ethernet, EthernetRepr, IpProtocol, Ipv4Repr, Ipv6Repr, Mac, Sum, Udp,
-    UdpRepr, Vlan, VlanTag, ipv6, udp,
+    Error, EtherType, EthernetRepr, GtpuRepr, Icmpv4Repr, IpProtocol, Ipv4Repr, Ipv6Repr, Mac, Sum,
+    TcpFlags, TcpRepr, Udp, UdpRepr, Vlan, VlanTag, gtpu, icmp, ipv6, udp,
 };
 
 /// The smallest Ethernet frame, with its frame check sequence.
@@ -13,6 +14,40 @@ pub const MIN_FRAME_SIZE_BYTES: usize = 64;
 pub const MAX_FRAME_SIZE_BYTES: usize = 9216;
 /// The frame check sequence, which counts in a frame's size but is the network card's to add.
 pub const FRAME_CHECK_SEQUENCE_BYTES: usize = 4;
+
+/// What follows the IP header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// A UDP datagram.
+    #[default]
+    Udp,
+    /// A TCP segment with ACK set, of no connection.
+    Tcp,
+    /// An ICMP echo request (IPv4 only); the ports are its identifier and sequence number.
+    IcmpEcho,
+}
+
+/// A GTP-U tunnel over IPv4 or IPv6 around a flow's packets (3GPP TS 29.281).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// Tunnel endpoint identifier.
+    pub teid: u32,
+    /// Source address of the outer packet.
+    pub src_ip: IpAddr,
+    /// Destination address of the outer packet, of the same version.
+    pub dst_ip: IpAddr,
+}
+
+const TCP_HEADER_LEN_BYTES: usize = 20;
+const GTPU_HEADER_LEN_BYTES: usize = 8;
+
+fn ip_header_len(address: IpAddr) -> usize {
+    if address.is_ipv4() {
+        20
+    } else {
+        ipv6::HEADER_LEN_BYTES
+    }
+}
 
 /// One flow of UDP packets over IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,13 +94,31 @@ impl UdpFlow {
     /// # Errors
     /// `BadLength` outside 64 to 9216 bytes, or under what this flow's headers need; `MixedIpVersions`.
     pub fn frame(&self, frame_size_bytes: usize) -> Result<Vec<u8>, Error> {
+        self.frame_as(Protocol::Udp, None, frame_size_bytes)
+    }
+
+    /// As [`UdpFlow::frame`], with another transport, or in a tunnel. The outer UDP checksum is 0, as is
+    /// usual for tunnels (RFC 6935 for IPv6).
+    ///
+    /// # Errors
+    /// As [`UdpFlow::frame`]; `BadValue` for an ICMP echo over IPv6.
+    pub fn frame_as(
+        &self,
+        transport: Protocol,
+        tunnel: Option<&Tunnel>,
+        frame_size_bytes: usize,
+    ) -> Result<Vec<u8>, Error> {
         let vlan = self.vlan.map_or(Vlan::Untagged, Vlan::Single);
-        let ip_header_len = if self.src_ip.is_ipv4() {
-            20
-        } else {
-            ipv6::HEADER_LEN_BYTES
+        let ethernet_len = 14 + vlan.len_bytes();
+        let tunnel_len = tunnel.map_or(0, |tunnel| {
+            ip_header_len(tunnel.src_ip) + udp::HEADER_LEN_BYTES + GTPU_HEADER_LEN_BYTES
+        });
+        let transport_len = match transport {
+            Protocol::Udp => udp::HEADER_LEN_BYTES,
+            Protocol::Tcp => TCP_HEADER_LEN_BYTES,
+            Protocol::IcmpEcho => icmp::HEADER_LEN_BYTES,
         };
-        let headers_len = 14 + vlan.len_bytes() + ip_header_len + udp::HEADER_LEN_BYTES;
+        let headers_len = ethernet_len + tunnel_len + ip_header_len(self.src_ip) + transport_len;
         let min = MIN_FRAME_SIZE_BYTES.max(headers_len + FRAME_CHECK_SEQUENCE_BYTES);
         let max = MAX_FRAME_SIZE_BYTES;
         if !(min..=max).contains(&frame_size_bytes) {
@@ -79,74 +132,76 @@ impl UdpFlow {
         }
 
         let mut frame = vec![0; frame_size_bytes - FRAME_CHECK_SEQUENCE_BYTES];
-        let udp_len = frame.len() - headers_len + udp::HEADER_LEN_BYTES;
+        let outermost = tunnel.map_or(self.src_ip, |tunnel| tunnel.src_ip);
         let ethernet = EthernetRepr {
             destination: self.dst_mac,
             source: self.src_mac,
             vlan,
-            ethertype: if self.src_ip.is_ipv4() {
+            ethertype: if outermost.is_ipv4() {
                 EtherType::IPV4
             } else {
                 EtherType::IPV6
             },
         };
         let mut ethernet = ethernet.emit(&mut frame)?;
-        match (self.src_ip, self.dst_ip) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                self.fill_v4(&mut ethernet, source, destination, udp_len)?;
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                self.fill_v6(&mut ethernet, source, destination, udp_len)?;
-            }
-            _ => return Err(Error::MixedIpVersions),
+        let packet = ethernet.payload_mut();
+        match tunnel {
+            None => self.fill_packet(transport, packet)?,
+            Some(tunnel) => self.fill_tunnelled(transport, tunnel, packet)?,
         }
         Ok(frame)
     }
 
-    fn fill_v4(
+    fn fill_tunnelled(
         &self,
-        ethernet: &mut Ethernet<&mut [u8]>,
-        source: Ipv4Addr,
-        destination: Ipv4Addr,
-        udp_len: usize,
+        transport: Protocol,
+        tunnel: &Tunnel,
+        packet: &mut [u8],
     ) -> Result<(), Error> {
-        let ip = Ipv4Repr {
-            traffic_class: 0,
-            identification: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset_bytes: 0,
-            ttl: self.ttl,
-            protocol: IpProtocol::UDP,
-            source,
-            destination,
-            options: &[],
-            payload_len_bytes: udp_len,
-        };
-        let mut ip = ip.emit(ethernet.payload_mut())?;
-        let pseudo_header = ip.pseudo_header(udp_len as u16);
-        self.fill_udp(ip.payload_mut(), pseudo_header)
+        let (ends, ttl) = ((tunnel.src_ip, tunnel.dst_ip), self.ttl);
+        fill_ip(ends, IpProtocol::UDP, ttl, packet, |datagram, _| {
+            let udp = UdpRepr {
+                source_port: gtpu::UDP_PORT,
+                destination_port: gtpu::UDP_PORT,
+                payload_len_bytes: datagram.len() - udp::HEADER_LEN_BYTES,
+            };
+            let mut udp = udp.emit(datagram)?;
+            let gtpu = GtpuRepr {
+                message_type: gtpu::MessageType::G_PDU,
+                teid: tunnel.teid,
+                sequence: None,
+                n_pdu: None,
+                extensions: None,
+                payload_len_bytes: udp.payload().len() - GTPU_HEADER_LEN_BYTES,
+            };
+            self.fill_packet(transport, gtpu.emit(udp.payload_mut())?.payload_mut())
+        })
     }
 
-    fn fill_v6(
-        &self,
-        ethernet: &mut Ethernet<&mut [u8]>,
-        source: Ipv6Addr,
-        destination: Ipv6Addr,
-        udp_len: usize,
-    ) -> Result<(), Error> {
-        let ip = Ipv6Repr {
-            traffic_class: 0,
-            flow_label: 0,
-            next_header: IpProtocol::UDP,
-            hop_limit: self.ttl,
-            source,
-            destination,
-            payload_len_bytes: udp_len,
+    fn fill_packet(&self, transport: Protocol, packet: &mut [u8]) -> Result<(), Error> {
+        let protocol = match transport {
+            Protocol::Udp => IpProtocol::UDP,
+            Protocol::Tcp => IpProtocol::TCP,
+            Protocol::IcmpEcho if self.src_ip.is_ipv4() => IpProtocol::ICMP,
+            Protocol::IcmpEcho => {
+                return Err(Error::BadValue {
+                    what: "IP version of an ICMP echo",
+                    value: 6,
+                });
+            }
         };
-        let mut ip = ip.emit(ethernet.payload_mut())?;
-        let pseudo_header = ip.pseudo_header(IpProtocol::UDP, udp_len as u32);
-        self.fill_udp(ip.payload_mut(), pseudo_header)
+        let (ends, ttl) = ((self.src_ip, self.dst_ip), self.ttl);
+        fill_ip(
+            ends,
+            protocol,
+            ttl,
+            packet,
+            |inside, pseudo_header| match transport {
+                Protocol::Udp => self.fill_udp(inside, pseudo_header),
+                Protocol::Tcp => self.fill_tcp(inside, pseudo_header),
+                Protocol::IcmpEcho => self.fill_icmp(inside),
+            },
+        )
     }
 
     fn fill_udp(&self, datagram: &mut [u8], pseudo_header: Sum) -> Result<(), Error> {
@@ -158,6 +213,77 @@ impl UdpFlow {
         let mut udp: Udp<&mut [u8]> = udp.emit(datagram)?;
         udp.fill_checksum(pseudo_header);
         Ok(())
+    }
+
+    fn fill_tcp(&self, segment: &mut [u8], pseudo_header: Sum) -> Result<(), Error> {
+        let tcp = TcpRepr {
+            source_port: self.src_port,
+            destination_port: self.dst_port,
+            sequence: 1,
+            acknowledgement: 1,
+            flags: TcpFlags::ACK,
+            window: 0xffff,
+            urgent: 0,
+            options: &[],
+        };
+        tcp.emit(segment)?.fill_checksum(pseudo_header);
+        Ok(())
+    }
+
+    fn fill_icmp(&self, message: &mut [u8]) -> Result<(), Error> {
+        let echo = Icmpv4Repr::EchoRequest {
+            identifier: self.src_port,
+            sequence: self.dst_port,
+        };
+        echo.emit(message)?.fill_checksum();
+        Ok(())
+    }
+}
+
+/// Writes an IP header for all of `packet`, and has `fill` write what is inside, given the sum of its
+/// pseudo header.
+fn fill_ip(
+    ends: (IpAddr, IpAddr),
+    protocol: IpProtocol,
+    ttl: u8,
+    packet: &mut [u8],
+    fill: impl FnOnce(&mut [u8], Sum) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let payload_len_bytes = packet.len() - ip_header_len(ends.0);
+    match ends {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let ip = Ipv4Repr {
+                traffic_class: 0,
+                identification: 0,
+                dont_fragment: true,
+                more_fragments: false,
+                fragment_offset_bytes: 0,
+                ttl,
+                protocol,
+                source,
+                destination,
+                options: &[],
+                payload_len_bytes,
+            };
+            let mut ip = ip.emit(packet)?;
+            let pseudo_header = ip.pseudo_header(payload_len_bytes as u16);
+            fill(ip.payload_mut(), pseudo_header)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let ip = Ipv6Repr {
+                traffic_class: 0,
+                flow_label: 0,
+                next_header: protocol,
+                hop_limit: ttl,
+                source,
+                destination,
+                payload_len_bytes,
+            };
+            let mut ip = ip.emit(packet)?;
+            let pseudo_header = ip.pseudo_header(protocol, payload_len_bytes as u32);
+            fill(ip.payload_mut(), pseudo_header)
+        }
+        _ => Err(Error::MixedIpVersions),
     }
 }
 
@@ -182,7 +308,7 @@ mod tests {
     fn size_64_is_60_bytes_with_room_for_18_of_payload() {
         let frame = UdpFlow::default().frame(64).unwrap();
         assert_eq!(frame.len(), 60);
-        let ethernet = Ethernet::new(&frame[..]).unwrap();
+        let ethernet = crate::Ethernet::new(&frame[..]).unwrap();
         let ip = crate::Ipv4::new(ethernet.payload()).unwrap();
         assert_eq!(Udp::new(ip.payload()).unwrap().payload(), [0; 18]);
     }
@@ -206,6 +332,40 @@ mod tests {
             let frame = flow.frame(size);
             assert_eq!(frame.is_ok(), good, "{size}: {frame:?}");
         }
+    }
+
+    #[test]
+    fn tcp_icmp_and_tunnelled_frames_are_what_etherparse_and_our_views_say() {
+        let flow = UdpFlow::default();
+        let tcp = flow.frame_as(Protocol::Tcp, None, 64).unwrap();
+        let sliced = SlicedPacket::from_ethernet(&tcp).unwrap();
+        let Some(TransportSlice::Tcp(header)) = sliced.transport else {
+            panic!("{sliced:?}");
+        };
+        assert_eq!(header.destination_port(), 31_239);
+        let icmp = flow.frame_as(Protocol::IcmpEcho, None, 64).unwrap();
+        let sliced = SlicedPacket::from_ethernet(&icmp).unwrap();
+        assert!(matches!(sliced.transport, Some(TransportSlice::Icmpv4(_))));
+        assert!(v6().frame_as(Protocol::IcmpEcho, None, 80).is_err());
+
+        let tunnel = Tunnel {
+            teid: 77,
+            src_ip: "10.0.0.1".parse().unwrap(),
+            dst_ip: "10.0.0.2".parse().unwrap(),
+        };
+        assert!(flow.frame_as(Protocol::Udp, Some(&tunnel), 64).is_err());
+        let frame = flow.frame_as(Protocol::Udp, Some(&tunnel), 128).unwrap();
+        let ethernet = crate::Ethernet::new(&frame[..]).unwrap();
+        let outer = crate::Ipv4::new(ethernet.payload()).unwrap();
+        outer.verify_checksum().unwrap();
+        let udp = Udp::new(outer.payload()).unwrap();
+        let gtpu = crate::Gtpu::new(udp.payload()).unwrap();
+        assert_eq!((udp.checksum(), gtpu.teid()), (0, 77));
+        let inner = crate::Ipv4::new(gtpu.payload()).unwrap();
+        inner.verify_checksum().unwrap();
+        let pseudo_header = inner.pseudo_header(inner.payload().len() as u16);
+        let datagram = Udp::new(inner.payload()).unwrap();
+        datagram.verify_checksum(pseudo_header).unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! receiver tells damage on the way from packets that were never ours.
 
 use crate::{
-    Error, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Sum, Udp, ipv6,
+    Error, EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, Sum, Udp, gtpu, ipv6,
     udp::{self, nonzero},
 };
 
@@ -53,18 +53,27 @@ pub struct StampLayout {
 
 impl StampLayout {
     /// Prepares for stamping copies of `template`, a complete frame such as
-    /// [`UdpFlow::frame`](crate::UdpFlow::frame) builds.
+    /// [`UdpFlow::frame`](crate::UdpFlow::frame) builds. In a GTP-U tunnel the user's packet is stamped.
     ///
     /// # Errors
     /// Those of the views on it; `BadValue` where it is not UDP over IPv4 or IPv6, or is a fragment;
     /// `BadLength` where the UDP payload is under 18 bytes.
     pub fn new(template: &[u8]) -> Result<Self, Error> {
         let ethernet = Ethernet::new(template)?;
-        let ethertype = ethernet.ethertype();
+        let offset = ethernet.header_len_bytes();
+        if let Some((inside, ethertype)) = tunnelled(ethernet.payload(), ethernet.ethertype()) {
+            let offset = offset + ethernet.payload().len() - inside.len();
+            return Self::of_packet(offset, ethertype, inside);
+        }
+        Self::of_packet(offset, ethernet.ethertype(), ethernet.payload())
+    }
+
+    /// Of the IP packet that begins at `start` of the frame.
+    fn of_packet(start: usize, ethertype: EtherType, packet: &[u8]) -> Result<Self, Error> {
         match ethertype {
             EtherType::IPV4 => {
-                let ip = Ipv4::new(ethernet.payload())?;
-                let offset = ethernet.header_len_bytes() + ip.header_len_bytes();
+                let ip = Ipv4::new(packet)?;
+                let offset = start + ip.header_len_bytes();
                 let protocol = ip.protocol();
                 let length = ip.payload().len();
                 let pseudo_header = ip.pseudo_header(length as u16);
@@ -77,12 +86,10 @@ impl StampLayout {
                 )
             }
             EtherType::IPV6 => {
-                let ip = Ipv6::new(ethernet.payload())?;
+                let ip = Ipv6::new(packet)?;
                 let transport = ip.transport()?;
                 let payload = transport.payload;
-                let offset = ethernet.header_len_bytes()
-                    + ipv6::HEADER_LEN_BYTES
-                    + transport.extensions_len_bytes;
+                let offset = start + ipv6::HEADER_LEN_BYTES + transport.extensions_len_bytes;
                 let protocol = transport.protocol;
                 let is_fragment = transport.fragment.is_some();
                 let pseudo_header = ip.pseudo_header(IpProtocol::UDP, payload.len() as u32);
@@ -169,6 +176,23 @@ impl StampLayout {
         sequence: u64,
         stamp_ticks: u64,
     ) -> Result<(), Error> {
+        self.write_varied(frame, flow, sequence, stamp_ticks, Sum::ZERO)
+    }
+
+    /// As [`StampLayout::write`], into a copy in which fields that are 0 in the template were set: `varied`
+    /// is the sum of what was written into those that the UDP checksum covers.
+    ///
+    /// # Errors
+    /// `Truncated` where `frame` ends before the stamp does.
+    #[inline]
+    pub fn write_varied(
+        &self,
+        frame: &mut [u8],
+        flow: u16,
+        sequence: u64,
+        stamp_ticks: u64,
+        varied: Sum,
+    ) -> Result<(), Error> {
         let start = self.payload_offset - CHECKSUM_LEN_BYTES;
         let have = frame.len();
         let Some(to) = frame
@@ -186,6 +210,7 @@ impl StampLayout {
         let sequence = sequence % SEQUENCE_MODULUS;
         let checksum = self
             .base_sum
+            .combine(varied)
             .add_u32(magic_flow)
             .add_u64(sequence)
             .add_u64(stamp_ticks)
@@ -212,33 +237,94 @@ pub enum Received {
     Foreign,
 }
 
-/// Tells what `frame` is; `udp_port` is the destination port of the flows measured.
+/// The UDP ports of the flows measured, from `low` to `high`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// The lowest.
+    pub low: u16,
+    /// The highest.
+    pub high: u16,
+}
+
+impl PortRange {
+    /// Whether `port` is one of them.
+    #[inline(always)]
+    pub fn contains(self, port: u16) -> bool {
+        (self.low..=self.high).contains(&port)
+    }
+}
+
+impl From<u16> for PortRange {
+    fn from(port: u16) -> Self {
+        Self {
+            low: port,
+            high: port,
+        }
+    }
+}
+
+/// The packet inside a GTP-U packet for the registered port, and its version.
+#[inline]
+fn tunnelled(packet: &[u8], ethertype: EtherType) -> Option<(&[u8], EtherType)> {
+    let header_len = match ethertype {
+        EtherType::IPV4 => usize::from(packet.first()? & 0x0f) * 4,
+        EtherType::IPV6 => ipv6::HEADER_LEN_BYTES,
+        _ => return None,
+    };
+    let datagram = packet.get(header_len..)?;
+    if destination_port(datagram) != Some(gtpu::UDP_PORT) {
+        return None;
+    }
+    let gtpu = Gtpu::new(datagram.get(udp::HEADER_LEN_BYTES..)?).ok()?;
+    let start = header_len + udp::HEADER_LEN_BYTES + gtpu.header_len_bytes();
+    let inside = packet.get(start..start + gtpu.payload().len())?;
+    let ethertype = match inside.first()? >> 4 {
+        4 => EtherType::IPV4,
+        6 => EtherType::IPV6,
+        _ => return None,
+    };
+    Some((inside, ethertype))
+}
+
+/// Tells what `frame` is; `ports` are the destination ports of the flows measured.
 ///
-/// MAC addresses, VLAN tags, hop count and bytes after the IP packet do not matter, so that frames
+/// Looks into GTP-U packets, whose tunnel and outer headers do not matter either. MAC addresses, VLAN tags, hop count and bytes after the IP packet do not matter, so that frames
 /// are known again after bridges and routers. IP header and UDP checksums are verified; a UDP checksum
 /// of 0 counts as wrong, since every stamp is written with one. A fragment other than the first is
 /// foreign, since its port cannot be read.
 #[inline]
-pub fn classify(frame: &[u8], udp_port: u16) -> Received {
+pub fn classify(frame: &[u8], ports: impl Into<PortRange>) -> Received {
+    let ports = ports.into();
     let Ok(ethernet) = Ethernet::new(frame) else {
         return Received::Foreign;
     };
-    match ethernet.ethertype() {
-        EtherType::IPV4 => classify_v4(ethernet.payload(), udp_port),
-        EtherType::IPV6 => classify_v6(ethernet.payload(), udp_port),
+    if let Some((inside, ethertype)) = tunnelled(ethernet.payload(), ethernet.ethertype()) {
+        let found = classify_packet(inside, ethertype, ports);
+        if found != Received::Foreign {
+            return found;
+        }
+    }
+    classify_packet(ethernet.payload(), ethernet.ethertype(), ports)
+}
+
+#[inline]
+fn classify_packet(packet: &[u8], ethertype: EtherType, ports: PortRange) -> Received {
+    match ethertype {
+        EtherType::IPV4 => classify_v4(packet, ports),
+        EtherType::IPV6 => classify_v6(packet, ports),
         _ => Received::Foreign,
     }
 }
 
 #[inline]
-fn classify_v4(packet: &[u8], udp_port: u16) -> Received {
+fn classify_v4(packet: &[u8], ports: PortRange) -> Received {
     let Ok(ip) = Ipv4::new(packet) else {
         let words = packet.first().copied().unwrap_or_default() & 0x0f;
-        return classify_broken(packet, 9, usize::from(words) * 4, udp_port);
+        return classify_broken(packet, 9, usize::from(words) * 4, ports);
     };
     if ip.protocol() != IpProtocol::UDP
         || ip.fragment_offset_bytes() != 0
-        || destination_port(ip.payload()) != Some(udp_port)
+        || !destination_port(ip.payload()).is_some_and(|port| ports.contains(port))
     {
         return Received::Foreign;
     }
@@ -249,9 +335,9 @@ fn classify_v4(packet: &[u8], udp_port: u16) -> Received {
 }
 
 #[inline]
-fn classify_v6(packet: &[u8], udp_port: u16) -> Received {
+fn classify_v6(packet: &[u8], ports: PortRange) -> Received {
     let Ok(ip) = Ipv6::new(packet) else {
-        return classify_broken(packet, 6, ipv6::HEADER_LEN_BYTES, udp_port);
+        return classify_broken(packet, 6, ipv6::HEADER_LEN_BYTES, ports);
     };
     let Ok(transport) = ip.transport() else {
         return Received::Foreign;
@@ -259,7 +345,7 @@ fn classify_v6(packet: &[u8], udp_port: u16) -> Received {
     let is_later_fragment = transport.fragment.is_some_and(|f| f.offset_bytes != 0);
     if transport.protocol != IpProtocol::UDP
         || is_later_fragment
-        || destination_port(transport.payload) != Some(udp_port)
+        || !destination_port(transport.payload).is_some_and(|port| ports.contains(port))
     {
         return Received::Foreign;
     }
@@ -296,11 +382,11 @@ fn classify_broken(
     packet: &[u8],
     protocol_offset: usize,
     header_len_bytes: usize,
-    udp_port: u16,
+    ports: PortRange,
 ) -> Received {
     let is_udp = packet.get(protocol_offset) == Some(&IpProtocol::UDP.0);
     let datagram = packet.get(header_len_bytes..).unwrap_or_default();
-    if is_udp && destination_port(datagram) == Some(udp_port) {
+    if is_udp && destination_port(datagram).is_some_and(|port| ports.contains(port)) {
         Received::Corrupt
     } else {
         Received::Foreign
@@ -317,6 +403,43 @@ mod tests {
     use crate::{UdpFlow, VlanTag};
 
     const PORT: u16 = 31_239;
+    #[test]
+    fn packets_in_a_tunnel_are_stamped_inside_and_known_again() {
+        let tunnel = crate::Tunnel {
+            teid: 5,
+            src_ip: "10.0.0.1".parse().unwrap(),
+            dst_ip: "10.0.0.2".parse().unwrap(),
+        };
+        let udp = crate::Protocol::Udp;
+        for flow in [v4(), v6()] {
+            let mut frame = flow.frame_as(udp, Some(&tunnel), 150).unwrap();
+            let layout = StampLayout::new(&frame).unwrap();
+            layout.write(&mut frame, 3, 9, 77).unwrap();
+            let Received::Stamped(stamp) = classify(&frame, PORT) else {
+                panic!("{frame:?}");
+            };
+            assert_eq!((stamp.flow, stamp.sequence, stamp.stamp_ticks), (3, 9, 77));
+            frame[140] ^= 1;
+            assert_eq!(classify(&frame, PORT), Received::Corrupt);
+            assert_eq!(classify(&frame, PORT + 1), Received::Foreign);
+        }
+    }
+
+    #[test]
+    fn fields_set_after_the_template_are_covered_by_the_checksum() {
+        let blank = UdpFlow {
+            src_port: 0,
+            ..v4()
+        };
+        let mut frame = blank.frame(64).unwrap();
+        let layout = StampLayout::new(&frame).unwrap();
+        let port = layout.payload_offset() - 8;
+        frame[port..port + 2].copy_from_slice(&4_321_u16.to_be_bytes());
+        let varied = Sum::ZERO.add_u16(4_321);
+        layout.write_varied(&mut frame, 1, 2, 3, varied).unwrap();
+        assert!(matches!(classify(&frame, PORT), Received::Stamped(_)));
+    }
+
     const STAMP: Stamp = Stamp {
         flow: 3,
         sequence: 0x1234_5678_9abc,

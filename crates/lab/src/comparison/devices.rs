@@ -1,8 +1,12 @@
 //! The devices of the comparison, and which of them this machine can have.
 
 use crate::results::{DeviceInfo, Kind, LeftOut, Transport};
+use std::path::Path;
 use std::time::Duration;
 use taut_engine::Flush;
+use taut_host::baseline::{Baseline, Reach, baselines};
+use taut_host::netns::bridge_commands;
+use taut_host::permissions::{Missing, can_make_namespaces};
 use taut_port::backends;
 
 /// The reference's buffer: 32 packets, drained every 100 µs.
@@ -37,8 +41,12 @@ pub enum Way {
         /// Its flush policy.
         flush: Flush,
     },
+    /// `taut forward --in-kernel` between two veth pairs: XDP programs.
+    Kernel,
     /// The generator at both ends of one veth pair.
     VethLoop,
+    /// A forwarder that others wrote.
+    Baseline(&'static Baseline),
 }
 
 /// A device of the comparison.
@@ -59,7 +67,9 @@ impl Device {
             Way::AfPacket { flush } => format!("AF_PACKET {flush}"),
             Way::AfXdp { flush } => format!("AF_XDP {flush}"),
             Way::Bridge => "Linux bridge".to_string(),
+            Way::Kernel => "XDP redirect".to_string(),
             Way::MemifLoop | Way::VethLoop => "generator loop".to_string(),
+            Way::Baseline(baseline) => baseline.label.to_string(),
         };
         Self { id, label, way }
     }
@@ -72,6 +82,11 @@ impl Device {
     pub(super) fn transport(&self) -> Transport {
         match self.way {
             Way::Memif { .. } | Way::MemifLoop => Transport::Memif,
+            Way::Baseline(baseline) => match baseline.reach {
+                Reach::Memif => Transport::Memif,
+                Reach::Vhost => Transport::Vhost,
+                Reach::Veth { .. } => Transport::Veth,
+            },
             _ => Transport::Veth,
         }
     }
@@ -106,15 +121,22 @@ impl Device {
                 "AF_XDP",
                 "the XDP program runs on the sender's core (XDP frames cannot be steered); copy mode, as veth has no other",
             ),
+            Way::Kernel => (
+                "XDP",
+                "XDP programs in a kernel thread on the device's core (threaded NAPI); the generator's ends have GRO on, without which veth takes no redirected frames",
+            ),
             Way::VethLoop => (
                 "AF_PACKET",
                 "one veth hop instead of two, both ends on the generator's core",
             ),
+            Way::Baseline(baseline) => (baseline.io, baseline.note),
         };
         let command = match self.way {
-            Way::Bridge => ["ip", "link", "add", "bridge0", "type", "bridge"]
-                .map(String::from)
-                .to_vec(),
+            Way::Bridge => one_after_the_other(&bridge_commands()),
+            Way::Baseline(baseline) => {
+                let core = taut_host::choose_cores().device;
+                one_after_the_other(&baseline.commands(core, Path::new("FOLDER")))
+            }
             _ => self
                 .arguments(["SOCKET-OR-INTERFACE-1", "SOCKET-OR-INTERFACE-2"], None)
                 .map(|arguments| {
@@ -145,13 +167,22 @@ impl Device {
         }
     }
 
+    /// A command that runs it by itself.
+    pub(super) fn by_itself(&self) -> String {
+        match self.way {
+            // Its own commands are many, and need a testbed around them.
+            Way::Baseline(_) => format!("taut demo --quick --devices {}", self.id),
+            _ => self.info().command.join(" "),
+        }
+    }
+
     /// Arguments of `taut` that make this device of two sockets or interfaces; none for others.
     pub(super) fn arguments(&self, ends: [&str; 2], core: Option<usize>) -> Option<Vec<String>> {
         let ports = match self.way {
             Way::Memif { .. } => ends.map(|e| format!("memif:{e},role=client")),
             Way::AfPacket { .. } => ends.map(|e| format!("af_packet:{e}")),
-            Way::AfXdp { .. } => ends.map(|e| format!("af_xdp:{e}")),
-            Way::MemifLoop | Way::Bridge | Way::VethLoop => return None,
+            Way::AfXdp { .. } | Way::Kernel => ends.map(|e| format!("af_xdp:{e}")),
+            Way::MemifLoop | Way::Bridge | Way::VethLoop | Way::Baseline(_) => return None,
         };
         let mut arguments = vec!["forward".to_string()];
         for port in ports {
@@ -160,78 +191,222 @@ impl Device {
         if let Some(flush) = self.flush() {
             arguments.extend(["--flush".to_string(), flush.to_string()]);
         }
-        if let Some(core) = core {
+        if self.way == Way::Kernel {
+            arguments.push("--in-kernel".to_string());
+        } else if let Some(core) = core {
             arguments.extend(["--core".to_string(), core.to_string()]);
         }
         Some(arguments)
     }
 }
 
-/// The devices that this machine can have, and those it cannot, with the reason.
-pub fn possible() -> (Vec<Device>, Vec<LeftOut>) {
-    let mut devices = vec![
-        Device::new("memif-full", Way::Memif { flush: FULL }),
-        Device::new("memif-every", Way::Memif { flush: EVERY }),
-        Device::new("memif-each", Way::Memif { flush: Flush::Each }),
-        Device::new("memif-idle", Way::Memif { flush: IDLE }),
-        Device::new("memif-loop", Way::MemifLoop),
-    ];
-    let mut left_out = Vec::new();
-    if let Err(missing) = taut_host::permissions::can_make_namespaces() {
-        left_out.push(LeftOut {
-            what: "everything over veth: Linux bridge, AF_PACKET, AF_XDP".to_string(),
-            why: missing.what,
-            how: missing.how_to_get_it,
-        });
-        return (devices, left_out);
-    }
-    devices.push(Device::new("veth-bridge", Way::Bridge));
-    for (backend, both) in [
-        (
-            "af_packet",
-            [
-                Device::new("veth-af-packet-each", Way::AfPacket { flush: Flush::Each }),
-                Device::new("veth-af-packet-idle", Way::AfPacket { flush: IDLE }),
-            ],
-        ),
-        (
-            "af_xdp",
-            [
-                Device::new("veth-af-xdp-each", Way::AfXdp { flush: Flush::Each }),
-                Device::new("veth-af-xdp-idle", Way::AfXdp { flush: IDLE }),
-            ],
-        ),
-    ] {
-        match backends()
-            .iter()
-            .find(|b| b.name == backend)
-            .map(|b| (b.probe)())
+/// Command lines as one, for a shell.
+fn one_after_the_other(lines: &[String]) -> Vec<String> {
+    let mut words = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        words.extend(line.split(' ').map(String::from));
+        // What stays in the background has its separator already.
+        if at + 1 < lines.len()
+            && !line.ends_with('&')
+            && let Some(last) = words.last_mut()
         {
-            Some(Ok(_)) => devices.extend(both),
-            Some(Err(e)) => left_out.push(LeftOut {
-                what: format!("{backend} over veth"),
-                why: e.to_string(),
-                how: "see taut ports".to_string(),
-            }),
-            None => left_out.push(LeftOut {
-                what: format!("{backend} over veth"),
-                why: "this build has no such port".to_string(),
-                how: "see taut ports".to_string(),
-            }),
+            last.push(';');
         }
     }
-    devices.push(Device::new("veth-loop", Way::VethLoop));
+    words
+}
+
+/// A device, whether it is measured unless told otherwise, and whether this machine can have it.
+#[derive(Debug, Clone)]
+pub struct Offer {
+    /// The device.
+    pub device: Device,
+    /// Part of the comparison when no devices are named.
+    pub by_default: bool,
+    /// What is there, or what is missing.
+    pub here: Result<String, Missing>,
+}
+
+/// Which devices to measure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// Those of the reference: the flush policies, the bridge, and the kernel's sockets.
+    #[default]
+    Usual,
+    /// All there are.
+    All,
+    /// These, by their ids.
+    Named(Vec<String>),
+}
+
+impl Choice {
+    /// `all`, or ids separated by commas.
+    ///
+    /// # Errors
+    /// A line that names the id that no device has, or says that there is none.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.trim() == "all" {
+            return Ok(Self::All);
+        }
+        let ids: Vec<String> = text
+            .split(',')
+            .map(|id| id.trim().to_string())
+            .filter(|id| !id.is_empty())
+            .collect();
+        let devices = all();
+        if let Some(unknown) = ids
+            .iter()
+            .find(|id| devices.iter().all(|(d, _)| d.id != **id))
+        {
+            return Err(format!(
+                "there is no device `{unknown}`; taut demo --list-devices shows those there are"
+            ));
+        }
+        if ids.is_empty() {
+            return Err(
+                "no device named; give ids of taut demo --list-devices, separated by commas, or all"
+                    .to_string(),
+            );
+        }
+        Ok(Self::Named(ids))
+    }
+
+    fn takes(&self, device: &Device, by_default: bool) -> bool {
+        match self {
+            Self::Usual => by_default,
+            Self::All => true,
+            Self::Named(ids) => ids.iter().any(|id| id == device.id),
+        }
+    }
+}
+
+/// All devices in the order of reports, and whether each is measured by default: memif first, the loops
+/// of the generator last in each.
+fn all() -> Vec<(Device, bool)> {
+    let others = |transport: Transport| {
+        let devices = baselines()
+            .iter()
+            .map(|baseline| Device::new(baseline.id, Way::Baseline(baseline)));
+        devices
+            .filter(move |device| device.transport() == transport)
+            .map(|device| (device, false))
+    };
+    let own = |id, way| (Device::new(id, way), true);
+    let mut devices = vec![
+        own("memif-full", Way::Memif { flush: FULL }),
+        own("memif-every", Way::Memif { flush: EVERY }),
+        own("memif-each", Way::Memif { flush: Flush::Each }),
+        own("memif-idle", Way::Memif { flush: IDLE }),
+    ];
+    devices.extend(others(Transport::Memif));
+    devices.push(own("memif-loop", Way::MemifLoop));
+    devices.extend(others(Transport::Vhost));
+    devices.extend([
+        own("veth-bridge", Way::Bridge),
+        own("veth-af-packet-each", Way::AfPacket { flush: Flush::Each }),
+        own("veth-af-packet-idle", Way::AfPacket { flush: IDLE }),
+        own("veth-af-xdp-each", Way::AfXdp { flush: Flush::Each }),
+        own("veth-af-xdp-idle", Way::AfXdp { flush: IDLE }),
+        own("veth-xdp-redirect", Way::Kernel),
+    ]);
+    devices.extend(others(Transport::Veth));
+    devices.push(own("veth-loop", Way::VethLoop));
+    devices
+}
+
+/// All devices, and whether this machine can have them.
+pub fn offers() -> Vec<Offer> {
+    all()
+        .into_iter()
+        .map(|(device, by_default)| Offer {
+            here: probe(&device),
+            device,
+            by_default,
+        })
+        .collect()
+}
+
+fn probe(device: &Device) -> Result<String, Missing> {
+    if device.transport() == Transport::Veth {
+        can_make_namespaces()?;
+    }
+    match device.way {
+        Way::Baseline(baseline) => {
+            let found = baseline.probe()?;
+            if baseline.reach == Reach::Vhost {
+                probe_port("dpdk")?;
+            }
+            Ok(found)
+        }
+        Way::AfPacket { .. } => probe_port("af_packet"),
+        // What forwarding in the kernel takes, AF_XDP takes too.
+        Way::AfXdp { .. } | Way::Kernel => probe_port("af_xdp"),
+        Way::Bridge => Ok("the kernel's".to_string()),
+        Way::Memif { .. } | Way::MemifLoop | Way::VethLoop => Ok("part of taut".to_string()),
+    }
+}
+
+fn probe_port(backend: &str) -> Result<String, Missing> {
+    let missing = |what: String| Missing {
+        what,
+        how_to_get_it: "see taut ports".to_string(),
+    };
+    match backends().iter().find(|b| b.name == backend) {
+        Some(found) => (found.probe)().map_err(|e| missing(e.to_string())),
+        None => Err(missing("this build has no such port".to_string())),
+    }
+}
+
+/// The chosen devices that this machine can have, and those it cannot, with the reason; what is left out
+/// for the same reason is one entry.
+pub fn chosen(choice: &Choice) -> (Vec<Device>, Vec<LeftOut>) {
+    let mut devices = Vec::new();
+    let mut missing: Vec<(Missing, Vec<Device>)> = Vec::new();
+    for (device, by_default) in all() {
+        if !choice.takes(&device, by_default) {
+            continue;
+        }
+        match probe(&device) {
+            Ok(_) => devices.push(device),
+            Err(why) => match missing.iter_mut().find(|(same, _)| *same == why) {
+                Some((_, others)) => others.push(device),
+                None => missing.push((why, vec![device])),
+            },
+        }
+    }
+    let left_out = missing.into_iter().map(|(why, absent)| LeftOut {
+        what: together(&absent, &devices),
+        why: why.what,
+        how: why.how_to_get_it,
+    });
+    let left_out = left_out.collect();
     (devices, left_out)
+}
+
+/// `veth Linux bridge, Linux routing`: devices of one transport that are absent; and if none of it is
+/// `present`, that it is everything.
+fn together(absent: &[Device], present: &[Device]) -> String {
+    let Some(transport) = absent.first().map(Device::transport) else {
+        return String::new();
+    };
+    let labels: Vec<&str> = absent.iter().map(|device| device.label.as_str()).collect();
+    let labels = labels.join(", ");
+    if labels.contains(", ") && present.iter().all(|d| d.transport() != transport) {
+        format!("everything over {}: {labels}", transport.name())
+    } else {
+        format!("{} {labels}", transport.name())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::collections::BTreeSet;
 
     #[test]
     fn devices_have_names_of_their_own() {
-        let (devices, _) = possible();
+        let devices: Vec<Device> = all().into_iter().map(|(device, _)| device).collect();
         let ids: BTreeSet<_> = devices.iter().map(|d| d.id).collect();
         let names: BTreeSet<_> = devices.iter().map(Device::full_name).collect();
         assert_eq!((ids.len(), names.len()), (devices.len(), devices.len()));
@@ -240,5 +415,73 @@ mod tests {
                 .iter()
                 .any(|d| d.full_name() == "memif full(32, 100us)")
         );
+    }
+
+    #[test]
+    fn devices_of_a_transport_lie_together_and_its_loop_is_last() {
+        let transports: Vec<_> = all().iter().map(|(device, _)| device.transport()).collect();
+        assert!(transports.is_sorted(), "{transports:?}");
+        for (id, transport) in [
+            ("memif-loop", Transport::Memif),
+            ("veth-loop", Transport::Veth),
+        ] {
+            let last = all()
+                .into_iter()
+                .rfind(|(device, _)| device.transport() == transport);
+            assert_eq!(last.map(|(device, _)| device.id), Some(id));
+        }
+    }
+
+    #[test]
+    fn baselines_are_measured_only_when_asked_for() {
+        let is_baseline = |device: &Device| matches!(device.way, Way::Baseline(_));
+        for (device, by_default) in all() {
+            assert!(!(by_default && is_baseline(&device)), "{}", device.id);
+            assert!(Choice::All.takes(&device, by_default));
+            assert_eq!(Choice::Usual.takes(&device, by_default), by_default);
+        }
+        let named = Choice::parse("veth-routing, memif-idle").unwrap();
+        let taken: Vec<_> = all()
+            .into_iter()
+            .filter(|(device, by_default)| named.takes(device, *by_default))
+            .map(|(device, _)| device.id)
+            .collect();
+        assert_eq!(taken, ["memif-idle", "veth-routing"]);
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_named() {
+        let unknown = Choice::parse("memif-idle,vpp").unwrap_err();
+        assert!(unknown.contains("no device `vpp`"), "{unknown}");
+        assert!(unknown.contains("--list-devices"), "{unknown}");
+        assert!(Choice::parse(" ,").unwrap_err().contains("no device named"));
+        assert_eq!(Choice::parse("all"), Ok(Choice::All));
+    }
+
+    #[test]
+    fn the_commands_of_a_device_can_be_given_to_a_shell() {
+        let lines = ["a b", "c &", "d e"].map(String::from);
+        assert_eq!(one_after_the_other(&lines).join(" "), "a b; c & d e");
+        let bridge = Device::new("veth-bridge", Way::Bridge)
+            .info()
+            .command
+            .join(" ");
+        assert!(
+            bridge.starts_with("ip link add br0 type bridge"),
+            "{bridge}"
+        );
+        assert!(bridge.ends_with("; ip link set br0 up"), "{bridge}");
+    }
+
+    #[test]
+    fn what_is_left_out_for_one_reason_is_one_entry() {
+        let devices = ["veth-bridge", "veth-loop"]
+            .map(|id| all().into_iter().find(|(d, _)| d.id == id).unwrap().0);
+        assert_eq!(
+            together(&devices, &[]),
+            "everything over veth: Linux bridge, generator loop"
+        );
+        let [bridge, rest] = devices;
+        assert_eq!(together(&[bridge], &[rest]), "veth Linux bridge");
     }
 }

@@ -1,7 +1,7 @@
 //! How long each part takes in each mode.
 
 use super::{Device, Way};
-use crate::results::Mode;
+use crate::results::{Mode, Transport};
 use std::time::Duration;
 use taut_measure::SearchSettings;
 
@@ -56,9 +56,9 @@ impl Lengths {
 
     /// The rates of the sweep.
     pub fn search(&self, device: &Device) -> SearchSettings {
-        let (start_pps, max_pps) = match device.way {
-            Way::Memif { .. } | Way::MemifLoop => (250_000.0, 60e6),
-            _ => (25_000.0, 10e6),
+        let (start_pps, max_pps) = match device.transport() {
+            Transport::Memif | Transport::Vhost => (250_000.0, 60e6),
+            Transport::Veth => (25_000.0, 10e6),
         };
         SearchSettings {
             start_pps,
@@ -75,9 +75,11 @@ impl Lengths {
         // Devices here saturate at around a third of the ladder's range; failed trials are repeated.
         let rungs = (search.max_pps / search.start_pps).ln() / self.factor.ln() * 0.75;
         let trials = rungs + 4.0 + 2.0 * f64::from(self.bisections);
-        let set_up = Duration::from_millis(match device.way {
-            Way::Memif { .. } | Way::MemifLoop => 150,
-            _ => 500,
+        let set_up = Duration::from_millis(match (device.way, device.transport()) {
+            // Programs that take a second to come up.
+            (Way::Baseline(_), _) => 2_000,
+            (_, Transport::Memif | Transport::Vhost) => 150,
+            (_, Transport::Veth) => 500,
         });
         set_up
             + self.warm_up

@@ -7,8 +7,9 @@ mod lengths;
 mod run;
 pub(crate) mod scratch;
 
-pub use devices::{Device, Way};
+pub use devices::{Choice, Device, Offer, Way, offers};
 pub use lengths::Lengths;
+pub use run::{flow_through, ports_to};
 
 use crate::results::{
     Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, Noise, PingPong as PingPongFacts,
@@ -43,6 +44,8 @@ pub struct Plan {
     pub seed: u64,
     /// The results folder, which must not hold an experiment yet.
     pub folder: PathBuf,
+    /// Which devices.
+    pub devices: Choice,
     /// The `taut` program, run as the device under test.
     pub program: PathBuf,
     /// The command that repeats all this.
@@ -63,8 +66,8 @@ pub enum ComparisonError {
     /// The results cannot be written.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// Not one device could be measured.
-    #[error("no device could be measured; the first said: {0}")]
+    /// Not one device could be measured, or none of those chosen is here.
+    #[error("no device could be measured: {0}")]
     Nothing(String),
     /// The generator's core cannot be used.
     #[error(transparent)]
@@ -86,7 +89,15 @@ pub fn run(
     let lengths = Lengths::of(plan.mode);
     let cores = choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(200));
-    let (mut devices, left_out) = devices::possible();
+    let (mut devices, left_out) = devices::chosen(&plan.devices);
+    if devices.is_empty()
+        && let Some(missing) = left_out.first()
+    {
+        return Err(ComparisonError::Nothing(format!(
+            "{}: {} ({})",
+            missing.what, missing.why, missing.how
+        )));
+    }
     for missing in &left_out {
         observer.left_out(missing);
     }
@@ -128,10 +139,7 @@ pub fn run(
                     let missing = LeftOut {
                         what: format!("{}, from repetition {repetition} on", device.full_name()),
                         why: why.clone(),
-                        how: format!(
-                            "run it by itself to see more: {}",
-                            device.info().command.join(" ")
-                        ),
+                        how: format!("run it by itself to see more: {}", device.by_itself()),
                     };
                     observer.left_out(&missing);
                     experiment.left_out.push(missing);

@@ -3,14 +3,19 @@
 use super::scratch;
 use super::{Device, FRAME_SIZE_BYTES, Lengths, Plan, RATE_PPS, Way};
 use crate::results::{CbrResult, Folder, ResultsError, RunWriter, Sample, Sweep, SweepTrial};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
-use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
-use taut_host::{CorePlan, DeviceError, DeviceProcess, Snapshot, Steering, Testbed, TestbedError};
+use taut_host::baseline::{Baseline, Frames, ROUTED_HOSTS, Reach};
+use taut_host::netns::{DEVICE_INTERFACES, DEVICE_MACS, GENERATOR_INTERFACES, GENERATOR_MACS};
+use taut_host::{
+    BaselineError, CorePlan, DeviceError, DeviceProcess, Running, Snapshot, Steering, Testbed,
+    TestbedError,
+};
 use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
 use taut_port::{Clock, PortError, PortSpec};
 use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Trial, TrialError};
-use taut_wire::UdpFlow;
+use taut_wire::{Mac, UdpFlow};
 
 /// How long a device may take until its links are up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +73,12 @@ impl From<DeviceError> for RunError {
     }
 }
 
+impl From<BaselineError> for RunError {
+    fn from(e: BaselineError) -> Self {
+        Self::Device(e.to_string())
+    }
+}
+
 fn io(what: &str) -> impl FnOnce(std::io::Error) -> RunError + '_ {
     move |e| RunError::Device(format!("{what}: {e}"))
 }
@@ -94,7 +105,11 @@ fn set_up_and_measure(
 ) -> Result<(), RunError> {
     let scratch = scratch::folder().map_err(io("making a folder for sockets"))?;
     let device_core = place.cores.device;
-    let stream = Stream::new(&UdpFlow::default(), FRAME_SIZE_BYTES as usize)
+    let frames = match device.way {
+        Way::Baseline(baseline) => baseline.frames,
+        _ => Frames::Through,
+    };
+    let stream = Stream::new(&flow_through(frames, false), FRAME_SIZE_BYTES as usize)
         .map_err(|e| RunError::Device(e.to_string()))?;
     let pin = || {
         taut_host::pin_current_thread(place.cores.generator)
@@ -127,7 +142,7 @@ fn set_up_and_measure(
             let instrument = open(&sockets.clone().map(|s| format!("memif:{s}")))?;
             let command = std::process::Command::new(&place.plan.program);
             let process = start(command, [&sockets[0], &sockets[1]])?;
-            watch(place, device, instrument, Some(process), stop)
+            watch(place, device, instrument, process.into(), stop)
         }
         Way::MemifLoop => {
             let socket = scratch.path().join("loop.sock").display().to_string();
@@ -136,7 +151,7 @@ fn set_up_and_measure(
                 format!("memif:{socket}"),
                 format!("memif:{socket},role=client"),
             ])?;
-            watch(place, device, instrument, None, stop)
+            watch(place, device, instrument, Running::default(), stop)
         }
         Way::Bridge => {
             let testbed = Testbed::builder()
@@ -146,14 +161,18 @@ fn set_up_and_measure(
             let _inside = testbed.enter_generator()?;
             pin()?;
             let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
-            watch(place, device, instrument, None, stop)
+            watch(place, device, instrument, Running::default(), stop)
         }
-        Way::AfPacket { .. } | Way::AfXdp { .. } => {
+        Way::AfPacket { .. } | Way::AfXdp { .. } | Way::Kernel => {
             let steering = match device.way {
                 Way::AfPacket { .. } => Steering::PacketSteering { cpu: device_core },
+                Way::Kernel => Steering::KernelThread { cpu: device_core },
                 _ => Steering::Sender,
             };
-            let testbed = Testbed::builder().steering(steering).build()?;
+            let testbed = Testbed::builder()
+                .redirects(device.way == Way::Kernel)
+                .steering(steering)
+                .build()?;
             let process = start(
                 testbed.command_in_device(&place.plan.program),
                 DEVICE_INTERFACES,
@@ -161,7 +180,21 @@ fn set_up_and_measure(
             let _inside = testbed.enter_generator()?;
             pin()?;
             let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
-            watch(place, device, instrument, Some(process), stop)
+            watch(place, device, instrument, process.into(), stop)
+        }
+        Way::Baseline(baseline) => {
+            let testbed = baseline
+                .on_interfaces()
+                .then(|| {
+                    let steering = baseline.steering(device_core);
+                    Testbed::builder().steering(steering).build()
+                })
+                .transpose()?;
+            let running = baseline.start(testbed.as_ref(), device_core, scratch.path())?;
+            let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
+            pin()?;
+            let instrument = open(&ports_to(baseline, scratch.path()))?;
+            watch(place, device, instrument, running, stop)
         }
         Way::VethLoop => {
             let testbed = Testbed::builder().build()?;
@@ -180,8 +213,47 @@ fn set_up_and_measure(
                     };
                     open().map_err(RunError::from)
                 })?;
-            watch(place, device, instrument, None, stop)
+            watch(place, device, instrument, Running::default(), stop)
         }
+    }
+}
+
+/// The frames that get through a device that wants them so, from the generator's first port to its
+/// second, or `back`.
+pub fn flow_through(frames: Frames, back: bool) -> UdpFlow {
+    let (from, to) = if back { (1, 0) } else { (0, 1) };
+    let plain = UdpFlow {
+        src_mac: Mac(GENERATOR_MACS[from]),
+        dst_mac: Mac(GENERATOR_MACS[to]),
+        src_ip: ROUTED_HOSTS[from].into(),
+        dst_ip: ROUTED_HOSTS[to].into(),
+        ..UdpFlow::default()
+    };
+    match frames {
+        Frames::Through => plain,
+        Frames::Routed => UdpFlow {
+            dst_mac: Mac(DEVICE_MACS[from]),
+            ..plain
+        },
+        Frames::SameUdpPorts => UdpFlow {
+            src_port: plain.dst_port,
+            ..plain
+        },
+    }
+}
+
+/// The specs of the generator's ports to a baseline that was started with `folder`.
+pub fn ports_to(baseline: &Baseline, folder: &Path) -> [String; 2] {
+    let sockets = Baseline::sockets(folder).map(|socket| socket.display().to_string());
+    match baseline.reach {
+        Reach::Veth { .. } => GENERATOR_INTERFACES.map(|name| format!("af_packet:{name}")),
+        Reach::Memif => sockets.map(|socket| format!("memif:{socket},role=client")),
+        Reach::Vhost => [0, 1].map(|number| {
+            format!(
+                "dpdk:net_virtio_user{number},path={},queue_size=1024",
+                sockets[number]
+            )
+        }),
     }
 }
 
@@ -190,23 +262,30 @@ fn watch(
     place: &Place<'_>,
     device: &Device,
     mut instrument: Instrument,
-    process: Option<DeviceProcess>,
+    mut running: Running,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    instrument.wait_for_links(PATIENCE, stop)?;
-    let writer = place.folder.begin_run(device.id, place.repetition)?;
-    let measured = constant_rate(place, &mut instrument, &writer, stop)
-        .and_then(|()| sweep(place, device, &mut instrument, &writer, stop));
+    let measured = instrument
+        .wait_for_links(PATIENCE, stop)
+        .map_err(RunError::from)
+        .and_then(|()| {
+            let writer = place.folder.begin_run(device.id, place.repetition)?;
+            constant_rate(place, &mut instrument, &writer, stop)?;
+            sweep(place, device, &mut instrument, &writer, stop)?;
+            Ok(writer)
+        });
     // A device that died explains itself better than the packets that did not come back.
-    if let Some(mut process) = process {
-        if !stop.load(Ordering::Relaxed) {
-            process.check()?;
-        }
-        drop(instrument);
-        process.stop()?;
+    if !stop.load(Ordering::Relaxed) {
+        running.check()?;
     }
-    measured?;
-    writer.finish()?;
+    if matches!(device.way, Way::Baseline(baseline) if baseline.reach == Reach::Memif) {
+        // While its links are up: DPDK's memif driver may crash when a peer leaves a busy port.
+        running.stop()?;
+    } else {
+        drop(instrument);
+        running.stop()?;
+    }
+    measured?.finish()?;
     Ok(())
 }
 

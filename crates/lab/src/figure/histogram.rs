@@ -105,6 +105,12 @@ fn draw_panel(
         y_ticks: 2,
     };
     panel.open(svg, Hover::AtX, labels);
+    svg.text(
+        (panel.right() - 5.0, panel.top + 13.0),
+        Anchor::End,
+        "note",
+        &format!("n = {}", quantity::count(item.latency.count())),
+    );
     if shares.is_empty() {
         panel.empty(svg, "no data");
     } else {
@@ -152,11 +158,7 @@ fn note(latency: &LatencyHistogram) -> String {
     let quantile = |q: f64| latency.quantile(q).map(|ns| quantity::time(ns as f64));
     match (quantile(0.5), quantile(0.99), latency.max_ns()) {
         (Some(p50), Some(p99), Some(max)) => {
-            format!(
-                "p50 {p50} · p99 {p99} · max {} · n = {}",
-                quantity::time(max as f64),
-                quantity::count(latency.count())
-            )
+            format!("p50 {p50} · p99 {p99} · max {}", quantity::time(max as f64))
         }
         _ => String::new(),
     }

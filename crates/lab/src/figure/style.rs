@@ -1,5 +1,6 @@
 //! How series are told apart: colours that colour-blind readers can separate, and in grey print
-//! dashes and markers. The first colours are Okabe and Ito's, the rest after Tol.
+//! dashes and markers. The first colours are Okabe and Ito's, the rest after Tol. More than about ten
+//! cannot be told by colour alone, so those after them differ in dashes too.
 
 use std::f64::consts::TAU;
 
@@ -23,9 +24,9 @@ enum Marker {
     Star,
 }
 
-const COLOURS: [&str; 10] = [
+const COLOURS: [&str; 12] = [
     "#d55e00", "#0072b2", "#e69f00", "#009e73", "#4d4d4d", "#56b4e9", "#cc79a7", "#882255",
-    "#999933", "#332288",
+    "#999933", "#332288", "#117733", "#661100",
 ];
 const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "9 3 2 3", "4 2"];
 const MARKERS: [Marker; 7] = [
@@ -98,12 +99,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_ten_series_differ_in_colour_and_their_neighbours_in_marker() {
-        for index in 0..10 {
+    fn the_first_twelve_series_differ_in_colour_and_their_neighbours_in_marker() {
+        for index in 0..12 {
             for other in 0..index {
                 assert_ne!(Style::of(index).colour, Style::of(other).colour);
             }
             assert_ne!(Style::of(index).marker, Style::of(index + 1).marker);
+        }
+    }
+
+    #[test]
+    fn of_sixty_series_none_looks_like_another_as_a_line_or_as_a_marker() {
+        let line = |index| (Style::of(index).colour, Style::of(index).dash);
+        let point = |index| {
+            let Style { colour, marker, .. } = Style::of(index);
+            (colour, format!("{marker:?}"))
+        };
+        for index in 0..60 {
+            for other in 0..index {
+                assert_ne!(line(index), line(other), "{index} {other}");
+                assert_ne!(point(index), point(other), "{index} {other}");
+            }
         }
     }
 }

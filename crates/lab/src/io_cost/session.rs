@@ -354,6 +354,7 @@ impl Forwarder {
             flush: Flush::Idle { n: work.burst },
             burst: work.burst,
             core: Some(place.cores.device),
+            place: taut_engine::Place::User,
         };
         let (clock, core, until) = (place.clock, place.cores.device, Arc::clone(&stop));
         let (ready, is_ready) = std::sync::mpsc::channel();

@@ -113,6 +113,8 @@ pub struct LeftOut {
 pub enum Transport {
     /// Shared memory between two processes.
     Memif,
+    /// Shared memory between two processes as between a virtual machine and its host.
+    Vhost,
     /// Virtual Ethernet pairs between network namespaces.
     Veth,
 }
@@ -122,6 +124,7 @@ impl Transport {
     pub fn name(self) -> &'static str {
         match self {
             Transport::Memif => "memif",
+            Transport::Vhost => "vhost",
             Transport::Veth => "veth",
         }
     }
@@ -149,8 +152,9 @@ pub struct DeviceInfo {
     pub transport: Transport,
     /// Forwarder or calibration.
     pub kind: Kind,
-    /// What moves its packets: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`. Devices of one transport
-    /// and I/O differ in their flush policy alone and are compared with each other.
+    /// What moves its packets: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`, or the name of the program
+    /// that does. Devices of one transport and I/O that have a flush policy differ in it alone and are
+    /// compared with each other.
     pub io: String,
     /// Flush policy as written on the command line, `full(32, drain 100 us)`; `None` where the
     /// device has none.

@@ -14,8 +14,8 @@ mod tests;
 
 use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface, VLAN_TAG_BYTES};
 use crate::pool::HEADROOM_BYTES;
-use crate::{Backend, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError};
-use crate::{PortSpec, Resources};
+use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
+use crate::{PortSpec, Receives, Resources, Sends};
 use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
 use socket::{PacketSocket, RingMemory, Shape};
 
@@ -30,6 +30,12 @@ pub(crate) const BACKEND: Backend = Backend {
     )],
     frames: |_| 0,
     aligned: false,
+    handling: &[Handling {
+        variant: "",
+        receives: Receives::InPlace,
+        sends: Sends::ByCopy,
+    }],
+    passes_on: false,
     probe,
     open,
 };

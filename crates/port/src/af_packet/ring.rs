@@ -206,8 +206,8 @@ impl TxRing {
             (*ring.header(slot)).tp_len = (SEND_HEADER_BYTES + bytes.len()) as u32;
             let to = ring.frame(slot).add(HEADER_BYTES);
             to.cast().write(header);
-            to.add(SEND_HEADER_BYTES)
-                .copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+            let from = NonNull::from(bytes).cast();
+            crate::frame_copy::copy_frame(from, to.add(SEND_HEADER_BYTES), bytes.len());
         }
         // Release: the kernel sees length and bytes once it sees this.
         ring.status(slot).store(TO_SEND, Ordering::Release);

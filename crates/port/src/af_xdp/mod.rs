@@ -1,9 +1,11 @@
-//! A port on one queue of a network interface through an AF_XDP socket: frames skip the kernel's
-//! network stack, and two such ports of one worker share their packet memory, so that forwarding
-//! between them copies nothing in user space.
+//! A port on queues of a network interface through AF_XDP sockets: frames skip the kernel's network
+//! stack, and two such ports of one worker share their packet memory, so that forwarding between them
+//! copies nothing in user space.
 //!
 //! Built with feature `xdp`; without it the specs are known and say what is lacking.
 
+#[cfg(feature = "xdp")]
+mod filter;
 #[cfg(feature = "xdp")]
 mod port;
 #[cfg(feature = "xdp")]
@@ -14,22 +16,45 @@ mod ring;
 mod socket;
 #[cfg(all(test, feature = "xdp"))]
 mod tests;
+#[cfg(feature = "xdp")]
+mod wanted;
 
-use crate::{Backend, PortSpec};
+use crate::{Backend, Handling, PortSpec, Receives, Sends};
 #[cfg(feature = "xdp")]
 pub(crate) use port::Shared;
 #[cfg(feature = "xdp")]
 use port::{open, probe};
+use std::ops::RangeInclusive;
 #[cfg(not(feature = "xdp"))]
 use without::{open, probe};
 
-/// `af_xdp:INTERFACE[,queue=0][,ring=2048][,mode=native|generic]`.
+/// `af_xdp:INTERFACE[,queue=0][,filter=all][,copy=auto][,poll=interrupt][,wakeup=need][,ring=2048][,mode=...]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "af_xdp",
-    summary: "a queue of a network interface, through an AF_XDP socket; needs root",
+    summary: "queues of a network interface, through AF_XDP sockets; needs root",
     target: "INTERFACE",
     options: &[
-        ("queue", "receive and transmit queue (default 0)"),
+        (
+            "queue",
+            "receive and transmit queue, or queues: 2, 0-3 (default 0)",
+        ),
+        (
+            "filter",
+            "frames to take, others stay with the kernel: ip, ip4, ip6, udp[:PORT[-PORT]], \
+             tcp[:PORT[-PORT]], ether:0xTYPE, joined by + (default all)",
+        ),
+        (
+            "copy",
+            "zero (the driver uses the packet memory), copy, or auto: zero where it can (default)",
+        ),
+        (
+            "poll",
+            "interrupt (default), or busy: receive calls run the driver while nothing has come",
+        ),
+        (
+            "wakeup",
+            "need: call the kernel to send when it asks (default), or always",
+        ),
         (
             "ring",
             "entries of each ring, a power of two from 64 to 32768 (default 2048)",
@@ -39,9 +64,18 @@ pub(crate) const BACKEND: Backend = Backend {
             "native (in the driver) or generic (any driver, slower); default: the first that works",
         ),
     ],
-    // One ring's worth of empty frames with the kernel, one of frames to be sent.
-    frames: |spec| 2 * ring_entries(spec).unwrap_or(RING_ENTRIES),
+    // Each queue has a ring's worth of empty frames with the kernel; one has as many to be sent.
+    frames: |spec| {
+        let queues = queues(spec).map_or(1, |queues| queues.count() as u32);
+        (queues + 1) * ring_entries(spec).unwrap_or(RING_ENTRIES)
+    },
     aligned: true,
+    handling: &[Handling {
+        variant: "",
+        receives: Receives::InPool,
+        sends: Sends::FromPool,
+    }],
+    passes_on: false,
     probe,
     open,
 };
@@ -53,6 +87,17 @@ fn ring_entries(spec: &PortSpec) -> Option<u32> {
     let entries = spec.number("ring", 64..=32768).ok()?;
     let entries = entries.map_or(RING_ENTRIES, |n| n as u32);
     entries.is_power_of_two().then_some(entries)
+}
+
+/// Queues with higher numbers have no place in the XDP program's map.
+const MOST_QUEUES: u32 = 1024;
+
+/// The queues that a spec asks for; none if what it says is no queue or range of queues.
+fn queues(spec: &PortSpec) -> Option<RangeInclusive<u32>> {
+    let text = spec.option("queue").unwrap_or("0");
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last && last < MOST_QUEUES).then_some(first..=last)
 }
 
 /// What stands in where the backend is not built.

@@ -1,8 +1,8 @@
 //! The port itself: frames travel between the worker's pool and the four rings.
 
-use super::program::{Mode, Program};
-use super::ring_entries;
-use super::socket::{Rings, XdpSocket};
+use super::program::Program;
+use super::socket::{Binding, Rings, XdpSocket};
+use super::wanted::Wanted;
 use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 use crate::pool::Pool;
 use crate::{BATCH_CAPACITY, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError};
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::cell::RefCell;
+use std::fs;
 use std::mem;
 use std::rc::{Rc, Weak};
 
@@ -25,28 +26,30 @@ pub(crate) struct Shared(Rc<RefCell<Living>>);
 
 #[derive(Default)]
 struct Living {
-    /// Bound sockets, all on the worker's pool.
-    sockets: Vec<Weak<OwnedFd>>,
+    /// Bound sockets, all on the worker's pool. Those bound in the same way may share its registration.
+    sockets: Vec<(Weak<OwnedFd>, Binding)>,
     /// Attached programs by interface.
     programs: Vec<(u32, Weak<Program>)>,
-}
-
-/// What a spec asks for.
-struct Wanted {
-    what: String,
-    name: String,
-    queue: u32,
-    entries: u32,
-    modes: &'static [Mode],
 }
 
 /// Everything that depends on one particular interface: dropped and made anew when that is deleted
 /// and comes back.
 struct Session {
     program: Rc<Program>,
+    queues: Vec<Queue>,
+    /// The queue that is looked at next for received frames.
+    next: usize,
+    busy_poll: bool,
+    need_wakeup: bool,
+    books: Books,
+}
+
+/// One queue of the interface. Frames are sent through the first queue alone, which keeps their order.
+struct Queue {
     rings: Rings,
     socket: XdpSocket,
-    books: Books,
+    /// Frames in the fill ring, the receive ring or between.
+    receiving: u32,
 }
 
 /// Frames of the pool that the kernel has.
@@ -54,9 +57,7 @@ struct Books {
     pool: PoolHandle,
     /// By slot.
     lent: Vec<bool>,
-    /// In the fill ring, the receive ring or between.
-    receiving: u32,
-    /// In the transmit ring, the completion ring or between.
+    /// Frames in the transmit ring, the completion ring or between.
     sending: u32,
 }
 
@@ -84,19 +85,7 @@ pub(super) fn probe() -> Result<String, PortError> {
 }
 
 pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
-    spec.number("ring", 64..=32768)?;
-    let wanted = Wanted {
-        what: format!("opening {spec}"),
-        name: spec.target().to_string(),
-        queue: spec.number("queue", 0..=1023)?.unwrap_or(0) as u32,
-        entries: ring_entries(spec).ok_or_else(|| spec.error("ring: want a power of two"))?,
-        modes: match spec.option("mode") {
-            None => &[Mode::Native, Mode::Generic],
-            Some("native") => &[Mode::Native],
-            Some("generic") => &[Mode::Generic],
-            Some(_) => return Err(spec.error("mode: want native or generic")),
-        },
-    };
+    let wanted = Wanted::of(spec)?;
     let (pool, shared) = (resources.pool(), resources.xdp().clone());
     if !pool.stride_bytes().is_power_of_two() {
         return Err(spec.error("the worker's pool was made without regard to this port"));
@@ -107,9 +96,9 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
         SocketFlags::CLOEXEC,
         None,
     )
-    .map_err(|e| PortError::system(&wanted.what, e))?;
-    let interface = Interface::find(&lookup, &wanted.name)
-        .map_err(|e| interface::cannot_find(&wanted.what, &wanted.name, e))?;
+    .map_err(|e| PortError::system(wanted.what(), e))?;
+    let interface = Interface::find(&lookup, wanted.name())
+        .map_err(|e| interface::cannot_find(&wanted.what(), wanted.name(), e))?;
     let session = Session::start(&wanted, &interface, &pool, &shared)?;
     Ok(Box::new(AfXdpPort {
         wanted,
@@ -124,33 +113,6 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
     }))
 }
 
-impl Wanted {
-    /// Why the kernel does not let a socket have the queue.
-    fn cannot_bind(&self, error: Errno) -> PortError {
-        let Self {
-            what, name, queue, ..
-        } = self;
-        match error {
-            Errno::INVAL => PortError::missing(
-                what,
-                format!("queue {queue} of {name}, which has fewer; see: ethtool -l {name}"),
-            ),
-            Errno::BUSY => PortError::missing(
-                what,
-                format!("queue {queue} of {name} for itself; another AF_XDP socket has it"),
-            ),
-            Errno::NOBUFS => PortError::missing(
-                what,
-                "CAP_IPC_LOCK, or a higher limit on locked memory (ulimit -l), for its packet memory",
-            ),
-            Errno::PERM | Errno::ACCESS | Errno::AFNOSUPPORT => {
-                interface::cannot_make_socket(what, "CONFIG_XDP_SOCKETS", error)
-            }
-            _ => PortError::system(what, error),
-        }
-    }
-}
-
 impl Session {
     fn start(
         wanted: &Wanted,
@@ -159,93 +121,172 @@ impl Session {
         shared: &Shared,
     ) -> Result<Self, PortError> {
         let mut living = shared.0.borrow_mut();
-        living.sockets.retain(|s| s.strong_count() > 0);
+        living.sockets.retain(|(s, _)| s.strong_count() > 0);
         living.programs.retain(|(_, p)| p.strong_count() > 0);
         let program = living.programs.iter().find(|(i, _)| *i == interface.index);
         let program = match program.and_then(|(_, p)| p.upgrade()) {
-            Some(program) => program,
+            Some(program) => {
+                if program.filter != wanted.filter || !wanted.modes.contains(&program.mode()) {
+                    return Err(wanted.spec.error(
+                        "an interface has one XDP program: give its ports the same filter and mode",
+                    ));
+                }
+                program
+            }
             None => Rc::new(Program::attach(
-                &wanted.what,
-                &wanted.name,
+                &wanted.what(),
+                wanted.name(),
                 interface.index,
                 wanted.modes,
+                &wanted.filter,
             )?),
         };
-        let (socket, rings) = loop {
-            let other = living.sockets.first().and_then(Weak::upgrade);
-            match bound(wanted, interface, pool, other.as_deref(), program.mode) {
-                Ok(done) => break done,
-                // That socket's interface is gone; the port has not been asked about it yet.
-                Err(Errno::BADF) if other.is_some() => drop(living.sockets.remove(0)),
-                Err(error) => return Err(wanted.cannot_bind(error)),
-            }
-        };
-        program
-            .redirect(wanted.queue, &socket)
-            .map_err(|e| PortError::system(&wanted.what, e))?;
-        living.sockets.push(Rc::downgrade(socket.descriptor()));
-        living
-            .programs
-            .push((interface.index, Rc::downgrade(&program)));
         let mut session = Self {
             program,
-            rings,
-            socket,
+            queues: Vec::new(),
+            next: 0,
+            busy_poll: wanted.busy_poll,
+            need_wakeup: wanted.need_wakeup,
             books: Books {
                 pool: pool.clone(),
                 lent: vec![false; pool.slots()],
-                receiving: 0,
                 sending: 0,
             },
         };
-        session.post(wanted.entries);
+        for queue in wanted.queues.clone() {
+            session.add(wanted, interface, queue, &mut living)?;
+        }
+        let program = Rc::downgrade(&session.program);
+        living.programs.push((interface.index, program));
         Ok(session)
     }
 
-    /// Gives the kernel empty frames until it has `entries`, or the pool is empty.
-    #[inline(always)]
-    fn post(&mut self, entries: u32) {
-        let Self { books, rings, .. } = self;
-        let mut missing = entries.saturating_sub(books.receiving);
-        if missing == 0 {
-            return;
+    /// Starts receiving from one more queue.
+    fn add(
+        &mut self,
+        wanted: &Wanted,
+        interface: &Interface,
+        queue: u32,
+        living: &mut Living,
+    ) -> Result<(), PortError> {
+        let binding = wanted.binding(self.program.mode());
+        let (socket, rings) = loop {
+            let alike = living.sockets.iter().position(|(_, b)| *b == binding);
+            let other = alike.and_then(|at| living.sockets[at].0.upgrade());
+            let pool = &self.books.pool;
+            match (
+                bound(
+                    wanted,
+                    interface.index,
+                    queue,
+                    pool,
+                    other.as_deref(),
+                    binding,
+                ),
+                alike,
+            ) {
+                (Ok(done), _) => break done,
+                // That socket's interface is gone, which its port has not been asked about yet; or its
+                // driver and this one differ in what they can do.
+                (Err(Errno::BADF | Errno::OPNOTSUPP), Some(at)) => drop(living.sockets.remove(at)),
+                (Err(error), _) => return Err(wanted.cannot_bind(queue, error)),
+            }
+        };
+        if self.busy_poll {
+            socket
+                .set_busy_poll(BATCH_CAPACITY as u32)
+                .map_err(|e| wanted.cannot_poll(e))?;
         }
-        missing = missing.min(rings.fill.room());
-        for _ in 0..missing {
-            let Some(packet) = books.pool.take(0) else {
-                break;
-            };
-            rings.fill.push(books.lend(packet));
-            books.receiving += 1;
-        }
-        rings.fill.publish();
-        if rings.fill.needs_wakeup() {
-            self.socket.wake_rx();
-        }
+        self.program
+            .redirect(queue, &socket)
+            .map_err(|e| PortError::system(wanted.what(), e))?;
+        let descriptor = Rc::downgrade(socket.descriptor());
+        living.sockets.push((descriptor, binding));
+        let mut queue = Queue {
+            rings,
+            socket,
+            receiving: 0,
+        };
+        queue.post(&mut self.books, wanted.entries);
+        self.queues.push(queue);
+        Ok(())
     }
 
     /// Takes back the frames that have been sent.
     #[inline(always)]
     fn reap(&mut self) {
-        while let Some(address) = self.rings.completion.next() {
+        let completion = &mut self.queues[0].rings.completion;
+        while let Some(address) = completion.next() {
             self.books.sending = self.books.sending.saturating_sub(1);
             if let Some(slot) = self.books.take_back(address) {
                 // SAFETY: the pool is held by the books, the slot was counted out when it was lent.
                 unsafe { Pool::give_back(self.books.pool.raw(), slot) };
             }
         }
-        self.rings.completion.release();
+        completion.release();
     }
 }
 
-/// A socket on the wanted queue with its rings, on the packet memory of `other` if there is one, which
-/// must be of the same pool.
+impl Session {
+    /// Frames that found no place, since the start.
+    fn overrun(&self) -> u64 {
+        self.queues.iter().map(|q| q.socket.overrun()).sum()
+    }
+}
+
+impl Queue {
+    /// Gives the kernel empty frames until it has `entries`, or the pool is empty.
+    #[inline(always)]
+    fn post(&mut self, books: &mut Books, entries: u32) {
+        let mut missing = entries.saturating_sub(self.receiving);
+        if missing == 0 {
+            return;
+        }
+        let fill = &mut self.rings.fill;
+        missing = missing.min(fill.room());
+        for _ in 0..missing {
+            let Some(packet) = books.pool.take(0) else {
+                break;
+            };
+            fill.push(books.lend(packet));
+            self.receiving += 1;
+        }
+        fill.publish();
+        if fill.needs_wakeup() {
+            self.socket.wake_rx();
+        }
+    }
+
+    /// Appends what has arrived to `batch`, as far as it has room.
+    #[inline(always)]
+    fn receive(&mut self, books: &mut Books, batch: &mut Batch, counters: &mut PortCounters) {
+        let rx = &mut self.rings.rx;
+        while batch.room() > 0 {
+            let Some(frame) = rx.next() else {
+                break;
+            };
+            self.receiving = self.receiving.saturating_sub(1);
+            match books.received(frame) {
+                Some(packet) => {
+                    counters.rx_bytes += packet.len() as u64;
+                    batch.push(packet);
+                }
+                None => counters.rx_malformed += 1,
+            }
+        }
+        rx.release();
+    }
+}
+
+/// A socket on one queue with its rings, on the packet memory of `other` if there is one, which must be
+/// of the same pool.
 fn bound(
     wanted: &Wanted,
-    interface: &Interface,
+    interface: u32,
+    queue: u32,
     pool: &PoolHandle,
     other: Option<&OwnedFd>,
-    mode: Mode,
+    binding: Binding,
 ) -> Result<(XdpSocket, Rings), Errno> {
     let socket = XdpSocket::new()?;
     if other.is_none() {
@@ -256,7 +297,7 @@ fn bound(
     }
     let rings = socket.map_rings(wanted.entries)?;
     socket.set_send_budget(BATCH_CAPACITY as u32);
-    socket.bind(interface.index, wanted.queue, other, mode == Mode::Generic)?;
+    socket.bind(interface, queue, other, binding)?;
     Ok((socket, rings))
 }
 
@@ -285,7 +326,7 @@ impl Books {
             return Some(packet);
         }
         let mut copy = self.pool.take(packet.len() as u16)?;
-        copy.bytes_mut().copy_from_slice(packet.bytes());
+        crate::frame_copy::copy_bytes(packet.bytes(), copy.bytes_mut());
         Some(copy)
     }
 
@@ -355,11 +396,12 @@ impl AfXdpPort {
     #[inline(always)]
     fn kick(&mut self) {
         let Some(session) = &self.session else { return };
+        let Queue { rings, socket, .. } = &session.queues[0];
         self.unsent = false;
-        let mut before = session.rings.tx.waiting();
+        let mut before = rings.tx.waiting();
         for _ in 0..KICKS {
-            let answer = session.socket.wake_tx();
-            let left = session.rings.tx.waiting();
+            let answer = socket.wake_tx();
+            let left = rings.tx.waiting();
             match answer {
                 // The driver dropped one frame; the others wait.
                 Err(Errno::BUSY) => self.counters.tx_failed += 1,
@@ -378,7 +420,7 @@ impl AfXdpPort {
     /// Ends a session whose interface is gone; the pool has its frames back.
     fn end(&mut self) {
         if let Some(session) = self.session.take() {
-            self.overrun_before += session.socket.overrun();
+            self.overrun_before += session.overrun();
         }
         self.unsent = false;
     }
@@ -393,22 +435,25 @@ impl Port for AfXdpPort {
             return 0;
         };
         let before = batch.len();
-        while batch.room() > 0 {
-            let Some(frame) = session.rings.rx.next() else {
-                break;
+        let queues = session.queues.len();
+        for _ in 0..queues {
+            let queue = &mut session.queues[session.next];
+            // Begins where the last call ended, so that a busy queue does not starve the others.
+            session.next = if session.next + 1 == queues {
+                0
+            } else {
+                session.next + 1
             };
-            session.books.receiving = session.books.receiving.saturating_sub(1);
-            match session.books.received(frame) {
-                Some(packet) => {
-                    self.counters.rx_bytes += packet.len() as u64;
-                    batch.push(packet);
-                }
-                None => self.counters.rx_malformed += 1,
+            if session.busy_poll && queue.rings.rx.is_empty() {
+                queue.socket.wake_rx();
+            }
+            queue.receive(&mut session.books, batch, &mut self.counters);
+            queue.post(&mut session.books, self.wanted.entries);
+            if batch.room() == 0 {
+                break;
             }
         }
-        session.rings.rx.release();
         session.reap();
-        session.post(self.wanted.entries);
         let received = batch.len() - before;
         self.counters.rx_packets += received as u64;
         received
@@ -428,7 +473,7 @@ impl Port for AfXdpPort {
             .wanted
             .entries
             .saturating_sub(session.books.sending)
-            .min(session.rings.tx.room());
+            .min(session.queues[0].rings.tx.room());
         let mut copies = self.pool.available();
         let mut taken = 0;
         for packet in batch.packets() {
@@ -443,11 +488,12 @@ impl Port for AfXdpPort {
             taken += 1;
         }
         let counters = &mut self.counters;
+        let tx = &mut session.queues[0].rings.tx;
         batch.take_front(taken, |packet| {
             let len = packet.len();
             if limits.take(packet.bytes()) {
                 if let Some(packet) = session.books.own(packet) {
-                    session.rings.tx.push(XdpDesc {
+                    tx.push(XdpDesc {
                         addr: session.books.lend(packet),
                         len: len as u32,
                         options: XdpDescOptions::empty(),
@@ -462,15 +508,15 @@ impl Port for AfXdpPort {
                 counters.tx_failed += 1;
             }
         });
-        session.rings.tx.publish();
-        if session.rings.tx.waiting() > 0 && session.rings.tx.needs_wakeup() {
+        tx.publish();
+        if tx.waiting() > 0 && (!session.need_wakeup || tx.needs_wakeup()) {
             self.kick();
         }
         taken
     }
 
     fn link(&mut self) -> Link {
-        let name = &self.wanted.name;
+        let name = self.wanted.name();
         let now = match Interface::find(&self.lookup, name) {
             Ok(now) => now,
             Err(error) => {
@@ -488,7 +534,7 @@ impl Port for AfXdpPort {
             }
         }
         self.interface = now;
-        let link = now.link(&self.wanted.name);
+        let link = now.link(self.wanted.name());
         if link.is_up() {
             self.kick();
         }
@@ -496,19 +542,66 @@ impl Port for AfXdpPort {
     }
 
     fn counters(&mut self) -> PortCounters {
-        let now = self.session.as_ref().map_or(0, |s| s.socket.overrun());
+        let now = self.session.as_ref().map_or(0, Session::overrun);
         self.counters.rx_overrun = self.overrun_before + now;
         self.counters
     }
 
     fn details(&self) -> String {
-        self.session.as_ref().map_or_else(String::new, |session| {
-            let copies = if session.socket.is_zero_copy() {
+        let Some(session) = &self.session else {
+            return String::new();
+        };
+        let zero_copy = session.queues[0].socket.is_zero_copy();
+        let mut details = format!(
+            "{} XDP, {}",
+            session.program.mode(),
+            if zero_copy {
                 "the driver copies nothing"
             } else {
                 "the kernel copies each frame"
-            };
-            format!("{} XDP, {copies}", session.program.mode)
-        })
+            }
+        );
+        if session.queues.len() > 1 {
+            let (first, last) = (self.wanted.queues.start(), self.wanted.queues.end());
+            details += &format!(", queues {first} to {last}");
+        }
+        if !session.program.filter.is_all() {
+            details += &format!(", takes {} and leaves the rest", session.program.filter);
+        }
+        if session.busy_poll {
+            details += &self.polled(session);
+        }
+        details
+    }
+}
+
+impl AfXdpPort {
+    /// What kernel and driver made of busy polling.
+    fn polled(&self, session: &Session) -> String {
+        let ids: Vec<_> = session
+            .queues
+            .iter()
+            .filter_map(|q| q.socket.polled_queue())
+            .map(|id| id.to_string())
+            .collect();
+        if ids.is_empty() {
+            return ", busy polling has no effect: the driver names no queue to poll (before Linux 6.13 it \
+                    does so with the first frame)"
+                .to_string();
+        }
+        let mut text = format!(", busy polling of NAPI {}", ids.join(" "));
+        let folder = format!("/sys/class/net/{}", self.wanted.name());
+        let number = |file: &str| {
+            let text = fs::read_to_string(format!("{folder}/{file}")).ok()?;
+            text.trim().parse::<u64>().ok()
+        };
+        let (hard, timeout) = (number("napi_defer_hard_irqs"), number("gro_flush_timeout"));
+        if hard == Some(0) || timeout == Some(0) {
+            text += &format!(
+                " beside interrupts (echo 2 > {folder}/napi_defer_hard_irqs and echo 200000 > \
+                 {folder}/gro_flush_timeout leave them off)"
+            );
+        }
+        text
     }
 }

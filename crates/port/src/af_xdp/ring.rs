@@ -131,6 +131,13 @@ impl<T: Copy> Consumer<T> {
         Self(unsafe { Ring::new(layout) })
     }
 
+    /// Whether there is nothing to take.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        // Relaxed: `next` looks again before it reads an entry.
+        self.0.ours == self.0.producer().load(Ordering::Relaxed)
+    }
+
     /// Takes the next entry; its place is the producer's again after [`Consumer::release`].
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<T> {

@@ -21,6 +21,24 @@ use std::time::Duration;
 /// Packets that the kernel sends per call at most, where it can be told (Linux 6.17).
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
+/// Socket options of asm-generic/socket.h that libc lacks here.
+const SO_BUSY_POLL: libc::c_int = 46;
+const SO_INCOMING_NAPI_ID: libc::c_int = 56;
+const SO_PREFER_BUSY_POLL: libc::c_int = 69;
+const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
+
+/// Time a receive call may run the driver's queue, in µs; it returns as soon as that is empty.
+const BUSY_POLL_MICROSECONDS: libc::c_int = 20;
+
+/// How a socket wants to be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Binding {
+    /// Flags in the rings say when the kernel must be called.
+    pub(super) need_wakeup: bool,
+    /// Whether the kernel copies; None leaves it to the driver's abilities.
+    pub(super) copy: Option<bool>,
+}
+
 /// How long a queue may stay taken by a socket just closed: the kernel frees it a little later.
 const RELEASE_TRIES: u32 = 50;
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
@@ -157,20 +175,22 @@ impl XdpSocket {
         Ok((layout, memory))
     }
 
-    /// Binds to one queue of an interface, with the packet memory of `shared` if there is one.
-    /// Without `copy`, the driver may use the packet memory directly.
+    /// Binds to one queue of an interface, with the packet memory of `shared` if there is one, which must
+    /// be bound in the same way.
     pub(super) fn bind(
         &self,
         interface: u32,
         queue: u32,
         shared: Option<&OwnedFd>,
-        copy: bool,
+        binding: Binding,
     ) -> Result<(), Errno> {
         let mut flags = SocketAddrXdpFlags::empty();
-        if shared.is_none() {
-            flags |= SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-            flags.set(SocketAddrXdpFlags::XDP_COPY, copy);
-        }
+        flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, binding.need_wakeup);
+        flags.set(SocketAddrXdpFlags::XDP_COPY, binding.copy == Some(true));
+        flags.set(
+            SocketAddrXdpFlags::XDP_ZEROCOPY,
+            binding.copy == Some(false),
+        );
         let mut tries = RELEASE_TRIES;
         loop {
             let address = SocketAddrXdp::new(flags, interface, queue);
@@ -212,14 +232,58 @@ impl XdpSocket {
         };
     }
 
+    /// Has receive calls run the driver's queue, `packets` at most per call, and asks the kernel to leave
+    /// it to them.
+    pub(super) fn set_busy_poll(&self, packets: u32) -> Result<(), Errno> {
+        self.set(SO_PREFER_BUSY_POLL, 1)?;
+        self.set(SO_BUSY_POLL, BUSY_POLL_MICROSECONDS)?;
+        self.set(SO_BUSY_POLL_BUDGET, packets as libc::c_int)
+    }
+
+    fn set(&self, option: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
+        // SAFETY: the kernel reads one number, whose size is passed with it.
+        let answer = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const value).cast(),
+                size_of::<libc::c_int>() as u32,
+            )
+        };
+        if answer < 0 {
+            return Err(
+                Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+            );
+        }
+        Ok(())
+    }
+
+    /// Number of the driver's queue that receive calls run, known once a frame came through it.
+    pub(super) fn polled_queue(&self) -> Option<u32> {
+        let mut number = 0_u32;
+        let mut len = size_of::<u32>() as u32;
+        // SAFETY: the kernel writes at most `len` bytes, the size of what it is given.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_INCOMING_NAPI_ID,
+                (&raw mut number).cast(),
+                &raw mut len,
+            )
+        };
+        (answer == 0 && number != 0).then_some(number)
+    }
+
     /// Has the kernel look at the transmit ring.
     #[inline(always)]
     pub(super) fn wake_tx(&self) -> Result<(), Errno> {
         send(&self.0, &[], SendFlags::DONTWAIT).map(drop)
     }
 
-    /// Has the driver look at the fill ring.
-    #[cold]
+    /// Has the driver look at the fill ring, and run its queue where busy polling is on.
+    #[inline(always)]
     pub(super) fn wake_rx(&self) {
         let _ = recv(&self.0, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
     }

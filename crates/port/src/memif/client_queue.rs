@@ -306,7 +306,7 @@ impl Sending {
     #[inline]
     fn copied(&self, packet: &Packet) -> Option<Packet> {
         let mut copy = self.pool.take(packet.len() as u16)?;
-        copy.bytes_mut().copy_from_slice(packet.bytes());
+        crate::frame_copy::copy_bytes(packet.bytes(), copy.bytes_mut());
         Some(copy)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A *server* listens on a UNIX socket; a *client* brings the memory: two rings and, here, the whole
 //! packet pool, so that a client forwards between two memif ports without touching the frames. The
-//! handshake runs on a control thread ([`server`], [`client`]); the data path ([`client_queue`],
-//! [`server_queue`]) sees finished connections only.
+//! handshake runs on a control thread (`server`, `client`); the data path (`client_queue`,
+//! `server_queue`) sees finished connections only.
 //!
 //! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and
 //! checked before use, so that a lying peer costs packets, never memory safety of this process beyond
@@ -22,7 +22,8 @@ mod server_queue;
 #[cfg(test)]
 mod tests;
 
-use crate::{Backend, Batch, Link, Port, PortCounters, PortError, PortSpec, Resources};
+use crate::{Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives};
+use crate::{Resources, Sends};
 use client_queue::ClientQueue;
 use connection::{Connection, Handover, interrupt_file};
 use ring::MAX_LOG2_RING_SIZE;
@@ -58,6 +59,19 @@ pub(crate) const BACKEND: Backend = Backend {
     ],
     frames: |spec| 2 * ring_size(spec).unwrap_or(DEFAULT_RING),
     aligned: false,
+    handling: &[
+        Handling {
+            variant: "role=client",
+            receives: Receives::InPool,
+            sends: Sends::FromPool,
+        },
+        Handling {
+            variant: "role=server",
+            receives: Receives::InPlace,
+            sends: Sends::ByCopy,
+        },
+    ],
+    passes_on: false,
     probe: || Ok("server and client".to_string()),
     open,
 };

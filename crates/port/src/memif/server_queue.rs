@@ -337,5 +337,5 @@ fn copy_frame(packet: &Packet, to: NonNull<u8>) {
     // SAFETY: `to` has `packet.len()` bytes in a mapped region (checked by the caller). Source and
     // destination differ: the client offers a buffer or fills it, never both; a lying one that offers a
     // filled buffer makes them equal or overlap, which `copy` (memmove) allows.
-    unsafe { std::ptr::copy(packet.data().as_ptr(), to.as_ptr(), packet.len()) };
+    unsafe { crate::frame_copy::copy_frame(packet.data(), to, packet.len()) };
 }

@@ -1,0 +1,195 @@
+//! Gives frames the addresses that the next device expects: what a router does to the Ethernet header.
+
+use crate::{Context, Entry, Function, SettingsError, settings};
+use serde::Deserialize;
+use taut_port::Batch;
+use taut_port::xdp_forward::{Address, HeaderChange};
+use taut_wire::ethernet::{Ethernet, Mac};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "mac-rewrite",
+    summary: "sets `source` and `destination` MAC address, one for all or one per outgoing port",
+    build: |table| {
+        MacRewrite::new(settings(table)?).map(|rewrite| Box::new(rewrite) as Box<dyn Function>)
+    },
+};
+
+/// One address for all packets, or a list: one for each port that packets leave through.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "want a MAC address such as \"02:00:00:00:00:01\", or a list of them"
+)]
+enum Text {
+    One(String),
+    Each(Vec<String>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    source: Option<Text>,
+    destination: Option<Text>,
+}
+
+/// Addresses by outgoing port.
+enum Macs {
+    /// Those of the frame stay.
+    Keep,
+    One(Mac),
+    /// Beyond the list they stay.
+    Each(Vec<Mac>),
+}
+
+impl Macs {
+    fn new(key: &str, text: Option<Text>) -> Result<Self, SettingsError> {
+        let parse = |text: String| {
+            text.parse().map_err(|_| {
+                SettingsError(format!(
+                    "{key} = \"{text}\": want a MAC address such as \"02:00:00:00:00:01\""
+                ))
+            })
+        };
+        match text {
+            None => Ok(Self::Keep),
+            Some(Text::One(text)) => parse(text).map(Self::One),
+            Some(Text::Each(texts)) => texts
+                .into_iter()
+                .map(parse)
+                .collect::<Result<_, _>>()
+                .map(Self::Each),
+        }
+    }
+
+    #[inline(always)]
+    fn of(&self, port: usize) -> Option<Mac> {
+        match self {
+            Self::Keep => None,
+            Self::One(mac) => Some(*mac),
+            Self::Each(macs) => macs.get(port).copied(),
+        }
+    }
+}
+
+pub(crate) struct MacRewrite {
+    source: Macs,
+    destination: Macs,
+}
+
+impl MacRewrite {
+    pub(crate) fn new(settings: Settings) -> Result<Self, SettingsError> {
+        if settings.source.is_none() && settings.destination.is_none() {
+            return Err(SettingsError(
+                "mac-rewrite needs `source`, `destination` or both: source = \"02:00:00:00:00:01\""
+                    .to_string(),
+            ));
+        }
+        Ok(Self {
+            source: Macs::new("source", settings.source)?,
+            destination: Macs::new("destination", settings.destination)?,
+        })
+    }
+
+    /// What happens to frames that leave through a port, as the kernel is told.
+    pub(crate) fn header_change(&self, port: usize) -> HeaderChange {
+        let fixed =
+            |macs: &Macs, otherwise| macs.of(port).map_or(otherwise, |m| Address::Fixed(m.0));
+        HeaderChange {
+            destination: fixed(&self.destination, HeaderChange::NONE.destination),
+            source: fixed(&self.source, HeaderChange::NONE.source),
+        }
+    }
+}
+
+impl Function for MacRewrite {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        let source = self.source.of(context.to_port);
+        let destination = self.destination.of(context.to_port);
+        for i in 0..batch.len() {
+            let Ok(mut frame) = Ethernet::new(batch.packets_mut()[i].bytes_mut()) else {
+                batch.mark_dropped(i);
+                continue;
+            };
+            if let Some(mac) = source {
+                frame.set_source(mac);
+            }
+            if let Some(mac) = destination {
+                frame.set_destination(mac);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_port::PoolHandle;
+
+    fn made(text: &str) -> Result<MacRewrite, SettingsError> {
+        MacRewrite::new(settings(text.parse().unwrap())?)
+    }
+
+    /// Addresses of a frame that leaves through `port`; None if it is dropped.
+    fn rewritten(rewrite: &mut MacRewrite, len: u16, port: usize) -> Option<[u8; 12]> {
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, len);
+        for (i, byte) in batch.packets_mut()[0].bytes_mut().iter_mut().enumerate() {
+            *byte = i as u8;
+        }
+        let context = Context {
+            to_port: port,
+            ..Context::default()
+        };
+        rewrite.process(&mut batch, &context);
+        batch
+            .is_kept(0)
+            .then(|| batch.packets()[0].bytes()[..12].try_into().unwrap())
+    }
+
+    #[test]
+    fn one_address_is_for_all_ports_and_what_is_not_set_stays() {
+        let mut rewrite = made("source = \"02:00:00:00:00:aa\"").unwrap();
+        for port in [0, 1, 5] {
+            assert_eq!(
+                rewritten(&mut rewrite, 60, port).unwrap(),
+                [0, 1, 2, 3, 4, 5, 2, 0, 0, 0, 0, 0xaa]
+            );
+        }
+        assert_eq!(rewritten(&mut rewrite, 9, 0), None);
+    }
+
+    #[test]
+    fn a_list_has_one_address_for_each_outgoing_port() {
+        let mut rewrite =
+            made("destination = [\"02:00:00:00:00:aa\", \"02-00-00-00-00-BB\"]").unwrap();
+        let first = |port, rewrite: &mut MacRewrite| rewritten(rewrite, 60, port).unwrap()[5];
+        assert_eq!(
+            [0, 1, 2].map(|port| first(port, &mut rewrite)),
+            [0xaa, 0xbb, 5]
+        );
+        assert_eq!(
+            rewrite.header_change(1).destination,
+            Address::Fixed([2, 0, 0, 0, 0, 0xbb])
+        );
+        assert_eq!(rewrite.header_change(2), HeaderChange::NONE);
+    }
+
+    #[test]
+    fn wrong_settings_say_what_would_be_right() {
+        for (text, part) in [
+            ("", "needs `source`, `destination` or both"),
+            (
+                "source = \"02:00\"",
+                "source = \"02:00\": want a MAC address",
+            ),
+            ("source = 7", "want a MAC address such as"),
+            ("destination = [\"x\"]", "destination = \"x\""),
+            ("sorce = \"02:00:00:00:00:aa\"", "unknown field `sorce`"),
+        ] {
+            let error = made(text).err().unwrap().0;
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The Click modular router (Kohler et al., TOCS 2000), where the `click` on the search path is it.
+
+use super::step::{Owner, Ready, words};
+use super::{Baseline, Frames, Place, Reach, Step};
+use crate::command::{is_installed, run};
+use crate::permissions::Missing;
+
+const PROGRAM: &str = "click";
+
+pub(super) const ENTRY: Baseline = Baseline {
+    id: "veth-click",
+    label: "Click",
+    io: "Click",
+    note: "the Click modular router in user space on packet sockets, frames untouched; kernel work on the receiving side steered to the device's core (RPS)",
+    reach: Reach::Veth { steered: true },
+    frames: Frames::Through,
+    probe,
+    steps,
+};
+
+fn probe() -> Result<String, Missing> {
+    let missing = |what: String| {
+        Missing {
+        what,
+        how_to_get_it: "build the router from https://github.com/kohler/click (./configure --disable-linuxmodule && make install); Debian's package `click` is something else".to_owned(),
+    }
+    };
+    if !is_installed(PROGRAM) {
+        return Err(missing(format!("`{PROGRAM}` is not on the search path")));
+    }
+    // What is not the router may fail at the option, or at anything.
+    let said = run(PROGRAM, &["--version"]).unwrap_or_default();
+    router_version(&said)
+        .map(|version| format!("Click {version}"))
+        .ok_or_else(|| missing(format!("`{PROGRAM}` here is not the modular router")))
+}
+
+/// The version in what the router says to `--version`; none if another program of the name said it.
+fn router_version(said: &str) -> Option<&str> {
+    said.lines().next()?.strip_prefix("click (Click) ")
+}
+
+fn steps(place: &Place) -> Vec<Step> {
+    let [west, east] = &place.ends;
+    let half = |from: &str, to: &str| {
+        format!(
+            "FromDevice({from}, METHOD LINUX, PROMISC true, BURST 32) -> Queue(1000) -> ToDevice({to}, METHOD LINUX, BURST 32);"
+        )
+    };
+    let socket = place.folder.join("click.sock");
+    vec![Step::Keep {
+        name: "click",
+        line: words(&[
+            PROGRAM,
+            "--unix-socket",
+            &socket.display().to_string(),
+            "--expression",
+            &format!("{} {}", half(west, east), half(east, west)),
+        ]),
+        ready: Ready::Socket(socket),
+        owner: Owner::NeedsWatcher,
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baseline::step::text;
+
+    #[test]
+    fn the_router_is_told_from_other_programs_of_its_name() {
+        let router =
+            "click (Click) 2.1\nCopyright (C) 1999-2001 Massachusetts Institute of Technology\n";
+        assert_eq!(router_version(router), Some("2.1"));
+        // Debian's package manager of that name, Python's library and a program that failed.
+        for other in [
+            "click 0.5.0\n",
+            "click, version 8.1.3\n",
+            "Usage: click COMMAND\n",
+            "",
+        ] {
+            assert_eq!(router_version(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn both_directions_are_forwarded() {
+        let place = Place {
+            ends: ["dut0", "dut1"].map(str::to_owned),
+            cpu: 1,
+            folder: "/scratch".into(),
+        };
+        let line = text(&steps(&place)[0]);
+        for part in [
+            "click --unix-socket /scratch/click.sock --expression '",
+            "FromDevice(dut0, METHOD LINUX, PROMISC true, BURST 32) -> Queue(1000) -> ToDevice(dut1,",
+            "FromDevice(dut1, METHOD LINUX, PROMISC true, BURST 32) -> Queue(1000) -> ToDevice(dut0,",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Forwarders that others wrote, as devices under test: found, started, pinned and removed again.
+//!
+//! One file per program, one entry per way to run it. An entry is data: how the generator reaches it,
+//! what it needs, and the commands that bring it up. They run in the device's namespace of a
+//! [`Testbed`], or without one beside two sockets; all they write lies in one folder, so that
+//! nothing of the host's own configuration is touched.
+
+mod click;
+mod linux_routing;
+mod open_vswitch;
+mod step;
+mod testpmd;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::netns::{DEVICE_INTERFACES, Steering, Testbed};
+use crate::permissions::{Missing, can_make_namespaces};
+
+pub use step::{BaselineError, Running};
+use step::{Step, start, text};
+
+/// A forwarder that is not taut's.
+pub struct Baseline {
+    /// Its name on the command line and of its folder.
+    pub id: &'static str,
+    /// Its name in tables.
+    pub label: &'static str,
+    /// What moves its packets, one or two words.
+    pub io: &'static str,
+    /// What a reader of its results must know, one or two clauses.
+    pub note: &'static str,
+    /// How the generator reaches it.
+    pub reach: Reach,
+    /// Which frames pass it.
+    pub frames: Frames,
+    probe: fn() -> Result<String, Missing>,
+    steps: fn(&Place) -> Vec<Step>,
+}
+
+/// How the generator reaches a baseline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Between the device's two interfaces of a [`Testbed`].
+    Veth {
+        /// Whether frames for it are processed on its CPU (receive packet steering). What takes
+        /// frames by XDP cannot have that.
+        steered: bool,
+    },
+    /// As server of two memif links; the generator is the client.
+    Memif,
+    /// As server of two vhost-user links; the generator is what a virtual machine's network card
+    /// would be (virtio-user).
+    Vhost,
+}
+
+/// Which frames come through a baseline and are known again behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frames {
+    /// Addressed to the generator's other interface.
+    Through,
+    /// Addressed to the MAC address of the device's near interface, and between
+    /// [`linux_routing::HOSTS`].
+    Routed,
+    /// With one and the same UDP port as source and destination, since the two get swapped.
+    SameUdpPorts,
+}
+
+/// The addresses between which [`Frames::Routed`] travel: the generator's two ends.
+pub use linux_routing::HOSTS as ROUTED_HOSTS;
+
+/// What the commands of a baseline are made of.
+struct Place {
+    /// Two interfaces or two sockets.
+    ends: [String; 2],
+    /// The CPU it has for itself.
+    cpu: usize,
+    /// Where it may write.
+    folder: PathBuf,
+}
+
+impl Place {
+    fn file(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+}
+
+/// All baselines, in the order of reports.
+#[must_use]
+pub fn baselines() -> &'static [Baseline] {
+    &[
+        testpmd::MEMIF_IO,
+        testpmd::MEMIF_MAC_SWAP,
+        testpmd::MEMIF_5_TUPLE_SWAP,
+        testpmd::VHOST_IO,
+        open_vswitch::VHOST,
+        linux_routing::ENTRY,
+        testpmd::AF_PACKET,
+        testpmd::AF_XDP,
+        open_vswitch::VETH,
+        open_vswitch::VETH_AF_XDP,
+        open_vswitch::VETH_DPDK,
+        click::ENTRY,
+    ]
+}
+
+impl Baseline {
+    /// The version that is installed.
+    ///
+    /// # Errors
+    /// What is missing for it here, and how to get it.
+    pub fn probe(&self) -> Result<String, Missing> {
+        if self.on_interfaces() {
+            can_make_namespaces()?;
+        }
+        (self.probe)()
+    }
+
+    /// Whether it stands between the interfaces of a [`Testbed`].
+    #[must_use]
+    pub fn on_interfaces(&self) -> bool {
+        matches!(self.reach, Reach::Veth { .. })
+    }
+
+    /// Where its interfaces want their frames processed, when `cpu` is the device's.
+    #[must_use]
+    pub fn steering(&self, cpu: usize) -> Steering {
+        match self.reach {
+            Reach::Veth { steered: true } => Steering::PacketSteering { cpu },
+            Reach::Veth { steered: false } | Reach::Memif | Reach::Vhost => Steering::Sender,
+        }
+    }
+
+    /// The sockets on which one that stands between no interfaces listens.
+    #[must_use]
+    pub fn sockets(folder: &Path) -> [PathBuf; 2] {
+        ["west.sock", "east.sock"].map(|name| folder.join(name))
+    }
+
+    /// Starts it on `cpu`, between the interfaces of `testbed` or, without one, on the
+    /// [`Baseline::sockets`] of `folder`. All files that it makes lie in `folder`, which must exist and
+    /// is the caller's to remove. Frames pass when it returns.
+    ///
+    /// # Errors
+    /// What failed; what had been started by then is stopped.
+    pub fn start(
+        &self,
+        testbed: Option<&Testbed>,
+        cpu: usize,
+        folder: &Path,
+    ) -> Result<Running, BaselineError> {
+        let place = self.place(cpu, folder);
+        start((self.steps)(&place), testbed, cpu, folder)
+    }
+
+    /// The command lines that [`Baseline::start`] runs, for a shell in the device's namespace.
+    #[must_use]
+    pub fn commands(&self, cpu: usize, folder: &Path) -> Vec<String> {
+        (self.steps)(&self.place(cpu, folder))
+            .iter()
+            .map(text)
+            .collect()
+    }
+
+    fn place(&self, cpu: usize, folder: &Path) -> Place {
+        Place {
+            ends: match self.reach {
+                Reach::Veth { .. } => DEVICE_INTERFACES.map(str::to_owned),
+                Reach::Memif | Reach::Vhost => {
+                    Self::sockets(folder).map(|path| path.display().to_string())
+                }
+            },
+            cpu,
+            folder: folder.to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Baseline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.id)
+    }
+}
+
+impl PartialEq for Baseline {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Baseline {}
+
+/// Free huge pages of 2 MB.
+fn free_huge_pages() -> u64 {
+    fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+        .ok()
+        .and_then(|free| free.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn baselines_have_names_of_their_own_that_tell_how_they_are_reached() {
+        let ids: BTreeSet<_> = baselines().iter().map(|b| b.id).collect();
+        let labels: BTreeSet<_> = baselines()
+            .iter()
+            .map(|b| (b.on_interfaces(), b.reach == Reach::Vhost, b.label))
+            .collect();
+        assert_eq!((ids.len(), labels.len()), (baselines().len(), ids.len()));
+        for baseline in baselines() {
+            let start = match baseline.reach {
+                Reach::Memif => "memif-",
+                Reach::Vhost => "vhost-",
+                Reach::Veth { .. } => "veth-",
+            };
+            assert!(baseline.id.starts_with(start), "{baseline:?}");
+        }
+    }
+
+    #[test]
+    fn every_file_that_a_baseline_is_told_to_write_lies_in_its_folder() {
+        let folder = Path::new("/taut-scratch");
+        for baseline in baselines() {
+            for command in baseline.commands(1, folder) {
+                for word in command.split(['=', ',', ' ', ':', '\'']) {
+                    let is_written = word.starts_with('/')
+                        && !word.starts_with("/usr/")
+                        && !word.starts_with("/proc/sys/");
+                    assert!(
+                        !is_written || word.starts_with("/taut-scratch"),
+                        "{baseline:?}: {word} in {command}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Open vSwitch with its user-space datapath, which needs no kernel module.
+//!
+//! Not over memif: its polling thread sends on a port's second queue (the first is the main thread's),
+//! and what it sends there is dropped as long as the peer has one queue.
+
+use std::fs;
+use std::path::Path;
+
+use super::step::{Owner, Ready, words};
+use super::testpmd::{AF_PACKET_FRAMES, driver_library};
+use super::{Baseline, Frames, Place, Reach, Step, free_huge_pages};
+use crate::command::{is_installed, run};
+use crate::permissions::{Missing, can_load_xdp, can_open_packet_sockets};
+
+const DAEMON: &str = "ovs-vswitchd";
+/// Debian's second build of the daemon, with DPDK.
+const DAEMON_WITH_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const BRIDGE: &str = "br0";
+/// Seconds that `ovs-vsctl` may take; it waits until the daemon has done what it says.
+const TIMEOUT: &str = "--timeout=10";
+/// Memory of DPDK, MB; a pool of 32768 buffers fits, and the daemon tries smaller ones by itself.
+const MEMORY_MB: u64 = 128;
+const DRIVER: &str = "net_af_packet";
+
+pub(super) const VETH: Baseline = Baseline {
+    id: "veth-ovs",
+    label: "Open vSwitch",
+    io: "Open vSwitch",
+    note: "user-space datapath (netdev) on packet sockets, one flow each way; its main thread sleeps when no frame waits; kernel work on the receiving side steered to the device's core (RPS)",
+    reach: Reach::Veth { steered: true },
+    frames: Frames::Through,
+    probe: probe_veth,
+    steps: |place| open_vswitch(place, DAEMON, &[], |_, end| [end.to_owned(), String::new()]),
+};
+
+pub(super) const VETH_AF_XDP: Baseline = Baseline {
+    id: "veth-ovs-af-xdp",
+    label: "Open vSwitch AF_XDP",
+    io: "Open vSwitch AF_XDP",
+    note: "user-space datapath (netdev) on AF_XDP sockets, a polling thread, one flow each way; the XDP program runs on the sender's core; copy mode, as veth has no other",
+    reach: Reach::Veth { steered: false },
+    frames: Frames::Through,
+    probe: probe_af_xdp,
+    steps: |place| {
+        let settings = [format!("other_config:pmd-cpu-mask={:#x}", mask(place.cpu))];
+        open_vswitch(place, DAEMON, &settings, |_, end| {
+            [
+                end.to_owned(),
+                "type=afxdp options:xdp-mode=native".to_owned(),
+            ]
+        })
+    },
+};
+
+pub(super) const VHOST: Baseline = Baseline {
+    id: "vhost-ovs",
+    label: "Open vSwitch DPDK",
+    io: "Open vSwitch DPDK",
+    note: "user-space datapath (netdev) with vhost-user ports, a polling thread, one flow each way: it copies each frame into its own memory and out again",
+    reach: Reach::Vhost,
+    frames: Frames::Through,
+    probe: probe_vhost,
+    steps: |place| {
+        let daemon = daemon_with_dpdk().unwrap_or(DAEMON);
+        let settings = dpdk_settings(place.cpu, free_huge_pages());
+        open_vswitch(place, daemon, &settings, |_, end| {
+            // The daemon makes the socket of the port's name in its folder.
+            let name = Path::new(end).file_name().unwrap_or_default();
+            [
+                name.to_string_lossy().into_owned(),
+                "type=dpdkvhostuser".to_owned(),
+            ]
+        })
+    },
+};
+
+pub(super) const VETH_DPDK: Baseline = Baseline {
+    id: "veth-ovs-dpdk",
+    label: "Open vSwitch DPDK",
+    io: "Open vSwitch DPDK",
+    note: "user-space datapath (netdev) on DPDK's net_af_packet driver, a polling thread, one flow each way; kernel work on the receiving side steered to the device's core (RPS)",
+    reach: Reach::Veth { steered: true },
+    frames: Frames::Through,
+    probe: probe_dpdk,
+    steps: |place| {
+        let daemon = daemon_with_dpdk().unwrap_or(DAEMON);
+        let settings = dpdk_settings(place.cpu, free_huge_pages());
+        open_vswitch(place, daemon, &settings, |number, end| {
+            [
+                format!("dpdk{number}"),
+                format!(
+                    "type=dpdk options:dpdk-devargs={DRIVER}{number},iface={end},framecnt={AF_PACKET_FRAMES}"
+                ),
+            ]
+        })
+    },
+};
+
+/// The database, the daemon, a bridge with two ports, and a flow each way. `port` makes of a number and
+/// an end the port's name and what has to be set for it.
+fn open_vswitch(
+    place: &Place,
+    daemon: &str,
+    settings: &[String],
+    port: impl Fn(usize, &str) -> [String; 2],
+) -> Vec<Step> {
+    let database = place.file("ovs.db");
+    let socket = place.folder.join("ovsdb.sock");
+    let remote = format!("unix:{}", socket.display());
+    let db = format!("--db={remote}");
+    let vsctl =
+        |arguments: &[&str]| Step::Run(words(&[&["ovs-vsctl", TIMEOUT, &db], arguments].concat()));
+    let mut steps = vec![
+        Step::Run(words(&["ovsdb-tool", "create", &database, SCHEMA])),
+        Step::Keep {
+            name: "ovsdb-server",
+            line: words(&[
+                "ovsdb-server",
+                &database,
+                &format!("--remote=p{remote}"),
+                &format!("--unixctl={}", place.file("ovsdb-server.ctl")),
+                // Not into the host's log.
+                "--verbose=syslog:off",
+            ]),
+            ready: Ready::Socket(socket.clone()),
+            owner: Owner::NeedsWatcher,
+        },
+        vsctl(&["--no-wait", "init"]),
+    ];
+    for setting in settings {
+        steps.push(vsctl(&["--no-wait", "set", "Open_vSwitch", ".", setting]));
+    }
+    steps.push(Step::Keep {
+        name: "ovs-vswitchd",
+        line: words(&[
+            "env",
+            &format!("OVS_RUNDIR={}", place.folder.display()),
+            &format!("RUNTIME_DIRECTORY={}", place.folder.display()),
+            daemon,
+            &remote,
+            &format!("--unixctl={}", place.file("ovs-vswitchd.ctl")),
+            "--verbose=syslog:off",
+        ]),
+        ready: Ready::AtOnce,
+        owner: Owner::NeedsWatcher,
+    });
+    // Without the fail mode it would learn and flood until the flows are there.
+    steps.push(vsctl(&[
+        "add-br",
+        BRIDGE,
+        "--",
+        "set",
+        "Bridge",
+        BRIDGE,
+        "datapath_type=netdev",
+        "fail_mode=secure",
+    ]));
+    for (number, end) in place.ends.iter().enumerate() {
+        let [name, options] = port(number, end);
+        let request = format!("ofport_request={}", number + 1);
+        let mut arguments = vec![
+            "add-port",
+            BRIDGE,
+            &name,
+            "--",
+            "set",
+            "Interface",
+            &name,
+            &request,
+        ];
+        arguments.extend(options.split_whitespace());
+        steps.push(vsctl(&arguments));
+        // `add-port` succeeds whatever becomes of the port.
+        steps.push(Step::Expect(
+            words(&[
+                "ovs-vsctl",
+                TIMEOUT,
+                &db,
+                "get",
+                "Interface",
+                &name,
+                "error",
+            ]),
+            "[]",
+        ));
+    }
+    let management = format!("unix:{}", place.file(&format!("{BRIDGE}.mgmt")));
+    for [from, to] in [[1, 2], [2, 1]] {
+        steps.push(Step::Run(words(&[
+            "ovs-ofctl",
+            "add-flow",
+            &management,
+            &format!("in_port={from},actions=output:{to}"),
+        ])));
+    }
+    steps
+}
+
+fn dpdk_settings(cpu: usize, free_huge_pages: u64) -> Vec<String> {
+    let mask = mask(cpu);
+    let mut settings = vec![
+        "other_config:dpdk-init=true".to_owned(),
+        format!("other_config:dpdk-lcore-mask={mask:#x}"),
+        format!("other_config:pmd-cpu-mask={mask:#x}"),
+    ];
+    if free_huge_pages * 2 >= MEMORY_MB {
+        settings.push(format!("other_config:dpdk-socket-mem={MEMORY_MB}"));
+        settings.push(format!("other_config:dpdk-socket-limit={MEMORY_MB}"));
+        settings.push(extra("--in-memory"));
+    } else {
+        settings.push(format!("other_config:dpdk-alloc-mem={MEMORY_MB}"));
+        settings.push(extra("--no-huge"));
+    }
+    settings
+}
+
+/// Further arguments of DPDK's.
+fn extra(pages: &str) -> String {
+    format!("other_config:dpdk-extra=\"{pages} --no-pci --no-telemetry\"")
+}
+
+fn mask(cpu: usize) -> u128 {
+    1 << cpu
+}
+
+fn probe_veth() -> Result<String, Missing> {
+    can_open_packet_sockets()?;
+    installed()?;
+    Ok(version(DAEMON))
+}
+
+fn probe_af_xdp() -> Result<String, Missing> {
+    can_load_xdp()?;
+    installed()?;
+    if !has_af_xdp(DAEMON) {
+        return Err(Missing {
+            what: "this build of Open vSwitch has no AF_XDP ports".to_owned(),
+            how_to_get_it: "build it with ./configure --enable-afxdp".to_owned(),
+        });
+    }
+    Ok(version(DAEMON))
+}
+
+fn probe_vhost() -> Result<String, Missing> {
+    probe_daemon_with_dpdk().map(version)
+}
+
+fn probe_daemon_with_dpdk() -> Result<&'static str, Missing> {
+    installed()?;
+    daemon_with_dpdk().ok_or_else(|| Missing {
+        what: "this build of Open vSwitch has no DPDK ports".to_owned(),
+        how_to_get_it: "apt-get install openvswitch-switch-dpdk".to_owned(),
+    })
+}
+
+fn probe_dpdk() -> Result<String, Missing> {
+    can_open_packet_sockets()?;
+    let daemon = probe_daemon_with_dpdk()?;
+    driver_library(DRIVER)
+        .map(|library| format!("{} with {library}", version(daemon)))
+        .ok_or_else(|| Missing {
+            what: format!("DPDK's driver {DRIVER} is not installed"),
+            how_to_get_it: "apt-get install 'librte-net-af-packet*'".to_owned(),
+        })
+}
+
+fn installed() -> Result<(), Missing> {
+    let missing = |what: String| Missing {
+        what,
+        how_to_get_it: "apt-get install openvswitch-switch".to_owned(),
+    };
+    for program in [
+        DAEMON,
+        "ovsdb-server",
+        "ovsdb-tool",
+        "ovs-vsctl",
+        "ovs-ofctl",
+    ] {
+        if !is_installed(program) {
+            return Err(missing(format!("`{program}` is not on the search path")));
+        }
+    }
+    if !Path::new(SCHEMA).exists() {
+        return Err(missing(format!("{SCHEMA} is missing")));
+    }
+    Ok(())
+}
+
+/// `Open vSwitch 3.1.0`.
+fn version(daemon: &str) -> String {
+    let said = run(daemon, &["--version"]).unwrap_or_default();
+    version_in(&said).map_or_else(
+        || "Open vSwitch of unknown version".to_owned(),
+        |version| format!("Open vSwitch {version}"),
+    )
+}
+
+/// Of `ovs-vswitchd (Open vSwitch) 3.1.0` and what follows.
+fn version_in(said: &str) -> Option<&str> {
+    said.lines().next()?.split("(Open vSwitch) ").nth(1)
+}
+
+/// A daemon that speaks DPDK: it says so in its version.
+fn daemon_with_dpdk() -> Option<&'static str> {
+    let candidates = [DAEMON_WITH_DPDK, DAEMON];
+    candidates.into_iter().find(|daemon| {
+        (is_installed(daemon) || Path::new(daemon).exists())
+            && run(daemon, &["--version"]).is_ok_and(|said| speaks_dpdk(&said))
+    })
+}
+
+fn speaks_dpdk(said: &str) -> bool {
+    said.lines().skip(1).any(|line| line.starts_with("DPDK "))
+}
+
+/// Only a running daemon lists its port types; one that has AF_XDP ports is linked to libxdp or libbpf.
+fn has_af_xdp(daemon: &str) -> bool {
+    let file = std::env::var_os("PATH").and_then(|path| {
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(daemon))
+            .find(|file| file.is_file())
+    });
+    let needle = b"netdev_afxdp";
+    file.and_then(|file| fs::read(file).ok())
+        .is_some_and(|bytes| bytes.windows(needle.len()).any(|part| part == needle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baseline::step::text;
+
+    fn place(ends: [&str; 2]) -> Place {
+        Place {
+            ends: ends.map(str::to_owned),
+            cpu: 2,
+            folder: "/scratch".into(),
+        }
+    }
+
+    fn lines(entry: &Baseline, ends: [&str; 2]) -> Vec<String> {
+        (entry.steps)(&place(ends)).iter().map(text).collect()
+    }
+
+    fn position(lines: &[String], part: &str) -> usize {
+        let at = lines.iter().position(|line| line.contains(part));
+        assert!(at.is_some(), "{part}: {lines:#?}");
+        at.unwrap_or_default()
+    }
+
+    #[test]
+    fn the_database_comes_before_the_daemon_and_ports_before_flows() {
+        let lines = lines(&VETH, ["dut0", "dut1"]);
+        let order: Vec<usize> = [
+            "ovsdb-tool create /scratch/ovs.db",
+            "ovsdb-server /scratch/ovs.db --remote=punix:/scratch/ovsdb.sock",
+            "--no-wait init",
+            "ovs-vswitchd unix:/scratch/ovsdb.sock",
+            "add-br br0 -- set Bridge br0 datapath_type=netdev fail_mode=secure",
+            "add-port br0 dut0 -- set Interface dut0 ofport_request=1",
+            "get Interface dut0 error",
+            "add-port br0 dut1 -- set Interface dut1 ofport_request=2",
+            "add-flow unix:/scratch/br0.mgmt in_port=1,actions=output:2",
+            "add-flow unix:/scratch/br0.mgmt in_port=2,actions=output:1",
+        ]
+        .map(|part| position(&lines, part))
+        .into();
+        assert!(order.is_sorted(), "{order:?} {lines:#?}");
+    }
+
+    #[test]
+    fn dpdk_gets_its_cpu_and_its_memory_before_the_daemon_starts() {
+        for (free, memory) in [(64, "dpdk-socket-mem=128"), (0, "dpdk-alloc-mem=128")] {
+            let settings = dpdk_settings(2, free);
+            for part in [
+                "dpdk-init=true",
+                "dpdk-lcore-mask=0x4",
+                "pmd-cpu-mask=0x4",
+                memory,
+            ] {
+                position(&settings, part);
+            }
+        }
+        let lines = lines(&VETH_DPDK, ["dut0", "dut1"]);
+        assert!(
+            position(&lines, "dpdk-init=true")
+                < position(&lines, "--unixctl=/scratch/ovs-vswitchd.ctl")
+        );
+        position(
+            &lines,
+            "dpdk1 ofport_request=2 type=dpdk options:dpdk-devargs=net_af_packet1,iface=dut1,framecnt=2048",
+        );
+    }
+
+    #[test]
+    fn vhost_ports_are_named_after_their_sockets() {
+        let lines = lines(&VHOST, ["/scratch/west.sock", "/scratch/east.sock"]);
+        position(&lines, "env OVS_RUNDIR=/scratch ");
+        for (number, name) in [(1, "west.sock"), (2, "east.sock")] {
+            position(
+                &lines,
+                &format!(
+                    "add-port br0 {name} -- set Interface {name} ofport_request={number} type=dpdkvhostuser"
+                ),
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_daemon_says_of_itself_is_read() {
+        let plain = "ovs-vswitchd (Open vSwitch) 3.1.0\n";
+        assert_eq!(version_in(plain), Some("3.1.0"));
+        assert!(!speaks_dpdk(plain));
+        assert!(speaks_dpdk(
+            "ovs-vswitchd (Open vSwitch) 3.1.0\nDPDK 22.11.6\n"
+        ));
+        assert_eq!(version_in("something else\n"), None);
+    }
+}

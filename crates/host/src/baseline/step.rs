@@ -1,0 +1,341 @@
+//! How a baseline comes up: commands in their order, some of which end and some of which stay.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::command::{CommandError, run};
+use crate::netns::Testbed;
+use crate::process::{DeviceError, DeviceProcess, killed_with_owner};
+
+/// How long one program may take until it is ready. DPDK programs take a second on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often a socket is looked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A command line, word by word; no shell reads it.
+pub(super) type Line = Vec<String>;
+
+/// One step of starting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Runs to its end, which must be success.
+    Run(Line),
+    /// Runs to its end and must print exactly this, blanks around it aside.
+    Expect(Line, &'static str),
+    /// Stays until the baseline is stopped.
+    Keep {
+        /// Names its output files and messages.
+        name: &'static str,
+        line: Line,
+        ready: Ready,
+        owner: Owner,
+    },
+}
+
+/// When a program that stays is ready for the next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ready {
+    /// The next step waits for it itself.
+    AtOnce,
+    /// It made this socket.
+    Socket(PathBuf),
+    /// A line of its output begins so.
+    LineStart(&'static str),
+}
+
+/// How a program learns that taut is gone, however that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// It ends by itself at the end of its standard input.
+    WatchesInput,
+    /// It would stay: a watcher kills it.
+    NeedsWatcher,
+}
+
+/// Why a baseline did not come up or stay up.
+#[derive(Debug, thiserror::Error)]
+pub enum BaselineError {
+    /// A set-up command failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// One of its programs did not start, or died.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A set-up command ended well and found something else than was meant.
+    #[error("`{command}` says: {said}")]
+    Unexpected {
+        /// The command line.
+        command: String,
+        /// What it printed.
+        said: String,
+    },
+    /// A program runs and did not make its socket.
+    #[error("{name} made no {path} within {waited:?}; its last words:\n{last_lines}")]
+    NoSocket {
+        /// The program.
+        name: &'static str,
+        /// The socket.
+        path: PathBuf,
+        /// How long it was given.
+        waited: Duration,
+        /// The end of its output.
+        last_lines: String,
+    },
+}
+
+/// The programs of a device under test, in the order in which they were started; a device inside the
+/// kernel has none. Dropping it stops them, the last one first.
+#[derive(Debug, Default)]
+pub struct Running {
+    processes: Vec<DeviceProcess>,
+}
+
+impl Running {
+    /// Fine while all of its programs run.
+    ///
+    /// # Errors
+    /// [`DeviceError::Died`] of the first that does not.
+    pub fn check(&mut self) -> Result<(), DeviceError> {
+        self.processes.iter_mut().try_for_each(DeviceProcess::check)
+    }
+
+    /// Stops all of its programs, the last one started first.
+    ///
+    /// # Errors
+    /// The first [`DeviceError`]; the others are stopped all the same.
+    pub fn stop(mut self) -> Result<(), DeviceError> {
+        let mut done = Ok(());
+        while let Some(process) = self.processes.pop() {
+            let stopped = process.stop();
+            done = done.and(stopped.map(drop));
+        }
+        done
+    }
+
+    /// Its process numbers.
+    #[must_use]
+    pub fn ids(&self) -> Vec<u32> {
+        self.processes.iter().map(DeviceProcess::id).collect()
+    }
+}
+
+impl From<DeviceProcess> for Running {
+    fn from(process: DeviceProcess) -> Self {
+        Self {
+            processes: vec![process],
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        while self.processes.pop().is_some() {}
+    }
+}
+
+/// Goes through `steps` inside the device's namespace of `testbed`, if there is one; what stays is
+/// pinned to `cpu` and writes its output into `folder`.
+pub(super) fn start(
+    steps: Vec<Step>,
+    testbed: Option<&Testbed>,
+    cpu: usize,
+    folder: &Path,
+) -> Result<Running, BaselineError> {
+    let inside = |line: Line| -> Line {
+        let enter = testbed.map(|t| words(&["ip", "netns", "exec", t.device_namespace()]));
+        enter.into_iter().flatten().chain(line).collect()
+    };
+    let mut running = Running::default();
+    for step in steps {
+        match step {
+            Step::Run(line) => {
+                run_line(&inside(line))?;
+            }
+            Step::Expect(line, expected) => {
+                let line = inside(line);
+                let said = run_line(&line)?;
+                if said.trim() != expected {
+                    return Err(BaselineError::Unexpected {
+                        command: line.join(" "),
+                        said: said.trim().to_owned(),
+                    });
+                }
+            }
+            Step::Keep {
+                name,
+                line,
+                ready,
+                owner,
+            } => {
+                let line = inside(line);
+                let command = match owner {
+                    Owner::WatchesInput => {
+                        let mut command = std::process::Command::new(&line[0]);
+                        command.args(&line[1..]);
+                        command
+                    }
+                    Owner::NeedsWatcher => killed_with_owner(&line),
+                };
+                let mut process = DeviceProcess::start(name, command, cpu, folder)?;
+                wait(&mut process, name, ready)?;
+                running.processes.push(process);
+            }
+        }
+    }
+    Ok(running)
+}
+
+fn run_line(line: &Line) -> Result<String, CommandError> {
+    let arguments: Vec<&str> = line[1..].iter().map(String::as_str).collect();
+    run(&line[0], &arguments)
+}
+
+fn wait(
+    process: &mut DeviceProcess,
+    name: &'static str,
+    ready: Ready,
+) -> Result<(), BaselineError> {
+    match ready {
+        Ready::AtOnce => Ok(()),
+        Ready::LineStart(start) => {
+            process.wait_for_line(|line| line.starts_with(start), PATIENCE)?;
+            Ok(())
+        }
+        Ready::Socket(path) => {
+            let deadline = Instant::now() + PATIENCE;
+            while !path.exists() {
+                process.check()?;
+                if Instant::now() >= deadline {
+                    return Err(BaselineError::NoSocket {
+                        name,
+                        path,
+                        waited: PATIENCE,
+                        last_lines: process.last_lines(),
+                    });
+                }
+                thread::sleep(POLL_INTERVAL);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Words of a command line.
+pub(super) fn words(words: &[&str]) -> Line {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// The command line as a shell would have to be told it; one that stays ends in `&`.
+pub(super) fn text(step: &Step) -> String {
+    let (line, end) = match step {
+        Step::Run(line) | Step::Expect(line, _) => (line, ""),
+        Step::Keep { line, .. } => (line, " &"),
+    };
+    let words: Vec<String> = line.iter().map(|word| quoted(word)).collect();
+    words.join(" ") + end
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn start_here(steps: Vec<Step>) -> (Result<Running, BaselineError>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let cpu = crate::choose_cores().device;
+        (start(steps, None, cpu, folder.path()), folder)
+    }
+
+    fn keep(script: &str, ready: Ready) -> Step {
+        Step::Keep {
+            name: "keep",
+            line: words(&["sh", "-c", script]),
+            ready,
+            owner: Owner::NeedsWatcher,
+        }
+    }
+
+    #[test]
+    fn a_failing_step_ends_what_had_been_started() {
+        let pid = tempfile::NamedTempFile::new().unwrap();
+        let script = format!(
+            "echo $$ > {}; echo up; exec sleep 1000",
+            pid.path().display()
+        );
+        let (failed, _folder) = start_here(vec![
+            keep(&script, Ready::LineStart("up")),
+            Step::Run(words(&["false"])),
+        ]);
+        let message = failed.unwrap_err().to_string();
+        assert!(message.contains("`false` failed"), "{message}");
+        let pid = std::fs::read_to_string(pid.path()).unwrap();
+        assert!(!Path::new("/proc").join(pid.trim()).exists());
+    }
+
+    #[test]
+    fn output_that_is_not_as_expected_is_quoted() {
+        let (failed, _folder) = start_here(vec![Step::Expect(words(&["echo", "wrong"]), "[]")]);
+        assert_eq!(
+            failed.unwrap_err().to_string(),
+            "`echo wrong` says: wrong",
+            "what it says is the explanation"
+        );
+        let (fine, _folder) = start_here(vec![Step::Expect(words(&["echo", "[]"]), "[]")]);
+        fine.unwrap().stop().unwrap();
+    }
+
+    #[test]
+    fn a_program_that_dies_before_its_socket_is_there_is_not_waited_for() {
+        let socket = Ready::Socket("/no/such/socket".into());
+        let (failed, _folder) = start_here(vec![keep("echo no memory >&2; exit 3", socket)]);
+        let message = failed.unwrap_err().to_string();
+        assert!(message.contains("exit status: 3"), "{message}");
+        assert!(message.ends_with("no memory"), "{message}");
+    }
+
+    #[test]
+    fn the_last_started_is_stopped_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let script = |name: &str| {
+            format!(
+                "trap 'echo {name} >> {}; exit 0' INT TERM; echo up; while :; do sleep 0.01; done",
+                log.display()
+            )
+        };
+        let (running, _folder) = start_here(vec![
+            keep(&script("first"), Ready::LineStart("up")),
+            keep(&script("second"), Ready::LineStart("up")),
+        ]);
+        let mut running = running.unwrap();
+        running.check().unwrap();
+        assert_eq!(running.ids().len(), 2);
+        running.stop().unwrap();
+        assert_eq!(std::fs::read_to_string(log).unwrap(), "second\nfirst\n");
+    }
+
+    #[test]
+    fn command_lines_can_be_given_to_a_shell() {
+        let step = Step::Keep {
+            name: "click",
+            line: words(&["click", "-e", "A -> B('x');", "", "--lcores=0@1"]),
+            ready: Ready::AtOnce,
+            owner: Owner::NeedsWatcher,
+        };
+        assert_eq!(
+            text(&step),
+            r"click -e 'A -> B('\''x'\'');' '' --lcores=0@1 &"
+        );
+        assert_eq!(text(&Step::Run(words(&["ip", "link"]))), "ip link");
+    }
+}

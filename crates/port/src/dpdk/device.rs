@@ -1,0 +1,224 @@
+//! A device: attached and started, removed when dropped.
+
+use super::Settings;
+use super::environment::{Environment, control};
+use super::memory::MbufPool;
+use super::reason::{cause, reason};
+use crate::{PortError, PortSpec};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+/// What is asked of a device, and what was made of it (`struct taut_setup`).
+#[repr(C)]
+pub(super) struct Setup {
+    ring: u16,
+    queues: u16,
+    rate_mbps: u32,
+    mempool: *mut c_void,
+    stamps: c_int,
+    stamp_offset: c_int,
+    stamp_flag: u64,
+    port: u16,
+    rx_ring: u16,
+    tx_ring: u16,
+    step: *const c_char,
+    driver: [c_char; 64],
+}
+
+/// What a device itself counted as lost (`struct taut_losses`).
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Losses {
+    /// Arrived, but the receive ring was full.
+    pub(super) missed: u64,
+    /// Arrived, but there was no mbuf.
+    pub(super) no_mbuf: u64,
+    pub(super) rx_errors: u64,
+    pub(super) tx_errors: u64,
+}
+
+/// Virtual drivers that people have at hand, to say which of them are here.
+const VIRTUAL_DRIVERS: [&str; 9] = [
+    "af_packet",
+    "af_xdp",
+    "memif",
+    "null",
+    "pcap",
+    "ring",
+    "tap",
+    "vhost",
+    "virtio",
+];
+
+pub(super) struct Device {
+    environment: &'static Environment,
+    pub(super) port: u16,
+    pub(super) driver: String,
+    pub(super) rx_ring: u16,
+    pub(super) tx_ring: u16,
+    /// Where an mbuf has its receive stamp, and the flag of those that have one.
+    pub(super) stamp: (i32, u64),
+}
+
+impl Device {
+    /// Attaches the device of `spec` and starts it; it receives into mbufs of `pool`.
+    pub(super) fn attach(
+        spec: &PortSpec,
+        settings: Settings,
+        pool: &MbufPool,
+    ) -> Result<Self, PortError> {
+        let environment = pool.environment;
+        let shim = environment.shim;
+        let mut arguments = vec![spec.target().to_string()];
+        arguments.extend_from_slice(spec.device_arguments());
+        let text =
+            |text: String| CString::new(text).map_err(|_| spec.error("there is a zero byte in it"));
+        let name = text(name_of(spec.target()).to_string())?;
+        let arguments = text(arguments.join(","))?;
+        let mut setup = Setup {
+            ring: settings.ring,
+            queues: settings.queues,
+            rate_mbps: settings.rate_mbps,
+            mempool: pool.pool,
+            stamps: c_int::from(settings.stamps),
+            stamp_offset: 0,
+            stamp_flag: 0,
+            port: 0,
+            rx_ring: 0,
+            tx_ring: 0,
+            step: std::ptr::null(),
+            driver: [0; 64],
+        };
+        let _control = control();
+        shim.words();
+        // SAFETY: the environment is made; C strings and a set-up that live through the call; the
+        // pool outlives the device (the port holds both); `control` keeps others away.
+        let rc = unsafe { (shim.add_port)(name.as_ptr(), arguments.as_ptr(), &raw mut setup) };
+        let words = shim.words();
+        // SAFETY: zeroed above and then written as a C string that is never longer.
+        let driver = unsafe { CStr::from_ptr(setup.driver.as_ptr()) }
+            .to_string_lossy()
+            .into_owned();
+        if rc == 0 {
+            return Ok(Self {
+                environment,
+                port: setup.port,
+                driver,
+                rx_ring: setup.rx_ring,
+                tx_ring: setup.tx_ring,
+                stamp: (setup.stamp_offset, setup.stamp_flag),
+            });
+        }
+        let step = if setup.step.is_null() {
+            String::new()
+        } else {
+            // SAFETY: not null, so one of the shim's string constants.
+            unsafe { CStr::from_ptr(setup.step) }
+                .to_string_lossy()
+                .into_owned()
+        };
+        Err(failure(spec, environment, &step, &driver, &words, rc))
+    }
+
+    pub(super) fn link_is_up(&self) -> bool {
+        // SAFETY: a port of ours that is not removed yet.
+        unsafe { (self.environment.shim.link_is_up)(self.port) == 1 }
+    }
+
+    /// What was lost so far; none where the driver cannot say.
+    pub(super) fn losses(&self) -> Option<Losses> {
+        let mut losses = Losses::default();
+        // SAFETY: a port of ours that is not removed yet, and a place for the answer.
+        let rc = unsafe { (self.environment.shim.losses)(self.port, &raw mut losses) };
+        (rc == 0).then_some(losses)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _control = control();
+        // SAFETY: attached by `attach`, removed once; nobody else uses its number.
+        unsafe { (self.environment.shim.remove_port)(self.port) };
+        self.environment.shim.words();
+    }
+}
+
+/// What DPDK calls the device once it is attached: without a bus's name before it.
+fn name_of(target: &str) -> &str {
+    target
+        .strip_prefix("vdev:")
+        .or_else(|| target.strip_prefix("pci:"))
+        .unwrap_or(target)
+}
+
+/// The error that says what to do.
+fn failure(
+    spec: &PortSpec,
+    environment: &Environment,
+    step: &str,
+    driver: &str,
+    words: &str,
+    rc: i32,
+) -> PortError {
+    let name = spec.target();
+    let why = reason(words, rc);
+    match step {
+        "rate" => spec.error(format!(
+            "rate: {driver} limits no rates ({why}); leave rate= out"
+        )),
+        "stamps" => spec.error(format!(
+            "stamps: {driver} stamps no packets ({why}); leave stamps= out"
+        )),
+        "rss" => spec.error(format!(
+            "rss: {driver} cannot spread packets over that many queues ({why}); leave rss= out"
+        )),
+        _ if rc == -libc::EBUSY && words.is_empty() => spec.error(format!(
+            "{name} is in use by another port of this process; number it otherwise ({})",
+            renumbered(name)
+        )),
+        "attaching it" if words.contains("failed to parse device") => spec.error(format!(
+            "{} knows no device \"{name}\": a PCI address, or one of {}; more drivers are in the packages librte-net-*",
+            environment.shim.version(),
+            virtual_drivers(environment)
+        )),
+        "attaching it" if words.contains("Cannot find device") => {
+            spec.error(format!("no such device: {name} (lspci -D lists the addresses)"))
+        }
+        // Drivers say nothing of arguments that they do not know, but end with -1.
+        "attaching it" if rc == -1 && cause(words).is_none() => spec.error(format!(
+            "the driver of {name} refuses its arguments; https://doc.dpdk.org/guides/nics lists them"
+        )),
+        _ => PortError::system(
+            format!("opening {spec}: {step}"),
+            std::io::Error::new(kind(rc), why),
+        ),
+    }
+}
+
+/// What kind of error DPDK's number is; many drivers say -1 where they mean nothing by it.
+fn kind(rc: i32) -> std::io::ErrorKind {
+    if rc == -1 {
+        std::io::ErrorKind::Other
+    } else {
+        std::io::Error::from_raw_os_error(-rc).kind()
+    }
+}
+
+fn renumbered(name: &str) -> String {
+    format!("{}9", name.trim_end_matches(|c: char| c.is_ascii_digit()))
+}
+
+fn virtual_drivers(environment: &Environment) -> String {
+    let folder = environment.shim.drivers_folder();
+    let here = VIRTUAL_DRIVERS.iter().filter(|driver| {
+        std::path::Path::new(&folder)
+            .join(format!("librte_net_{driver}.so"))
+            .exists()
+    });
+    let names: Vec<_> = here
+        .map(|driver| match *driver {
+            "virtio" => "net_virtio_user0".to_string(),
+            driver => format!("net_{driver}0"),
+        })
+        .collect();
+    names.join(", ")
+}

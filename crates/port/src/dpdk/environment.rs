@@ -1,0 +1,199 @@
+//! DPDK's environment (EAL): one per process, made on first use, gone with the process.
+//!
+//! It keeps everything in memory: no files, no sockets, huge pages without names, so that even a killed
+//! process leaves nothing. It is made on a thread of its own, as DPDK pins the thread it is made on.
+
+use super::library::{Shim, shim};
+use super::reason::reason;
+use crate::PortError;
+use rustix::process::{Pid, getpid};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// With less in free huge pages than this, DPDK gets ordinary ones.
+const HUGE_BYTES_WANTED: u64 = 64 << 20;
+
+/// What DPDK may use of ordinary pages; those it never touches cost nothing.
+const ORDINARY_MEGABYTES: u32 = 1024;
+
+/// An address that no device has: with it DPDK attaches no PCI device by itself, but can be told to.
+const NO_PCI_DEVICE: &str = "0000:00:00.0";
+
+#[derive(Debug)]
+pub(super) struct Environment {
+    pub(super) shim: &'static Shim,
+    /// Lowest address of packet memory.
+    pub(super) base: usize,
+    pub(super) on_huge_pages: bool,
+}
+
+impl std::fmt::Debug for Shim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shim")
+    }
+}
+
+/// The right to attach and remove devices, which DPDK does not do for two threads at a time.
+pub(super) fn control() -> MutexGuard<'static, ()> {
+    static CONTROL: Mutex<()> = Mutex::new(());
+    CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The environment, ready for the calling thread.
+///
+/// # Errors
+/// [`PortError::Missing`] with DPDK's own words if it cannot be made; so too for every later call, as
+/// DPDK tries but once.
+pub(super) fn environment() -> Result<&'static Environment, PortError> {
+    static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
+    let shim = shim()?;
+    let environment = ENVIRONMENT
+        .get_or_init(|| {
+            std::thread::Builder::new()
+                .name("dpdk".to_string())
+                .spawn(move || make(shim))
+                .map_err(|e| e.to_string())?
+                .join()
+                .unwrap_or_else(|_| Err("its thread died".to_string()))
+        })
+        .as_ref()
+        .map_err(|why| {
+            PortError::missing(
+                "starting DPDK",
+                format!("an environment that DPDK can start in; it said: {why}"),
+            )
+        })?;
+    register_thread(shim)?;
+    Ok(environment)
+}
+
+fn make(shim: &'static Shim) -> Result<Environment, String> {
+    // Its own threads sleep and are no worker's: they get all the cores that the process began with,
+    // not the one that the calling thread is pinned to.
+    let process = Pid::from_raw(getpid().as_raw_nonzero().get());
+    let cores = sched_getaffinity(process).map_err(|e| e.to_string())?;
+    sched_setaffinity(None, &cores).map_err(|e| e.to_string())?;
+    let on_huge_pages = free_huge_bytes() >= HUGE_BYTES_WANTED;
+    let arguments: Vec<CString> = arguments(&list(&cores), on_huge_pages)
+        .into_iter()
+        .map(CString::new)
+        .collect::<Result<_, _>>()
+        .map_err(|e| e.to_string())?;
+    let mut pointers: Vec<*mut c_char> = arguments.iter().map(|a| a.as_ptr().cast_mut()).collect();
+    let count = pointers.len() as c_int;
+    pointers.push(std::ptr::null_mut());
+    // SAFETY: an argument list as `main` gets it, alive during the call; called once per process
+    // (`ENVIRONMENT`); DPDK may reorder the list but does not write to the words.
+    let rc = unsafe { (shim.initialise)(count, pointers.as_mut_ptr()) };
+    if rc < 0 {
+        return Err(reason(&shim.words(), rc));
+    }
+    // What it found worth saying on the way is no reason for anything that comes later.
+    shim.words();
+    Ok(Environment {
+        shim,
+        // SAFETY: the environment is made.
+        base: unsafe { (shim.memory_base)() },
+        on_huge_pages,
+    })
+}
+
+fn arguments(cores: &str, on_huge_pages: bool) -> Vec<String> {
+    let mut arguments: Vec<String> = [
+        "taut",
+        "--no-telemetry",
+        "--log-level=error",
+        "-a",
+        NO_PCI_DEVICE,
+    ]
+    .map(String::from)
+    .into();
+    arguments.push(format!("--file-prefix=taut-{}", std::process::id()));
+    arguments.push(format!("--lcores=0@({cores})"));
+    let memory = if on_huge_pages {
+        // The second so that devices can lend memory to their peers (net_memif's zero-copy, virtio-user).
+        "--in-memory --single-file-segments".to_string()
+    } else {
+        // DPDK has no `--in-memory` for ordinary pages, which have no files anyway.
+        format!("--no-huge --no-shconf -m {ORDINARY_MEGABYTES}")
+    };
+    arguments.extend(memory.split(' ').map(String::from));
+    arguments
+}
+
+fn list(cores: &CpuSet) -> String {
+    let numbers = (0..CpuSet::MAX_CPU).filter(|&core| cores.is_set(core));
+    let words: Vec<_> = numbers.map(|core| core.to_string()).collect();
+    words.join(",")
+}
+
+/// Bytes of huge pages that nobody has taken.
+fn free_huge_bytes() -> u64 {
+    let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages")
+        .into_iter()
+        .flatten()
+        .flatten();
+    sizes
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let kilobytes: u64 = name
+                .strip_prefix("hugepages-")?
+                .strip_suffix("kB")?
+                .parse()
+                .ok()?;
+            let free = std::fs::read_to_string(entry.path().join("free_hugepages")).ok()?;
+            Some(free.trim().parse::<u64>().ok()? * kilobytes * 1024)
+        })
+        .sum()
+}
+
+/// A thread's place among DPDK's; given up when the thread ends.
+struct Registration(&'static Shim);
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: on the thread that was registered.
+        unsafe { (self.0.unregister_thread)() };
+    }
+}
+
+/// Gives the calling thread caches of mbufs of its own.
+fn register_thread(shim: &'static Shim) -> Result<(), PortError> {
+    thread_local! {
+        static REGISTRATION: RefCell<Option<Registration>> = const { RefCell::new(None) };
+    }
+    REGISTRATION.with_borrow_mut(|registration| {
+        if registration.is_none() {
+            // SAFETY: the environment is made; the thread is not registered yet.
+            let rc = unsafe { (shim.register_thread)() };
+            if rc < 0 {
+                return Err(PortError::missing(
+                    "using DPDK on one more thread",
+                    format!(
+                        "one of its 128 thread numbers: {}",
+                        reason(&shim.words(), rc)
+                    ),
+                ));
+            }
+            *registration = Some(Registration(shim));
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn dpdk_is_told_to_leave_nothing_and_to_take_no_device_by_itself() {
+        let words = arguments("0,1", true).join(" ");
+        assert!(words.contains("--in-memory") && words.contains("-a 0000:00:00.0"));
+        assert!(words.contains("--lcores=0@(0,1)") && !words.contains("--no-huge"));
+        let words = arguments("0", false).join(" ");
+        assert!(words.contains("--no-huge --no-shconf") && !words.contains("--in-memory"));
+    }
+}

@@ -1,0 +1,133 @@
+//! Loads `shim.c`'s library, and with it DPDK's.
+
+use super::device::{Losses, Setup};
+use super::path::Path;
+use crate::{Packet, PortError};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+/// The library, built by `build.rs`: it travels in the program, which so stays one file.
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtaut_dpdk.so"));
+
+/// The functions of `shim.c`, where they say what they do (`struct taut_dpdk`). Errors are negative
+/// error numbers.
+#[repr(C)]
+pub(super) struct Shim {
+    layout: usize,
+    drivers: *const c_char,
+    version: unsafe extern "C" fn() -> *const c_char,
+    pub(super) initialise: unsafe extern "C" fn(c_int, *mut *mut c_char) -> c_int,
+    pub(super) log_take: unsafe extern "C" fn(*mut u8, usize) -> usize,
+    pub(super) register_thread: unsafe extern "C" fn() -> c_int,
+    pub(super) unregister_thread: unsafe extern "C" fn(),
+    pub(super) memory_base: unsafe extern "C" fn() -> usize,
+    pub(super) make_mempool: unsafe extern "C" fn(*const c_char, c_uint) -> *mut c_void,
+    pub(super) mempool_top: unsafe extern "C" fn(*mut c_void) -> usize,
+    pub(super) mempool_in_use: unsafe extern "C" fn(*mut c_void) -> c_uint,
+    pub(super) free_mempool: unsafe extern "C" fn(*mut c_void),
+    pub(super) give_back: unsafe extern "C" fn(usize, *const u32, usize),
+    pub(super) add_port: unsafe extern "C" fn(*const c_char, *const c_char, *mut Setup) -> c_int,
+    pub(super) remove_port: unsafe extern "C" fn(u16) -> c_int,
+    pub(super) link_is_up: unsafe extern "C" fn(u16) -> c_int,
+    pub(super) losses: unsafe extern "C" fn(u16, *mut Losses) -> c_int,
+    pub(super) receive: unsafe extern "C" fn(*mut Path, *mut Packet, u16) -> u16,
+    pub(super) transmit: unsafe extern "C" fn(*mut Path, *const Packet, u16, *mut u16) -> u16,
+    pub(super) relay: unsafe extern "C" fn(*mut Path, *mut Path, *mut u16) -> u16,
+}
+
+// SAFETY: constants and functions; which of them may run at the same time is for the callers to see to.
+unsafe impl Sync for Shim {}
+// SAFETY: as above.
+unsafe impl Send for Shim {}
+
+/// Sizes of what both languages lay out.
+const LAYOUT: usize = size_of::<Shim>() << 32 | size_of::<Path>() << 16 | size_of::<Setup>();
+
+impl Shim {
+    /// "DPDK 22.11.11".
+    pub(super) fn version(&self) -> String {
+        // SAFETY: takes nothing, returns a string constant.
+        let text = unsafe { CStr::from_ptr((self.version)()) };
+        text.to_string_lossy().into_owned()
+    }
+
+    /// The folder that DPDK loads its drivers from.
+    pub(super) fn drivers_folder(&self) -> String {
+        // SAFETY: a string constant.
+        let text = unsafe { CStr::from_ptr(self.drivers) };
+        text.to_string_lossy().into_owned()
+    }
+
+    /// What DPDK logged since this was last asked.
+    pub(super) fn words(&self) -> String {
+        let mut words = vec![0_u8; 4096];
+        // SAFETY: writes as much as there is room for, and says how much.
+        let len = unsafe { (self.log_take)(words.as_mut_ptr(), words.len()) };
+        String::from_utf8_lossy(&words[..len]).into_owned()
+    }
+}
+
+/// The library, loaded on first use; it stays.
+///
+/// # Errors
+/// [`PortError::Missing`] where DPDK's own libraries are not installed.
+pub(super) fn shim() -> Result<&'static Shim, PortError> {
+    static SHIM: OnceLock<Result<&Shim, String>> = OnceLock::new();
+    SHIM.get_or_init(load).as_ref().copied().map_err(|reason| {
+        PortError::missing(
+            "loading DPDK",
+            format!("DPDK's libraries: apt install libdpdk-dev dpdk ({reason})"),
+        )
+    })
+}
+
+fn load() -> Result<&'static Shim, String> {
+    let file = memory_file().map_err(|e| format!("making a memory file: {e}"))?;
+    let path =
+        CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|e| e.to_string())?;
+    // SAFETY: a library made by our own build; loading it runs DPDK's constructors, which register
+    // drivers.
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if library.is_null() {
+        return Err(loader_error());
+    }
+    // SAFETY: the handle is that of a loaded library, the name a C string.
+    let shim = unsafe { libc::dlsym(library, c"taut_dpdk".as_ptr()) };
+    if shim.is_null() {
+        return Err(loader_error());
+    }
+    // SAFETY: the constant of this name, first of whose fields is the layout; the library is never
+    // unloaded.
+    let shim = unsafe { &*shim.cast::<Shim>() };
+    if shim.layout == LAYOUT {
+        Ok(shim)
+    } else {
+        Err("its C side was built from another version; build again".to_string())
+    }
+}
+
+fn memory_file() -> rustix::io::Result<OwnedFd> {
+    let make = |flags| memfd_create("libtaut_dpdk.so", MemfdFlags::CLOEXEC | flags);
+    // Kernels before 6.3 know no flag for it, and need none.
+    let file = make(MemfdFlags::EXEC).or_else(|_| make(MemfdFlags::empty()))?;
+    let mut left = LIBRARY;
+    while !left.is_empty() {
+        let written = rustix::io::write(&file, left)?;
+        left = &left[written..];
+    }
+    Ok(file)
+}
+
+fn loader_error() -> String {
+    // SAFETY: returns null or a string that lasts until this thread's next call of the loader.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason given".to_string();
+    }
+    // SAFETY: not null, so such a string.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}

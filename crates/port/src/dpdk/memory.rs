@@ -1,0 +1,157 @@
+//! Packet memory of a worker's DPDK ports: one pool of mbufs, and the ledger of those that packets hold.
+
+use super::Settings;
+use super::environment::{Environment, environment};
+use super::reason::reason;
+use crate::{PoolHandle, PortError, PortSpec};
+use std::cell::OnceCell;
+use std::ffi::{CString, c_void};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Mbufs beyond what ports hold in their rings: batches in hand, held for a flush, in caches.
+const MBUF_RESERVE: u32 = 1024;
+
+/// A slot is counted in this unit, which every mbuf is aligned to.
+const SLOT_BYTES: u64 = 64;
+
+/// What the DPDK ports of one worker share; made by the first of them.
+pub(crate) struct Shared {
+    mbufs: u32,
+    made: OnceCell<Memory>,
+}
+
+/// A handle on the memory.
+#[derive(Clone)]
+pub(super) struct Memory {
+    /// Mbufs that packets hold; keeps the pool.
+    pub(super) ledger: PoolHandle,
+    pub(super) pool: Rc<MbufPool>,
+}
+
+impl Shared {
+    /// Enough mbufs that these ports never starve each other.
+    pub(crate) fn for_ports(specs: &[PortSpec]) -> Self {
+        let rings: u32 = specs
+            .iter()
+            .filter(|spec| spec.backend() == super::BACKEND.name)
+            .filter_map(|spec| Settings::of(spec).ok())
+            .map(|settings| u32::from(settings.ring) * (u32::from(settings.queues) + 1))
+            .sum();
+        Self {
+            mbufs: rings + MBUF_RESERVE,
+            made: OnceCell::new(),
+        }
+    }
+
+    /// The memory, for the calling thread.
+    pub(super) fn memory(&self) -> Result<Memory, PortError> {
+        if let Some(memory) = self.made.get() {
+            return Ok(memory.clone());
+        }
+        let pool = Rc::new(MbufPool::new(environment()?, self.mbufs)?);
+        let memory = Memory {
+            ledger: PoolHandle::ledger_keeping(self.mbufs, Box::new(Rc::clone(&pool))),
+            pool,
+        };
+        Ok(self.made.get_or_init(|| memory).clone())
+    }
+}
+
+impl Memory {
+    /// Gives the mbufs of dropped packets back.
+    #[inline(always)]
+    pub(super) fn give_back(&self) {
+        let environment = self.pool.environment;
+        self.ledger.drain_all_returned(|slots| {
+            // SAFETY: the ledger's slots name mbufs that were received and that no packet holds any
+            // more; each is in the list once.
+            unsafe {
+                (environment.shim.give_back)(environment.base, slots.as_ptr(), slots.len());
+            }
+        });
+    }
+}
+
+/// A pool of mbufs.
+pub(super) struct MbufPool {
+    pub(super) environment: &'static Environment,
+    pub(super) pool: *mut c_void,
+    pub(super) mbufs: u32,
+}
+
+/// Pools that are alive, and those whose worker is gone but whose mbufs other workers may still have
+/// (`net_ring` carries mbufs from one to the other).
+struct Pools {
+    alive: usize,
+    /// Addresses.
+    left_behind: Vec<usize>,
+}
+
+static POOLS: Mutex<Pools> = Mutex::new(Pools {
+    alive: 0,
+    left_behind: Vec::new(),
+});
+
+impl MbufPool {
+    fn new(environment: &'static Environment, mbufs: u32) -> Result<Self, PortError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let shim = environment.shim;
+        let what = format!("making {mbufs} DPDK packet buffers");
+        let name = format!("taut-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            CString::new(name).map_err(|e| PortError::system(&what, std::io::Error::other(e)))?;
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the environment is made, the name is a C string, the lock keeps others away.
+        let pool = unsafe { (shim.make_mempool)(name.as_ptr(), mbufs) };
+        if pool.is_null() {
+            let why = reason(&shim.words(), -libc::ENOMEM);
+            let needs = if environment.on_huge_pages {
+                format!(
+                    "more free huge pages, or a smaller ring= ({why}): echo 512 >/proc/sys/vm/nr_hugepages"
+                )
+            } else {
+                format!("a smaller ring= ({why})")
+            };
+            return Err(PortError::missing(what, needs));
+        }
+        // SAFETY: a pool that was just made.
+        let top = unsafe { (shim.mempool_top)(pool) };
+        if (top - environment.base) as u64 / SLOT_BYTES > u64::from(u32::MAX) {
+            // SAFETY: nobody has an mbuf of it yet.
+            unsafe { (shim.free_mempool)(pool) };
+            return Err(PortError::missing(
+                what,
+                "packet memory on a lower NUMA node: this one lies more than 256 GiB from the first",
+            ));
+        }
+        pools.alive += 1;
+        Ok(Self {
+            environment,
+            pool,
+            mbufs,
+        })
+    }
+}
+
+impl Drop for MbufPool {
+    fn drop(&mut self) {
+        let shim = self.environment.shim;
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.alive -= 1;
+        pools.left_behind.push(self.pool as usize);
+        let last = pools.alive == 0;
+        pools.left_behind.retain(|&pool| {
+            let pool = pool as *mut c_void;
+            // SAFETY: a pool that was not freed yet.
+            let unused = last || unsafe { (shim.mempool_in_use)(pool) } == 0;
+            if unused {
+                // SAFETY: every port that had its mbufs is closed, every packet dropped: of this worker
+                // as this is dropped, of others as none is left or as all mbufs are back.
+                unsafe { (shim.free_mempool)(pool) };
+            }
+            !unused
+        });
+    }
+}

@@ -1,0 +1,104 @@
+//! A port on any device that DPDK has a driver for: network interfaces by their PCI address, and DPDK's
+//! virtual devices (`net_memif`, `net_vhost`, `net_af_xdp`, `net_pcap`, ...).
+//!
+//! Rust sees no structure of DPDK's: `shim.c` does, and fills [`Packet`](crate::Packet)s from mbufs in
+//! one pass per batch. It is compiled where DPDK's headers are there, carried in the program, and loaded
+//! when a DPDK port is first asked for, so that taut starts where DPDK is not installed.
+//!
+//! Packets are received in place, and handed over to whichever DPDK port of the same worker sends them.
+
+#[cfg(dpdk)]
+mod device;
+#[cfg(dpdk)]
+mod environment;
+#[cfg(dpdk)]
+mod library;
+#[cfg(dpdk)]
+mod memory;
+#[cfg(dpdk)]
+mod path;
+#[cfg(dpdk)]
+mod port;
+#[cfg(dpdk)]
+mod reason;
+#[cfg(all(test, dpdk))]
+mod tests;
+#[cfg(any(test, not(dpdk)))]
+mod without;
+
+use crate::{Backend, Handling, PortError, PortSpec, Receives, Sends};
+#[cfg(dpdk)]
+pub(crate) use memory::Shared;
+#[cfg(dpdk)]
+use port::{open, probe};
+#[cfg(not(dpdk))]
+use without::{open, probe};
+
+/// `dpdk:DEVICE[,ring=N][,rss=N][,rate=N][,stamps=hardware][,ARGUMENT=VALUE...]`.
+pub(crate) const BACKEND: Backend = Backend {
+    name: "dpdk",
+    summary: "a device of DPDK: a PCI address or net_memif0, net_vhost0, net_af_packet0, ...",
+    target: "DEVICE",
+    options: &[
+        (
+            "ring",
+            "descriptors of each ring, 64 to 32768 (default 512); the driver may round",
+        ),
+        (
+            "rss",
+            "receive queues that the device spreads flows over, 1 to 16 (default 1)",
+        ),
+        (
+            "rate",
+            "limit that the device keeps when it sends, in Mbit/s (default none)",
+        ),
+        (
+            "stamps",
+            "hardware: the device stamps what it receives (default: nothing is stamped)",
+        ),
+        (
+            "...",
+            "anything else goes to the device as it is (role=client, iface=PATH, size=64)",
+        ),
+    ],
+    frames: |_| 0,
+    aligned: false,
+    handling: &[Handling {
+        variant: "",
+        receives: Receives::InMbufs,
+        sends: Sends::FromMbufs,
+    }],
+    passes_on: true,
+    probe,
+    open,
+};
+
+const RING: u16 = 512;
+
+/// What a spec asks of its device, but for its name and arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Settings {
+    /// Descriptors of each ring.
+    ring: u16,
+    /// Receive queues.
+    queues: u16,
+    /// The device's limit for sending; 0 is none.
+    rate_mbps: u32,
+    /// Whether the device is to stamp what it receives.
+    stamps: bool,
+}
+
+impl Settings {
+    fn of(spec: &PortSpec) -> Result<Self, PortError> {
+        Ok(Self {
+            ring: spec.number("ring", 64..=32768)?.map_or(RING, |n| n as u16),
+            queues: spec.number("rss", 1..=16)?.unwrap_or(1) as u16,
+            rate_mbps: spec.number("rate", 1..=400_000)?.unwrap_or(0) as u32,
+            stamps: match spec.option("stamps") {
+                None => false,
+                Some("hardware") => true,
+                Some(other) => return Err(spec.error(format!("stamps={other}: want hardware"))),
+            },
+        })
+    }
+}

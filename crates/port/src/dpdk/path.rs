@@ -1,0 +1,47 @@
+//! What a port's data path shares with `shim.c`.
+
+use crate::{Packet, Pool};
+use std::ffi::c_void;
+use std::mem::offset_of;
+
+/// What passed so far (`struct taut_counts`).
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) rx_packets: u64,
+    pub(super) rx_bytes: u64,
+    pub(super) rx_too_long: u64,
+    pub(super) tx_packets: u64,
+    pub(super) tx_bytes: u64,
+    pub(super) tx_too_long: u64,
+    /// What the device had no room for; the caller has it still.
+    pub(super) tx_refused: u64,
+}
+
+/// What the data path needs (`struct taut_path`).
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Path {
+    pub(super) port: u16,
+    /// Receive queues, polled in turn.
+    pub(super) queues: u16,
+    pub(super) next_queue: u16,
+    /// For copies of packets of other ports.
+    pub(super) mempool: *mut c_void,
+    /// From where slots are counted.
+    pub(super) base: usize,
+    /// Whose packets are mbufs.
+    pub(super) ledger: *const Pool,
+    /// Room for the receive stamps of one call, or null.
+    pub(super) stamps: *mut u64,
+    pub(super) stamp_flag: u64,
+    pub(super) stamp_offset: i32,
+    pub(super) counts: Counts,
+}
+
+// `struct taut_packet` is a `Packet`.
+const _: () =
+    assert!(size_of::<Packet>() == 24 && Packet::LAYOUT[0] == 0 && Packet::LAYOUT[1] == 8,);
+const _: () =
+    assert!(Packet::LAYOUT[2] == 16 && Packet::LAYOUT[3] == 20 && Packet::LAYOUT[4] == 22);
+const _: () = assert!(offset_of!(Path, mempool) == 8 && offset_of!(Path, counts) == 56);

@@ -1,0 +1,69 @@
+//! Makes one line of what DPDK logs when something fails.
+
+use std::io;
+
+/// What DPDK says of every failure, and so of none.
+const EMPTY_WORDS: [&str; 3] = [
+    "Driver cannot attach the device",
+    "Failed to attach device on primary process",
+    "failed to initialize",
+];
+
+/// What DPDK said of a cause ([`cause`]), or the meaning of the error number (negative) where it said
+/// nothing.
+pub(super) fn reason(words: &str, rc: i32) -> String {
+    cause(words).unwrap_or_else(|| io::Error::from_raw_os_error(rc.saturating_neg()).to_string())
+}
+
+/// The lines that name a cause, at most two, without DPDK's prefixes.
+pub(super) fn cause(words: &str) -> Option<String> {
+    let mut said: Vec<String> = Vec::new();
+    for line in words.lines() {
+        let line = without_prefix(line.trim().trim_end_matches('.'));
+        let is_empty = line.is_empty() || EMPTY_WORDS.iter().any(|empty| line.contains(empty));
+        if !is_empty && said.len() < 2 && !said.contains(&line) {
+            said.push(line);
+        }
+    }
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// `EAL: text`, `EAL: FATAL: text` and `eth_from_pcaps(): text` without what stands before the text.
+fn without_prefix(line: &str) -> String {
+    let mut text = line;
+    while let Some((prefix, rest)) = text.split_once(": ") {
+        let is_name = prefix
+            .trim_end_matches("()")
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let is_label = prefix.ends_with("()") || prefix.chars().all(|c| !c.is_ascii_lowercase());
+        if !(is_name && is_label) {
+            break;
+        }
+        text = rest;
+    }
+    text.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_kept_and_the_rest_let_go() {
+        let words = "eth_from_pcaps(): Couldn't open x.pcap: No such file\nEAL: Driver cannot attach the \
+                     device (net_pcap0)\nEAL: Failed to attach device on primary process\n";
+        assert_eq!(reason(words, -1), "Couldn't open x.pcap: No such file");
+        let words = "EAL: FATAL: Cannot init memory\nEAL: Cannot init memory\n";
+        assert_eq!(reason(words, -12), "Cannot init memory");
+    }
+
+    #[test]
+    fn silence_is_answered_with_the_error_number() {
+        assert!(reason("", -libc::ENODEV).contains("No such device"));
+        assert!(
+            reason("EAL: Driver cannot attach the device (x)\n", -libc::EPERM)
+                .contains("permitted")
+        );
+    }
+}

@@ -1,0 +1,612 @@
+/*
+ * The C side of DPDK ports: what Rust cannot call because DPDK has it as inline functions, and what
+ * takes its structures. Built as a library of its own (crates/port/build.rs), loaded where a DPDK port
+ * is first used (library.rs), whose `Shim` mirrors `struct taut_dpdk` below.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_bus.h>
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_malloc.h>
+#include <rte_mbuf.h>
+#include <rte_mbuf_dyn.h>
+#include <rte_mempool.h>
+#include <rte_memory.h>
+#include <rte_prefetch.h>
+#include <rte_version.h>
+
+/* Packets of one call: taut_port::BATCH_CAPACITY. */
+#define MOST_PACKETS 64
+
+/* A packet's slot is its mbuf's distance from `base` in units of what every mbuf is aligned to. */
+#define SLOT_SHIFT 6
+static_assert(1 << SLOT_SHIFT == RTE_CACHE_LINE_MIN_SIZE, "mbufs lie on cache lines");
+
+/* taut_port::Packet (packet.rs). */
+struct taut_packet {
+	char *data;
+	const void *ledger;
+	uint32_t slot;
+	uint16_t len;
+	uint16_t headroom;
+};
+
+/* What passed, as path.rs has it. */
+struct taut_counts {
+	uint64_t rx_packets;
+	uint64_t rx_bytes;
+	uint64_t rx_too_long;
+	uint64_t tx_packets;
+	uint64_t tx_bytes;
+	uint64_t tx_too_long;
+	uint64_t tx_refused;
+};
+
+/* What the data path of one port needs, as path.rs has it. */
+struct taut_path {
+	uint16_t port;
+	uint16_t queues;
+	uint16_t next_queue;
+	struct rte_mempool *mempool;
+	uintptr_t base;
+	const void *ledger;
+	/* Room for the receive stamps of one call, or null. */
+	uint64_t *stamps;
+	uint64_t stamp_flag;
+	int stamp_offset;
+	struct taut_counts counts;
+};
+
+/* ---- log: DPDK's words are kept, for error messages, instead of going to standard error ---- */
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static char log_text[2048];
+static size_t log_len;
+
+static ssize_t log_write(void *cookie __rte_unused, const char *text, size_t len)
+{
+	pthread_mutex_lock(&log_lock);
+	/* The first words name the cause: later ones are let go where there is no room. */
+	size_t taken = RTE_MIN(len, sizeof(log_text) - log_len);
+	memcpy(log_text + log_len, text, taken);
+	log_len += taken;
+	pthread_mutex_unlock(&log_lock);
+	return len;
+}
+
+/* Copies out what was said since the last call; returns its length. */
+static size_t log_take(char *to, size_t room)
+{
+	pthread_mutex_lock(&log_lock);
+	size_t len = RTE_MIN(log_len, room);
+	memcpy(to, log_text, len);
+	log_len = 0;
+	pthread_mutex_unlock(&log_lock);
+	return len;
+}
+
+static FILE *log_stream(void)
+{
+	static FILE *stream;
+	if (stream == NULL) {
+		stream = fopencookie(NULL, "w", (cookie_io_functions_t){.write = log_write});
+		if (stream != NULL)
+			setvbuf(stream, NULL, _IONBF, 0);
+	}
+	return stream;
+}
+
+/* ---- environment ---- */
+
+/* Initialises the environment. 0 or a negative error number. */
+static int initialise(int argc, char **argv)
+{
+	FILE *stream = log_stream();
+	if (stream == NULL || rte_openlog_stream(stream) != 0)
+		return -ENOMEM;
+	/* Some of its errors, and its usage, it prints past its log. */
+	FILE *standard_output = stdout, *standard_error = stderr;
+	stdout = stderr = stream;
+	int rc = rte_eal_init(argc, argv);
+	int error = rte_errno;
+	stdout = standard_output;
+	stderr = standard_error;
+	/* It makes a folder even where it is told to put nothing there. */
+	rmdir(rte_eal_get_runtime_dir());
+	if (rc < 0)
+		return error > 0 ? -error : -EFAULT;
+	/* Without memory, the first device would end the process (rte_panic in eth_dev_shared_data_prepare). */
+	void *probe = rte_malloc(NULL, 1 << 20, 0);
+	if (probe == NULL)
+		return -ENOMEM;
+	rte_free(probe);
+	return 0;
+}
+
+/* Makes the calling thread known, so that it has caches of mbufs of its own. */
+static int register_thread(void)
+{
+	return rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() != 0 ? -rte_errno : 0;
+}
+
+static int lowest_list(const struct rte_memseg_list *list, void *lowest)
+{
+	uintptr_t *base = lowest;
+	if (list->base_va != NULL && (uintptr_t)list->base_va < *base)
+		*base = (uintptr_t)list->base_va;
+	return 0;
+}
+
+/* The lowest address that packet memory may have. */
+static uintptr_t memory_base(void)
+{
+	uintptr_t base = UINTPTR_MAX;
+	rte_memseg_list_walk(lowest_list, &base);
+	return base & ~(uintptr_t)(RTE_CACHE_LINE_SIZE - 1);
+}
+
+/* ---- packet memory ---- */
+
+static struct rte_mempool *make_mempool(const char *name, unsigned int mbufs)
+{
+	return rte_pktmbuf_pool_create(name, mbufs, RTE_MEMPOOL_CACHE_MAX_SIZE / 2, 0,
+				       RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+}
+
+static void highest_chunk(struct rte_mempool *mempool __rte_unused, void *highest,
+			  struct rte_mempool_memhdr *chunk, unsigned int index __rte_unused)
+{
+	uintptr_t *top = highest;
+	*top = RTE_MAX(*top, (uintptr_t)chunk->addr + chunk->len);
+}
+
+/* Where a pool's memory ends. */
+static uintptr_t mempool_top(struct rte_mempool *mempool)
+{
+	uintptr_t top = 0;
+	rte_mempool_mem_iter(mempool, highest_chunk, &top);
+	return top;
+}
+
+static unsigned int mempool_in_use(struct rte_mempool *mempool)
+{
+	return rte_mempool_in_use_count(mempool);
+}
+
+/* Gives the mbufs of dropped packets back. */
+static void give_back(uintptr_t base, const uint32_t *slots, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		rte_pktmbuf_free((struct rte_mbuf *)(base + ((uintptr_t)slots[i] << SLOT_SHIFT)));
+}
+
+/* ---- devices ---- */
+
+/* What is asked of a device, and what was made of it, as device.rs has it. */
+struct taut_setup {
+	uint16_t ring;
+	uint16_t queues;
+	uint32_t rate_mbps;
+	struct rte_mempool *mempool;
+	/* Asked for 1 or 0, then where an mbuf has its stamp, and the flag of those that have one. */
+	int stamps;
+	int stamp_offset;
+	uint64_t stamp_flag;
+	uint16_t port;
+	uint16_t rx_ring;
+	uint16_t tx_ring;
+	/* In which step it failed, if it did. */
+	const char *step;
+	char driver[64];
+};
+
+static struct rte_device *device_of(uint16_t port)
+{
+	struct rte_eth_dev_info info;
+	return rte_eth_dev_info_get(port, &info) == 0 ? info.device : NULL;
+}
+
+/* Stops a port and takes its device away. */
+static int remove_port(uint16_t port)
+{
+	struct rte_device *device = device_of(port);
+	rte_eth_dev_stop(port);
+	int rc = rte_eth_dev_close(port);
+	return device != NULL ? rte_dev_remove(device) : rc;
+}
+
+static int configure(struct taut_setup *setup)
+{
+	struct rte_eth_dev_info info;
+	setup->step = "asking what it can do";
+	int rc = rte_eth_dev_info_get(setup->port, &info);
+	if (rc != 0)
+		return rc;
+	snprintf(setup->driver, sizeof(setup->driver), "%s", info.driver_name);
+
+	struct rte_eth_conf conf = {0};
+	if (setup->queues > 1) {
+		setup->step = "rss";
+		uint64_t hash = (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP) & info.flow_type_rss_offloads;
+		if (hash == 0 || info.max_rx_queues < setup->queues)
+			return -ENOTSUP;
+		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		conf.rx_adv_conf.rss_conf.rss_hf = hash;
+	}
+	if (setup->stamps) {
+		setup->step = "stamps";
+		/* net_pcap stamps unasked, with the times of its file. */
+		if (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_TIMESTAMP)
+			conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_TIMESTAMP;
+		else if (strcmp(info.driver_name, "net_pcap") != 0)
+			return -ENOTSUP;
+	}
+	setup->step = "configuring it";
+	rc = rte_eth_dev_configure(setup->port, setup->queues, 1, &conf);
+	if (rc != 0)
+		return rc;
+
+	setup->rx_ring = setup->tx_ring = setup->ring;
+	rc = rte_eth_dev_adjust_nb_rx_tx_desc(setup->port, &setup->rx_ring, &setup->tx_ring);
+	if (rc != 0)
+		return rc;
+	int socket = rte_eth_dev_socket_id(setup->port);
+	for (uint16_t queue = 0; queue < setup->queues; queue++) {
+		setup->step = "setting up its receive queue";
+		rc = rte_eth_rx_queue_setup(setup->port, queue, setup->rx_ring, socket, NULL, setup->mempool);
+		if (rc != 0)
+			return rc;
+	}
+	setup->step = "setting up its transmit queue";
+	rc = rte_eth_tx_queue_setup(setup->port, 0, setup->tx_ring, socket, NULL);
+	if (rc != 0)
+		return rc;
+	setup->step = "starting it";
+	rc = rte_eth_dev_start(setup->port);
+	if (rc != 0)
+		return rc;
+	if (setup->stamps) {
+		setup->step = "stamps";
+		/* The same place as the driver's: registering it twice only looks it up. */
+		rc = rte_mbuf_dyn_rx_timestamp_register(&setup->stamp_offset, &setup->stamp_flag);
+		if (rc != 0)
+			return -rte_errno;
+	}
+	if (setup->rate_mbps != 0) {
+		setup->step = "rate";
+		rc = rte_eth_set_queue_rate_limit(setup->port, 0, setup->rate_mbps);
+		if (rc != 0)
+			return rc;
+	}
+	/* Those that cannot take everything anyway. */
+	rte_eth_promiscuous_enable(setup->port);
+	return 0;
+}
+
+/* Attaches the device `name` with `devargs` ("name,key=value,..."), and starts it. 0 or a negative error number. */
+static int add_port(const char *name, const char *devargs, struct taut_setup *setup)
+{
+	setup->step = "attaching it";
+	/* An attached device is passed over in silence, its arguments replaced. */
+	if (rte_eth_dev_get_port_by_name(name, &setup->port) == 0)
+		return -EBUSY;
+	int rc = rte_dev_probe(devargs);
+	if (rc != 0)
+		return rc;
+	rc = rte_eth_dev_get_port_by_name(name, &setup->port);
+	if (rc != 0) {
+		/* Some drivers name their ports after more than the device. */
+		struct rte_dev_iterator iterator;
+		uint16_t port, found = RTE_MAX_ETHPORTS;
+		RTE_ETH_FOREACH_MATCHING_DEV(port, devargs, &iterator)
+			found = RTE_MIN(found, port);
+		if (found == RTE_MAX_ETHPORTS)
+			return rc;
+		setup->port = found;
+	}
+	rc = configure(setup);
+	if (rc != 0)
+		remove_port(setup->port);
+	return rc;
+}
+
+/* Whether the link is up: 1 or 0. */
+static int link_is_up(uint16_t port)
+{
+	struct rte_eth_link link;
+	return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+/* What the device itself counted, as device.rs has it. */
+struct taut_losses {
+	uint64_t missed;
+	uint64_t no_mbuf;
+	uint64_t rx_errors;
+	uint64_t tx_errors;
+};
+
+static int losses(uint16_t port, struct taut_losses *to)
+{
+	struct rte_eth_stats stats;
+	int rc = rte_eth_stats_get(port, &stats);
+	if (rc == 0)
+		*to = (struct taut_losses){stats.imissed, stats.rx_nombuf, stats.ierrors, stats.oerrors};
+	return rc;
+}
+
+/* ---- data path ---- */
+
+/* A frame in several pieces is brought into one if it fits; if not, it is counted and gone. */
+static __attribute__((cold, noinline)) bool in_one_piece(struct taut_path *path, struct rte_mbuf *mbuf)
+{
+	if (rte_pktmbuf_linearize(mbuf) == 0)
+		return true;
+	path->counts.rx_too_long++;
+	rte_pktmbuf_free(mbuf);
+	return false;
+}
+
+static inline uint64_t stamp_of(const struct taut_path *path, const struct rte_mbuf *mbuf)
+{
+	if (!(mbuf->ol_flags & path->stamp_flag))
+		return 0;
+	return *RTE_MBUF_DYNFIELD(mbuf, path->stamp_offset, const rte_mbuf_timestamp_t *);
+}
+
+/* Makes packets of `n` mbufs; returns where they end. */
+static inline __attribute__((always_inline)) struct taut_packet *
+packets_of(struct taut_path *path, struct rte_mbuf **mbufs, size_t n, struct taut_packet *next, uint64_t *stamps)
+{
+	const void *ledger = path->ledger;
+	uintptr_t base = path->base;
+	uint64_t bytes = 0;
+#pragma GCC unroll 4
+	for (size_t i = 0; i < n; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
+		if (unlikely(mbuf->nb_segs != 1) && !in_one_piece(path, mbuf))
+			continue;
+		next->data = (char *)mbuf->buf_addr + mbuf->data_off;
+		next->ledger = ledger;
+		/* Every pool was found to lie near enough to `base` (memory.rs). */
+		next->slot = ((uintptr_t)mbuf - base) >> SLOT_SHIFT;
+		next->len = mbuf->data_len;
+		next->headroom = mbuf->data_off;
+		bytes += mbuf->data_len;
+		next++;
+		if (stamps != NULL)
+			*stamps++ = stamp_of(path, mbuf);
+	}
+	path->counts.rx_bytes += bytes;
+	return next;
+}
+
+/* Receives up to `room` mbufs from the queue whose turn it is. */
+static inline __attribute__((always_inline)) uint16_t receive_mbufs(struct taut_path *path, struct rte_mbuf **mbufs,
+								     uint16_t room)
+{
+	uint16_t queue = path->next_queue;
+	if (unlikely(path->queues > 1))
+		path->next_queue = queue + 1 < path->queues ? queue + 1 : 0;
+	return rte_eth_rx_burst(path->port, queue, mbufs, RTE_MIN(room, MOST_PACKETS));
+}
+
+/* Receives up to `room` packets to `to`; returns how many. */
+static uint16_t receive(struct taut_path *path, struct taut_packet *to, uint16_t room)
+{
+	struct rte_mbuf *mbufs[MOST_PACKETS];
+	uint16_t n = receive_mbufs(path, mbufs, room);
+	if (n == 0)
+		return 0;
+	struct taut_packet *end = likely(path->stamps == NULL) ?
+		packets_of(path, mbufs, n, to, NULL) : packets_of(path, mbufs, n, to, path->stamps);
+	n = end - to;
+	path->counts.rx_packets += n;
+	return n;
+}
+
+enum stop { ALL, TOO_LONG, NO_MBUF };
+
+/* The mbuf with a copy of a packet of another port. */
+static __attribute__((noinline)) struct rte_mbuf *copy(struct taut_path *path, const struct taut_packet *packet,
+						       enum stop *stop)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(path->mempool);
+	if (unlikely(mbuf == NULL)) {
+		*stop = NO_MBUF;
+		return NULL;
+	}
+	if (unlikely(packet->len > rte_pktmbuf_tailroom(mbuf))) {
+		rte_pktmbuf_free(mbuf);
+		*stop = TOO_LONG;
+		return NULL;
+	}
+	memcpy(rte_pktmbuf_mtod(mbuf, void *), packet->data, packet->len);
+	mbuf->data_len = packet->len;
+	mbuf->pkt_len = packet->len;
+	return mbuf;
+}
+
+/* The mbuf of a packet of ours, as functions left the packet. */
+static inline __attribute__((always_inline)) struct rte_mbuf *mbuf_of(const struct taut_packet *packet, uintptr_t base)
+{
+	struct rte_mbuf *mbuf = (struct rte_mbuf *)(base + ((uintptr_t)packet->slot << SLOT_SHIFT));
+	/* Compared first, as stores are what costs here and most packets leave as they came. */
+	if (unlikely(mbuf->data_off != packet->headroom || mbuf->data_len != packet->len)) {
+		mbuf->data_off = packet->headroom;
+		mbuf->data_len = packet->len;
+		mbuf->pkt_len = packet->len;
+	}
+	return mbuf;
+}
+
+/* What is to be sent in one go. */
+struct run {
+	struct rte_mbuf *mbufs[MOST_PACKETS];
+	/* Which of them are copies. */
+	uint64_t copies;
+	enum stop stop;
+};
+
+/* Continues a run of `len` mbufs in which copies are needed; returns its length. */
+static __attribute__((noinline)) size_t run_with_copies(struct taut_path *path, const struct taut_packet *packets,
+							size_t n, size_t len, struct run *run)
+{
+	for (; len < n; len++) {
+		if (packets[len].ledger == path->ledger) {
+			run->mbufs[len] = mbuf_of(&packets[len], path->base);
+			continue;
+		}
+		run->mbufs[len] = copy(path, &packets[len], &run->stop);
+		if (run->mbufs[len] == NULL)
+			break;
+		run->copies |= UINT64_C(1) << len;
+	}
+	return len;
+}
+
+/* Sends up to `n` packets; returns how many were taken, and in `own` how many of them were mbufs of ours, which are
+ * the device's now. */
+static uint16_t transmit(struct taut_path *path, const struct taut_packet *packets, uint16_t n, uint16_t *own)
+{
+	const void *ledger = path->ledger;
+	uintptr_t base = path->base;
+	size_t taken = 0, handed_over = 0, left = RTE_MIN(n, MOST_PACKETS);
+	struct run run;
+	while (left > 0) {
+		size_t len = 0;
+		run.copies = 0;
+		run.stop = ALL;
+#pragma GCC unroll 4
+		for (; len < left; len++) {
+			if (unlikely(packets[len].ledger != ledger))
+				break;
+			run.mbufs[len] = mbuf_of(&packets[len], base);
+		}
+		if (unlikely(len < left))
+			len = run_with_copies(path, packets, left, len, &run);
+		size_t sent = rte_eth_tx_burst(path->port, 0, run.mbufs, len);
+		uint64_t bytes = 0;
+		for (size_t i = 0; i < sent; i++)
+			bytes += packets[i].len;
+		path->counts.tx_packets += sent;
+		path->counts.tx_bytes += bytes;
+		handed_over += sent;
+		if (unlikely(run.copies != 0)) {
+			for (size_t i = 0; i < len; i++) {
+				if (!(run.copies & (UINT64_C(1) << i)))
+					continue;
+				if (i < sent)
+					handed_over--;
+				else
+					rte_pktmbuf_free(run.mbufs[i]);
+			}
+		}
+		taken += sent;
+		if (unlikely(sent < len)) {
+			path->counts.tx_refused += len - sent;
+			break;
+		}
+		if (likely(run.stop == ALL))
+			break;
+		if (run.stop == NO_MBUF)
+			break;
+		path->counts.tx_too_long++;
+		taken++;
+		packets += len + 1;
+		left -= len + 1;
+	}
+	*own = handed_over;
+	return taken;
+}
+
+/* Receives from one port and sends on another without making packets; returns how many were received. What the
+ * other had no room for is gone, and counted in `refused`. */
+static uint16_t relay(struct taut_path *from, struct taut_path *to, uint16_t *refused)
+{
+	struct rte_mbuf *mbufs[MOST_PACKETS];
+	size_t n = receive_mbufs(from, mbufs, MOST_PACKETS), whole = 0;
+	*refused = 0;
+	if (n == 0)
+		return 0;
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < n; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
+		if (unlikely(mbuf->nb_segs != 1) && !in_one_piece(from, mbuf))
+			continue;
+		bytes += mbuf->data_len;
+		mbufs[whole++] = mbuf;
+	}
+	from->counts.rx_packets += whole;
+	from->counts.rx_bytes += bytes;
+	size_t sent = rte_eth_tx_burst(to->port, 0, mbufs, whole);
+	for (size_t i = sent; unlikely(i < whole); i++) {
+		bytes -= mbufs[i]->data_len;
+		rte_pktmbuf_free(mbufs[i]);
+	}
+	to->counts.tx_packets += sent;
+	to->counts.tx_bytes += bytes;
+	to->counts.tx_refused += whole - sent;
+	*refused = whole - sent;
+	return whole;
+}
+
+/* ---- what Rust gets ---- */
+
+struct taut_dpdk {
+	size_t layout;
+	const char *drivers;
+	const char *(*version)(void);
+	int (*initialise)(int, char **);
+	size_t (*log_take)(char *, size_t);
+	int (*register_thread)(void);
+	void (*unregister_thread)(void);
+	uintptr_t (*memory_base)(void);
+	struct rte_mempool *(*make_mempool)(const char *, unsigned int);
+	uintptr_t (*mempool_top)(struct rte_mempool *);
+	unsigned int (*mempool_in_use)(struct rte_mempool *);
+	void (*free_mempool)(struct rte_mempool *);
+	void (*give_back)(uintptr_t, const uint32_t *, size_t);
+	int (*add_port)(const char *, const char *, struct taut_setup *);
+	int (*remove_port)(uint16_t);
+	int (*link_is_up)(uint16_t);
+	int (*losses)(uint16_t, struct taut_losses *);
+	uint16_t (*receive)(struct taut_path *, struct taut_packet *, uint16_t);
+	uint16_t (*transmit)(struct taut_path *, const struct taut_packet *, uint16_t, uint16_t *);
+	uint16_t (*relay)(struct taut_path *, struct taut_path *, uint16_t *);
+};
+
+__attribute__((visibility("default"))) const struct taut_dpdk taut_dpdk = {
+	.layout = sizeof(struct taut_dpdk) << 32 | sizeof(struct taut_path) << 16 | sizeof(struct taut_setup),
+	.drivers = RTE_EAL_PMD_PATH,
+	.version = rte_version,
+	.initialise = initialise,
+	.log_take = log_take,
+	.register_thread = register_thread,
+	.unregister_thread = rte_thread_unregister,
+	.memory_base = memory_base,
+	.make_mempool = make_mempool,
+	.mempool_top = mempool_top,
+	.mempool_in_use = mempool_in_use,
+	.free_mempool = rte_mempool_free,
+	.give_back = give_back,
+	.add_port = add_port,
+	.remove_port = remove_port,
+	.link_is_up = link_is_up,
+	.losses = losses,
+	.receive = receive,
+	.transmit = transmit,
+	.relay = relay,
+};

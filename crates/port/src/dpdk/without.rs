@@ -1,0 +1,42 @@
+//! What stands in where the backend is not built.
+
+#![cfg_attr(dpdk, allow(dead_code))]
+
+use super::Settings;
+use crate::{Port, PortError, PortSpec, Resources};
+
+pub(super) fn probe() -> Result<String, PortError> {
+    Err(missing("DPDK ports"))
+}
+
+pub(super) fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    Settings::of(spec)?;
+    Err(missing(&format!("opening {spec}")))
+}
+
+fn missing(what: &str) -> PortError {
+    PortError::missing(
+        what,
+        "a build with DPDK; not built in: apt install libdpdk-dev dpdk, then build again (./run setup)",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn without_dpdk_a_port_says_what_to_install() {
+        let spec = PortSpec::parse("dpdk:net_null0,size=64").unwrap();
+        let mut resources = Resources::for_ports(&[]).unwrap();
+        let error = open(&spec, &mut resources).err().unwrap();
+        assert!(error.is_missing());
+        let message = error.to_string();
+        assert!(
+            message.contains("dpdk:net_null0") && message.contains("apt install libdpdk-dev"),
+            "{message}"
+        );
+        assert!(probe().unwrap_err().is_missing());
+    }
+}

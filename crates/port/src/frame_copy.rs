@@ -1,0 +1,53 @@
+//! The one place where a frame's bytes are copied in user space, so that tests can count it.
+
+use std::ptr::NonNull;
+
+/// Copies a frame of `len` bytes; the ranges may overlap.
+///
+/// # Safety
+/// `from` must be valid for reads and `to` for writes of `len` bytes.
+#[inline(always)]
+pub(crate) unsafe fn copy_frame(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+    #[cfg(test)]
+    count::one();
+    // SAFETY: the caller's promise is the same.
+    unsafe { std::ptr::copy(from.as_ptr(), to.as_ptr(), len) };
+}
+
+/// As [`copy_frame`], between slices of equal length.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline(always)]
+pub(crate) fn copy_bytes(from: &[u8], to: &mut [u8]) {
+    #[cfg(test)]
+    count::one();
+    to.copy_from_slice(from);
+}
+
+/// As [`copy_frame`], to the end of a vector.
+#[inline(always)]
+pub(crate) fn append(from: &[u8], to: &mut Vec<u8>) {
+    #[cfg(test)]
+    count::one();
+    to.extend_from_slice(from);
+}
+
+/// Copies that tests have made.
+#[cfg(test)]
+pub(crate) mod count {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COPIES: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn one() {
+        COPIES.set(COPIES.get() + 1);
+    }
+
+    /// Frames that this thread has copied so far.
+    pub(crate) fn so_far() -> u64 {
+        COPIES.get()
+    }
+}

@@ -1,0 +1,91 @@
+//! Where each backend's packets lie and how it sends what lies elsewhere: what a frame costs between two
+//! ports in copies follows from that.
+
+use crate::Backend;
+use serde::Serialize;
+
+/// Where the packets lie that a port delivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Receives {
+    /// In the worker's pool.
+    InPool,
+    /// In memory of the port's own, where they arrived.
+    InPlace,
+    /// As `InPlace`, but the worker's other ports of the same kind can send them from there (DPDK's mbufs).
+    InMbufs,
+}
+
+/// What a port does with packets that it is to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sends {
+    /// Sends those of the worker's pool as they are, and copies others into it first.
+    FromPool,
+    /// Sends every packet from where it lies.
+    FromAnywhere,
+    /// Sends mbufs as they are, and copies others into one.
+    FromMbufs,
+    /// Copies every packet into memory of its own or of its peer.
+    ByCopy,
+}
+
+/// How one kind of port handles packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handling {
+    /// What tells this kind of port from others of the backend: an option of its spec, or nothing.
+    pub variant: &'static str,
+    /// Where the packets lie that it delivers.
+    pub receives: Receives,
+    /// What it does with packets that it is to send.
+    pub sends: Sends,
+}
+
+impl Handling {
+    /// How often a frame's bytes are copied in user space on the way from a port like this to one like
+    /// `to`. What the kernel or a device copies for itself is not counted.
+    pub fn copies_to(&self, to: &Self) -> u32 {
+        match (self.receives, to.sends) {
+            (_, Sends::FromAnywhere)
+            | (Receives::InPool, Sends::FromPool)
+            | (Receives::InMbufs, Sends::FromMbufs) => 0,
+            (_, Sends::FromPool | Sends::FromMbufs | Sends::ByCopy) => 1,
+        }
+    }
+}
+
+/// What a frame costs on one way between two ports of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Copies {
+    /// The port it came through: backend, and the option that matters, if one does.
+    pub from: String,
+    /// The port it leaves through.
+    pub to: String,
+    /// Copies of its bytes in user space.
+    pub copies: u32,
+}
+
+/// Every ordered pair of kinds of ports that `backends` have, row by row.
+pub fn copies(backends: &[Backend]) -> Vec<Copies> {
+    let kinds: Vec<(String, &Handling)> = backends
+        .iter()
+        .flat_map(|backend| {
+            let name = |handling: &Handling| match handling.variant {
+                "" => backend.name.to_string(),
+                variant => format!("{},{variant}", backend.name),
+            };
+            backend
+                .handling
+                .iter()
+                .map(move |handling| (name(handling), handling))
+        })
+        .collect();
+    kinds
+        .iter()
+        .flat_map(|(from, receiving)| {
+            kinds.iter().map(|(to, sending)| Copies {
+                from: from.clone(),
+                to: to.clone(),
+                copies: receiving.copies_to(sending),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,187 @@
+//! What `taut ports --matrix` says, counted: frames go through every pair of ports that this machine can
+//! make, and their copies are compared with what the backends declare.
+#![allow(clippy::unwrap_used)]
+
+use crate::frame_copy::count;
+use crate::interface_tests::{Opened, Testbed, frame_bytes, open};
+use crate::{Batch, Port, PortSpec, Resources, backends, copies};
+use std::fs;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long to wait for what must happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Frames sent through each pair.
+const FRAMES: u64 = 5;
+
+/// What ports need around them.
+struct Surroundings {
+    folder: TempDir,
+    bed: Option<Testbed>,
+}
+
+/// The far end of a port: where frames for it come from, and where those it sends arrive.
+enum Far {
+    Port(Box<Opened>),
+    /// The port makes its frames itself, or they are nobody's any more.
+    Nobody,
+}
+
+impl Surroundings {
+    /// The spec of a port of this kind and its far end; none where the machine lacks something. `place` is
+    /// 0 for the port that receives and 1 for the one that sends.
+    fn port(&self, kind: &str, place: usize) -> Option<(String, Far)> {
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let far = |spec: &str| Far::Port(Box::new(open(spec).unwrap()));
+        let end = format!("{kind}-{place}").replace([',', '='], "-");
+        match kind {
+            "null" => Some((["null:source=1", "null:"][place].to_string(), Far::Nobody)),
+            "pcap" if place == 0 => {
+                let name = file("in.pcap");
+                let mut writer = open(&format!("pcap:{name},role=write")).unwrap();
+                for number in 0..FRAMES {
+                    writer.send(&frame_bytes(number, 100));
+                }
+                Some((format!("pcap:{name}"), Far::Nobody))
+            }
+            "pcap" => Some((format!("pcap:{},role=write", file("out.pcap")), Far::Nobody)),
+            "pair" => {
+                let spec = format!("pair:{}", file(&end));
+                Some((spec.clone(), far(&spec)))
+            }
+            "memif,role=client" | "memif,role=server" => {
+                let path = file(&end);
+                let _ = fs::remove_file(&path);
+                let (near, other) = if kind.ends_with("client") {
+                    ("client", "server")
+                } else {
+                    ("server", "client")
+                };
+                let spec = |role| format!("memif:{path},role={role}");
+                Some((spec(near), far(&spec(other))))
+            }
+            "af_packet" | "af_xdp" => {
+                let bed = self.bed.as_ref()?;
+                let far = bed.in_right(|| far(&format!("af_packet:right{place}")));
+                Some((format!("{kind}:left{place}"), far))
+            }
+            // The socket at the kernel's side can only be opened once the interface is there.
+            "tap" => self
+                .bed
+                .as_ref()
+                .map(|_| (format!("tap:tap{place}"), Far::Nobody)),
+            _ => None,
+        }
+    }
+
+    fn inside<T>(&self, action: impl FnOnce() -> T) -> T {
+        match &self.bed {
+            Some(bed) => bed.in_left(action),
+            None => action(),
+        }
+    }
+
+    /// Copies per frame from a port of one kind to one of another; none if one of them cannot be here.
+    fn count(&self, from: &str, to: &str) -> Option<u64> {
+        let (from_spec, mut source) = self.port(from, 0)?;
+        let (to_spec, mut sink) = self.port(to, 1)?;
+        let specs = [&from_spec, &to_spec].map(|text| PortSpec::parse(text).unwrap());
+        let mut resources = Resources::for_ports(&specs).unwrap();
+        let [mut a, mut b] = self.inside(|| {
+            let ports = specs.each_ref().map(|s| s.open(&mut resources).unwrap());
+            for (kind, place, far) in [(from, 0, &mut source), (to, 1, &mut sink)] {
+                if kind == "tap" {
+                    let socket = open(&format!("af_packet:tap{place}")).unwrap();
+                    *far = Far::Port(Box::new(socket));
+                }
+            }
+            ports
+        });
+        wait_for_links(&mut *a, &mut source);
+        wait_for_links(&mut *b, &mut sink);
+        if let Far::Port(source) = &mut source {
+            for number in 0..FRAMES {
+                source.send(&frame_bytes(number, 100));
+            }
+        }
+        let before = count::so_far();
+        let (mut batch, start) = (Batch::new(), Instant::now());
+        while batch.len() < FRAMES as usize {
+            a.rx(&mut batch);
+            assert!(start.elapsed() < PATIENCE, "{from_spec}: {batch:?}");
+        }
+        // A source of its own may deliver more.
+        let sent = batch.len() as u64;
+        while !batch.is_empty() {
+            b.tx(&mut batch);
+            assert!(start.elapsed() < PATIENCE, "{to_spec}: {batch:?}");
+        }
+        let copies = count::so_far() - before;
+        assert_eq!(copies % sent, 0, "{from_spec} to {to_spec}");
+        if let Far::Port(sink) = &mut sink
+            && from != "null"
+        {
+            let mut batch = Batch::new();
+            sink.receive(&mut batch, FRAMES as usize);
+            for (packet, number) in batch.packets().iter().zip(0..) {
+                assert_eq!(packet.bytes(), frame_bytes(number, 100));
+            }
+        }
+        Some(copies / sent)
+    }
+}
+
+fn wait_for_links(near: &mut dyn Port, far: &mut Far) {
+    let Far::Port(far) = far else { return };
+    let start = Instant::now();
+    while !(near.link().is_up() && far.port.link().is_up()) {
+        assert!(start.elapsed() < PATIENCE, "{:?}", near.link());
+    }
+}
+
+#[test]
+fn frames_are_copied_as_often_as_the_backends_declare() {
+    let surroundings = Surroundings {
+        folder: tempfile::tempdir().unwrap(),
+        bed: Testbed::new(2),
+    };
+    let mut counted = 0;
+    for pair in copies(backends()) {
+        let usable = |kind: &str| {
+            let name = kind.split(',').next().unwrap_or_default();
+            let backend = backends().iter().find(|b| b.name == name).unwrap();
+            (backend.probe)().is_ok()
+        };
+        if !usable(&pair.from) || !usable(&pair.to) {
+            continue;
+        }
+        if let Some(found) = surroundings.count(&pair.from, &pair.to) {
+            assert_eq!(
+                u64::from(pair.copies),
+                found,
+                "{} to {}",
+                pair.from,
+                pair.to
+            );
+            counted += 1;
+        }
+    }
+    // Those that need nothing: null, memif in both roles, pair and pcap.
+    assert!(counted >= 25, "{counted}");
+}
+
+#[test]
+fn no_frame_is_copied_twice_and_every_backend_says_how_it_copies() {
+    let found = copies(backends());
+    assert!(found.iter().all(|pair| pair.copies <= 1), "{found:?}");
+    for backend in backends() {
+        let named = |name: &str| name.split(',').next() == Some(backend.name);
+        assert!(found.iter().any(|pair| named(&pair.from)), "{backend:?}");
+        for handling in backend.handling {
+            let key = handling.variant.split('=').next().unwrap_or_default();
+            let known = backend.options.iter().any(|(option, _)| *option == key);
+            assert!(known || key.is_empty(), "{backend:?}: no option {key}");
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Two ports of one process, joined: what is sent into one comes out of the other. They may belong to
+//! two threads.
+//!
+//! Packets cannot change threads (their pool belongs to one), so a frame is copied once, into a slot of
+//! the ring between them ([`ring`]), and received there in place.
+
+mod ring;
+
+use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
+use crate::{PortSpec, Receives, Resources, Sends, Supply};
+use ring::{ROOM_BYTES, Receiver, Ring, Sender};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// `pair:NAME[,ring=N]`.
+pub(crate) const BACKEND: Backend = Backend {
+    name: "pair",
+    summary: "two ports of one process, joined: open the name twice; needs no root",
+    target: "NAME",
+    options: &[(
+        "ring",
+        "slots in each direction, a power of two from 32 to 16384 (default 1024)",
+    )],
+    frames: |_| 0,
+    aligned: false,
+    handling: &[Handling {
+        variant: "",
+        receives: Receives::InPlace,
+        sends: Sends::ByCopy,
+    }],
+    passes_on: false,
+    probe: || Ok("always there".to_string()),
+    open,
+};
+
+const RING_SLOTS: u32 = 1024;
+
+/// Not opened yet.
+const AWAITED: u8 = 0;
+const OPEN: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// What both ends share.
+struct Joint {
+    /// By the end that sends into it.
+    rings: [Arc<Ring>; 2],
+    /// By end.
+    states: [AtomicU8; 2],
+}
+
+/// Pairs of which an end is open, by name.
+static PAIRS: Mutex<BTreeMap<String, Arc<Joint>>> = Mutex::new(BTreeMap::new());
+
+fn pairs() -> MutexGuard<'static, BTreeMap<String, Arc<Joint>>> {
+    PAIRS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct PairPort {
+    name: String,
+    /// 0 for the one that was opened first.
+    end: usize,
+    joint: Arc<Joint>,
+    sender: Sender,
+    receiver: Receiver,
+    /// Slots that packets hold; keeps the ring.
+    ledger: PoolHandle,
+    counters: PortCounters,
+}
+
+fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    let wanted = spec.number("ring", 32..=16384)?.map(|n| n as u32);
+    if let Some(slots) = wanted
+        && !slots.is_power_of_two()
+    {
+        return Err(spec.error(format!("ring={slots} is not a power of two")));
+    }
+    let name = spec.target().to_string();
+    let mut pairs = pairs();
+    let (end, joint) = match pairs.get(&name) {
+        None => {
+            let slots = wanted.unwrap_or(RING_SLOTS);
+            let joint = Arc::new(Joint {
+                rings: [Arc::new(Ring::new(slots)?), Arc::new(Ring::new(slots)?)],
+                states: [AtomicU8::new(OPEN), AtomicU8::new(AWAITED)],
+            });
+            pairs.insert(name.clone(), Arc::clone(&joint));
+            (0, joint)
+        }
+        Some(joint) if joint.states[1].load(Ordering::Relaxed) == AWAITED => {
+            let slots = joint.rings[0].size();
+            if wanted.is_some_and(|wanted| wanted != slots) {
+                return Err(spec.error(format!("the other end was opened with ring={slots}")));
+            }
+            joint.states[1].store(OPEN, Ordering::Release);
+            (1, Arc::clone(joint))
+        }
+        Some(_) => {
+            return Err(spec.error(format!(
+                "pair {name} has had both its ends opened; choose another name"
+            )));
+        }
+    };
+    let (out, back) = (&joint.rings[end], &joint.rings[1 - end]);
+    // SAFETY: each end of a pair is opened once, which the lock and the states see to.
+    let (sender, receiver) = unsafe {
+        (
+            Sender::new(Arc::clone(out)),
+            Receiver::new(Arc::clone(back)),
+        )
+    };
+    Ok(Box::new(PairPort {
+        name,
+        end,
+        sender,
+        receiver,
+        ledger: PoolHandle::ledger_keeping(back.size(), Box::new(Arc::clone(back))),
+        joint,
+        counters: PortCounters::default(),
+    }))
+}
+
+impl PairPort {
+    /// Acquire: what the other end did before it changed its state is seen.
+    #[inline(always)]
+    fn others_state(&self) -> u8 {
+        self.joint.states[1 - self.end].load(Ordering::Acquire)
+    }
+}
+
+impl Port for PairPort {
+    #[inline]
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        if self.ledger.has_returned() {
+            self.ledger
+                .drain_returned(|place| self.receiver.give_back(place));
+            self.receiver.publish();
+        }
+        let before = batch.len();
+        let mut bytes = 0;
+        while batch.room() > 0 {
+            let Some(arrived) = self.receiver.next() else {
+                break;
+            };
+            bytes += u64::from(arrived.len);
+            self.ledger.count_out(1);
+            // SAFETY: the slot is ours until it is given back, which its return to the ledger brings
+            // about; frame and headroom lie in it; the ledger keeps the memory.
+            batch.push(unsafe {
+                Packet::new(
+                    arrived.data,
+                    arrived.len,
+                    crate::pool::HEADROOM_BYTES,
+                    self.ledger.raw(),
+                    arrived.place,
+                )
+            });
+        }
+        let received = batch.len() - before;
+        self.counters.rx_packets += received as u64;
+        self.counters.rx_bytes += bytes;
+        received
+    }
+
+    #[inline]
+    fn tx(&mut self, batch: &mut Batch) -> usize {
+        if self.others_state() != OPEN {
+            return 0;
+        }
+        let mut taken = 0;
+        for packet in batch.packets() {
+            let frame = packet.bytes();
+            if frame.len() > ROOM_BYTES {
+                self.counters.tx_too_long += 1;
+            } else if self.sender.push(frame) {
+                self.counters.tx_packets += 1;
+                self.counters.tx_bytes += frame.len() as u64;
+            } else {
+                break;
+            }
+            taken += 1;
+        }
+        self.sender.publish();
+        batch.take_front(taken, drop);
+        taken
+    }
+
+    fn link(&mut self) -> Link {
+        let name = &self.name;
+        match self.others_state() {
+            OPEN => Link::Up,
+            AWAITED => Link::Down(format!("waiting for the other end: open pair:{name} again")),
+            _ => Link::Down(format!("the other end of pair {name} is closed")),
+        }
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        self.counters
+    }
+
+    fn supply(&mut self) -> Supply {
+        if self.others_state() == CLOSED && self.receiver.is_empty() {
+            Supply::Ended
+        } else {
+            Supply::Open
+        }
+    }
+}
+
+impl Drop for PairPort {
+    fn drop(&mut self) {
+        let mut pairs = pairs();
+        self.joint.states[self.end].store(CLOSED, Ordering::Release);
+        if self.others_state() != OPEN {
+            pairs.remove(&self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::interface_tests::{Opened, frame_bytes, open};
+
+    /// Both ends of a pair; the name has to be one test's own, as tests share the process.
+    fn both(name: &str, options: &str) -> (Opened, Opened) {
+        let spec = format!("pair:{name}{options}");
+        (open(&spec).unwrap(), open(&spec).unwrap())
+    }
+
+    fn message(spec: &str) -> String {
+        open(spec).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn frames_cross_both_ways_in_place_and_the_ring_flows_on() {
+        let (mut a, mut b) = both("cross", ",ring=32");
+        for number in 0..1000 {
+            let bytes = frame_bytes(number, 60 + number as usize % 1900);
+            a.send(&bytes);
+            assert_eq!(b.receive_one(), bytes);
+            b.send(&bytes);
+            assert_eq!(a.receive_one(), bytes);
+        }
+        assert_eq!(b.resources.pool().outstanding(), 0);
+    }
+
+    #[test]
+    fn a_full_ring_leaves_packets_with_the_sender() {
+        let (mut a, mut b) = both("full", ",ring=32");
+        let mut batch = Batch::new();
+        for number in 0..40 {
+            a.load(&mut batch, &frame_bytes(number, 60));
+        }
+        assert_eq!(a.port.tx(&mut batch), 32);
+        assert_eq!(batch.len(), 8);
+        let mut received = Batch::new();
+        b.receive(&mut received, 32);
+        assert_eq!(a.port.tx(&mut batch), 0);
+        received.clear();
+        assert_eq!(b.port.rx(&mut received), 0);
+        assert_eq!(a.port.tx(&mut batch), 8);
+        assert_eq!(a.port.counters().tx_packets, 40);
+    }
+
+    #[test]
+    fn a_frame_longer_than_a_slot_is_counted() {
+        let (mut a, mut b) = both("long", "");
+        let mut batch = Batch::new();
+        let long = frame_bytes(1, ROOM_BYTES);
+        a.load(&mut batch, &long);
+        assert!(batch.packets_mut()[0].prepend(1));
+        a.load(&mut batch, &long);
+        assert_eq!(a.port.tx(&mut batch), 2);
+        assert_eq!(a.port.counters().tx_too_long, 1);
+        assert_eq!(b.receive_one(), long);
+    }
+
+    #[test]
+    fn the_ends_of_a_pair_are_told_apart_and_a_third_is_refused() {
+        let mut a = open("pair:life,ring=64").unwrap();
+        let Link::Down(why) = a.port.link() else {
+            panic!("up alone")
+        };
+        assert!(why.contains("open pair:life again"), "{why}");
+        let mut batch = Batch::new();
+        a.load(&mut batch, &frame_bytes(0, 60));
+        assert_eq!(a.port.tx(&mut batch), 0);
+        let other_size = message("pair:life,ring=128");
+        assert!(other_size.contains("ring=64"), "{other_size}");
+        let mut b = open("pair:life").unwrap();
+        assert!(a.port.link().is_up() && b.port.link().is_up());
+        assert!(message("pair:life").contains("both its ends"));
+        b.send(&frame_bytes(1, 60));
+        drop(b);
+        assert!(message("pair:life").contains("both its ends"));
+        let Link::Down(why) = a.port.link() else {
+            panic!("up again")
+        };
+        assert!(why.contains("closed"), "{why}");
+        assert_eq!(a.port.tx(&mut batch), 0);
+        // What was sent before still comes.
+        assert_eq!(a.port.supply(), Supply::Open);
+        assert_eq!(a.receive_one(), frame_bytes(1, 60));
+        assert_eq!(a.port.supply(), Supply::Ended);
+        drop(a);
+        let (mut a, mut b) = both("life", "");
+        a.send(&frame_bytes(2, 60));
+        assert_eq!(b.receive_one(), frame_bytes(2, 60));
+    }
+
+    #[test]
+    fn packets_outlive_both_ends() {
+        let (mut a, mut b) = both("outlive", "");
+        a.send(&frame_bytes(3, 60));
+        let mut batch = Batch::new();
+        b.receive(&mut batch, 1);
+        drop((a, b));
+        assert_eq!(batch.packets()[0].bytes(), frame_bytes(3, 60));
+    }
+
+    #[test]
+    fn the_ends_may_belong_to_two_threads() {
+        let (name, total) = ("pair:threads,ring=32", 20_000);
+        let mut near = open(name).unwrap();
+        let far = std::thread::spawn(move || {
+            let mut far = open(name).unwrap();
+            let (mut batch, mut echoed) = (Batch::new(), 0);
+            while echoed < total {
+                far.port.rx(&mut batch);
+                echoed += far.port.tx(&mut batch);
+                std::thread::yield_now();
+            }
+            assert_eq!(far.port.counters().rx_packets, total as u64);
+        });
+        let (mut out, mut back, mut sent, mut seen) = (Batch::new(), Batch::new(), 0, 0);
+        while seen < total as u64 {
+            while out.room() > 0 && sent < total as u64 {
+                near.load(&mut out, &frame_bytes(sent, 60 + sent as usize % 64));
+                sent += 1;
+            }
+            near.port.tx(&mut out);
+            near.port.rx(&mut back);
+            for packet in back.packets() {
+                assert!(packet.bytes() == frame_bytes(seen, 60 + seen as usize % 64));
+                seen += 1;
+            }
+            back.clear();
+            std::thread::yield_now();
+        }
+        far.join().unwrap();
+    }
+
+    #[test]
+    fn a_ring_of_odd_size_is_refused() {
+        assert!(message("pair:odd,ring=100").contains("power of two"));
+    }
+}

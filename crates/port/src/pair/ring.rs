@@ -1,0 +1,325 @@
+//! One direction of a pair: a ring of equal slots with one sender and one receiver, on two threads or one.
+//!
+//! Indices run free. `head` is written by the sender (filled up to here), `tail` by the receiver (emptied
+//! up to here). The receiver may give slots back in any order; the tail moves over those that are done in
+//! a row.
+
+use crate::PortError;
+use crate::frame_copy::copy_frame;
+use crate::memory::Mapping;
+use crate::pool::HEADROOM_BYTES;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Slot size: as in packet pools, an odd number of cache lines.
+const STRIDE_BYTES: usize = 2112;
+
+/// Longest frame in bytes.
+pub(super) const ROOM_BYTES: usize = STRIDE_BYTES - HEADROOM_BYTES as usize;
+
+/// An index on two cache lines of its own: processors fetch them in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Index(AtomicU32);
+
+/// What sender and receiver share.
+#[derive(Debug)]
+pub(super) struct Ring {
+    slots: Mapping,
+    /// Bytes of the frame in each slot.
+    lengths: Box<[AtomicU32]>,
+    head: Index,
+    tail: Index,
+}
+
+// SAFETY: indices and lengths are atomic; the bytes of a slot belong to one side at a time, as the
+// indices say.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// A ring of `slots` slots, a power of two.
+    pub(super) fn new(slots: u32) -> Result<Self, PortError> {
+        debug_assert!(slots.is_power_of_two());
+        Ok(Self {
+            slots: Mapping::create("taut-pair", slots as usize * STRIDE_BYTES)?,
+            lengths: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            head: Index::default(),
+            tail: Index::default(),
+        })
+    }
+
+    pub(super) fn size(&self) -> u32 {
+        self.lengths.len() as u32
+    }
+
+    #[inline(always)]
+    fn place(&self, index: u32) -> usize {
+        index as usize & (self.lengths.len() - 1)
+    }
+
+    /// Where the frame in a slot starts.
+    #[inline(always)]
+    fn data(&self, place: usize) -> NonNull<u8> {
+        debug_assert!(place < self.lengths.len());
+        // SAFETY: the mapping has room for every place below the ring's size, and the headroom in each.
+        unsafe {
+            self.slots
+                .base()
+                .add(place * STRIDE_BYTES + usize::from(HEADROOM_BYTES))
+        }
+    }
+}
+
+/// The sending side.
+#[derive(Debug)]
+pub(super) struct Sender {
+    ring: Arc<Ring>,
+    /// Filled up to here.
+    head: u32,
+    /// Emptied up to here, when last looked.
+    tail: u32,
+}
+
+impl Sender {
+    /// # Safety
+    /// A ring has one sender in all its life.
+    pub(super) unsafe fn new(ring: Arc<Ring>) -> Self {
+        Self {
+            ring,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Copies `frame` (at most [`ROOM_BYTES`]) into the next slot, for the receiver to see after
+    /// [`Sender::publish`]. False if there is none free.
+    #[inline(always)]
+    pub(super) fn push(&mut self, frame: &[u8]) -> bool {
+        debug_assert!(frame.len() <= ROOM_BYTES);
+        let ring = &*self.ring;
+        if self.head.wrapping_sub(self.tail) == ring.size() {
+            // Acquire: the receiver has done with the slots before we overwrite them.
+            self.tail = ring.tail.0.load(Ordering::Acquire);
+            if self.head.wrapping_sub(self.tail) == ring.size() {
+                return false;
+            }
+        }
+        if frame.len() > ROOM_BYTES {
+            return false;
+        }
+        let place = ring.place(self.head);
+        // Relaxed: the head that is published next covers it.
+        ring.lengths[place].store(frame.len() as u32, Ordering::Relaxed);
+        // SAFETY: the slot is free, so ours alone; the frame fits into it.
+        unsafe { copy_frame(NonNull::from(frame).cast(), ring.data(place), frame.len()) };
+        self.head = self.head.wrapping_add(1);
+        true
+    }
+
+    /// Shows the receiver what has been pushed.
+    #[inline(always)]
+    pub(super) fn publish(&self) {
+        // Release: lengths and bytes come first.
+        self.ring.head.0.store(self.head, Ordering::Release);
+    }
+}
+
+/// A frame that has arrived: the receiver's until [`Receiver::give_back`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrived {
+    pub(super) place: u32,
+    pub(super) data: NonNull<u8>,
+    pub(super) len: u16,
+}
+
+/// The receiving side.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    ring: Arc<Ring>,
+    /// Seen up to here.
+    next: u32,
+    /// Filled up to here, when last looked.
+    head: u32,
+    /// Given back up to here.
+    tail: u32,
+    /// By place: given back before those in front of it.
+    done: Box<[bool]>,
+}
+
+impl Receiver {
+    /// # Safety
+    /// A ring has one receiver in all its life.
+    pub(super) unsafe fn new(ring: Arc<Ring>) -> Self {
+        let done = vec![false; ring.lengths.len()].into();
+        Self {
+            ring,
+            next: 0,
+            head: 0,
+            tail: 0,
+            done,
+        }
+    }
+
+    /// Takes the next frame.
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Option<Arrived> {
+        if self.is_empty() {
+            return None;
+        }
+        let ring = &*self.ring;
+        let place = ring.place(self.next);
+        self.next = self.next.wrapping_add(1);
+        Some(Arrived {
+            place: place as u32,
+            data: ring.data(place),
+            len: ring.lengths[place].load(Ordering::Relaxed) as u16,
+        })
+    }
+
+    /// Whether nothing has arrived that was not taken.
+    #[inline(always)]
+    pub(super) fn is_empty(&mut self) -> bool {
+        if self.next == self.head {
+            // Acquire: the sender wrote lengths and bytes before.
+            self.head = self.ring.head.0.load(Ordering::Acquire);
+        }
+        self.next == self.head
+    }
+
+    /// Marks a slot as free, for the sender to see after [`Receiver::publish`].
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, place: u32) {
+        let place = place as usize;
+        if place != self.ring.place(self.tail) {
+            self.done[place] = true;
+            return;
+        }
+        self.tail = self.tail.wrapping_add(1);
+        while std::mem::take(&mut self.done[self.ring.place(self.tail)]) {
+            self.tail = self.tail.wrapping_add(1);
+        }
+    }
+
+    /// Shows the sender what has been given back.
+    #[inline(always)]
+    pub(super) fn publish(&self) {
+        // Release: our last reads and writes of the slots come first.
+        self.ring.tail.0.store(self.tail, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ends(slots: u32) -> (Sender, Receiver) {
+        let ring = Arc::new(Ring::new(slots).unwrap());
+        // SAFETY: one of each.
+        unsafe { (Sender::new(Arc::clone(&ring)), Receiver::new(ring)) }
+    }
+
+    fn bytes(arrived: &Arrived) -> Vec<u8> {
+        // SAFETY: the tests ask about frames that they hold.
+        unsafe { std::slice::from_raw_parts(arrived.data.as_ptr(), arrived.len.into()) }.to_vec()
+    }
+
+    /// Run under Miri this also checks the memory orderings.
+    #[test]
+    fn two_threads_pass_frames_in_order_and_whole() {
+        let total: u32 = if cfg!(miri) { 200 } else { 200_000 };
+        let (mut sender, mut receiver) = ends(8);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut n = 0_u32;
+                while n < total {
+                    if sender.push(&n.to_le_bytes().repeat(1 + n as usize % 16)) {
+                        n += 1;
+                    } else {
+                        std::thread::yield_now();
+                    }
+                    sender.publish();
+                }
+            });
+            let (mut n, mut held) = (0_u32, Vec::new());
+            while n < total {
+                let Some(arrived) = receiver.next() else {
+                    held.drain(..).for_each(|place| receiver.give_back(place));
+                    receiver.publish();
+                    std::thread::yield_now();
+                    continue;
+                };
+                assert_eq!(bytes(&arrived), n.to_le_bytes().repeat(1 + n as usize % 16));
+                held.push(arrived.place);
+                n += 1;
+                if held.len() == 3 {
+                    // Out of order.
+                    held.swap(0, 2);
+                    held.drain(..).for_each(|place| receiver.give_back(place));
+                    receiver.publish();
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn indices_may_wrap() {
+        let (mut sender, mut receiver) = ends(4);
+        let start = u32::MAX - 5;
+        (sender.head, sender.tail) = (start, start);
+        (receiver.next, receiver.head, receiver.tail) = (start, start, start);
+        sender.publish();
+        receiver.publish();
+        for n in 0..20_u8 {
+            assert!(sender.push(&[n]));
+            sender.publish();
+            let arrived = receiver.next().unwrap();
+            assert_eq!(bytes(&arrived), [n]);
+            receiver.give_back(arrived.place);
+            receiver.publish();
+        }
+    }
+
+    proptest! {
+        /// Whatever the order of sends, receives and returns: nothing is lost, doubled, reordered or
+        /// overwritten while it is held.
+        #[test]
+        fn frames_come_once_and_in_order(steps in proptest::collection::vec((0_u8..3, any::<u8>()), 1..300)) {
+            let (mut sender, mut receiver) = ends(8);
+            let (mut sent, mut seen) = (0_u8, 0_u8);
+            let mut held: Vec<(Arrived, u8)> = Vec::new();
+            for (step, pick) in steps {
+                match step {
+                    0 => {
+                        let pushed = sender.push(&[sent; 40]);
+                        // Room for what is neither under way nor behind something that is held.
+                        let oldest = held.iter().map(|(_, n)| seen.wrapping_sub(*n)).max().unwrap_or(0);
+                        prop_assert_eq!(pushed, sent.wrapping_sub(seen) + oldest < 8);
+                        sent = sent.wrapping_add(u8::from(pushed));
+                        sender.publish();
+                    }
+                    1 => {
+                        if let Some(arrived) = receiver.next() {
+                            prop_assert!(bytes(&arrived) == [seen; 40]);
+                            held.push((arrived, seen));
+                            seen = seen.wrapping_add(1);
+                        } else {
+                            prop_assert_eq!(sent, seen);
+                        }
+                    }
+                    _ if !held.is_empty() => {
+                        let (arrived, _) = held.swap_remove(usize::from(pick) % held.len());
+                        receiver.give_back(arrived.place);
+                        receiver.publish();
+                    }
+                    _ => {}
+                }
+                for (arrived, n) in &held {
+                    prop_assert!(bytes(arrived) == [*n; 40]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,898 @@
+//! Capture files as bytes: finds the frames in pcap and pcapng. Knows memory only, no file.
+//!
+//! pcap as in draft-ietf-opsawg-pcap, pcapng as in draft-ietf-opsawg-pcapng.
+
+use std::fmt;
+
+/// Longest frame in bytes that a port hands on; longer ones are passed over.
+pub const LONGEST_FRAME_BYTES: usize = 16384;
+
+/// No program captures more than this of one frame (libpcap's limit); a longer record is damage.
+const LONGEST_CAPTURE_BYTES: u32 = 262_144;
+
+/// A pcapng block up to this size is looked at as a whole, with the copy of its length at its end.
+const LONGEST_WHOLE_BLOCK_BYTES: usize = LONGEST_FRAME_BYTES + 4096;
+
+/// Bytes that [`Scanner::step`] asks for at most: a window at least this long always gets on.
+pub const WINDOW_BYTES: usize = LONGEST_WHOLE_BLOCK_BYTES;
+
+/// Link type of Ethernet frames, in both formats.
+pub(super) const ETHERNET: u16 = 1;
+
+/// First word of a pcap file with times in microseconds.
+const MICROSECOND_MAGIC: u32 = 0xa1b2_c3d4;
+/// First word of a pcap file with times in nanoseconds.
+pub(super) const NANOSECOND_MAGIC: u32 = 0xa1b2_3c4d;
+/// Bytes of a pcap file before its first record.
+pub(super) const FILE_HEADER_BYTES: usize = 24;
+/// Bytes of a pcap record before its frame.
+pub(super) const RECORD_HEADER_BYTES: usize = 16;
+
+/// pcapng: a section begins; reads the same in both byte orders.
+pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+/// pcapng: an interface is described.
+pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
+/// pcapng: a frame, as older programs wrote it.
+const OLD_PACKET: u32 = 2;
+/// pcapng: a frame without a time.
+const SIMPLE_PACKET: u32 = 3;
+/// pcapng: a frame.
+pub(super) const ENHANCED_PACKET: u32 = 6;
+/// pcapng: what a section header says in its own byte order.
+pub(super) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+/// pcapng: bytes of an enhanced packet block before its frame.
+pub(super) const ENHANCED_HEADER_BYTES: usize = 28;
+/// pcapng: bytes of a simple packet block before its frame.
+const SIMPLE_HEADER_BYTES: usize = 12;
+/// pcapng: the option of an interface that tells the unit of its times.
+pub(super) const IF_TSRESOL: u16 = 9;
+/// pcapng: the option of an interface that tells seconds to add to its times.
+const IF_TSOFFSET: u16 = 14;
+
+/// Why a file cannot be read on from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault(String);
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn fault<T>(reason: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault(reason.into()))
+}
+
+/// What stands at the start of the bytes given to [`Scanner::step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A whole frame: `len` bytes after `before` bytes of header; the next record starts `size` bytes on.
+    Frame {
+        /// Bytes of the record before the frame.
+        before: usize,
+        /// Bytes of the frame.
+        len: usize,
+        /// When it was captured, in nanoseconds since 1970; none where the format does not say.
+        time_ns: Option<u64>,
+        /// Bytes from the start of this record to the next one.
+        size: u64,
+    },
+    /// Something else, or a frame that cannot be handed on; the next record starts `size` bytes on.
+    Pass {
+        /// What was passed over.
+        over: Over,
+        /// Bytes from the start of this record to the next one.
+        size: u64,
+    },
+    /// Only more bytes can tell: so many, counted from the start of those given.
+    More(usize),
+}
+
+/// What [`Step::Pass`] passes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// A header, or a block that holds no frame.
+    NoFrame,
+    /// A frame of which only the beginning was captured.
+    CutFrame,
+    /// A frame longer than [`LONGEST_FRAME_BYTES`].
+    LongFrame,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Little,
+    Big,
+}
+
+impl Order {
+    /// The order in which `bytes` read as `magic`.
+    fn in_which(bytes: [u8; 4], magic: u32) -> Option<Self> {
+        if bytes == magic.to_le_bytes() {
+            Some(Self::Little)
+        } else if bytes == magic.to_be_bytes() {
+            Some(Self::Big)
+        } else {
+            None
+        }
+    }
+
+    /// The number at `at`, which the caller has checked to be there; 0 past the end.
+    fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        let word = word(bytes, at);
+        match self {
+            Self::Little => u32::from_le_bytes(word),
+            Self::Big => u32::from_be_bytes(word),
+        }
+    }
+
+    fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        let pair = bytes
+            .get(at..at + 2)
+            .map_or([0; 2], |pair| [pair[0], pair[1]]);
+        match self {
+            Self::Little => u16::from_le_bytes(pair),
+            Self::Big => u16::from_be_bytes(pair),
+        }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> [u8; 4] {
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .copied()
+        .unwrap_or_default()
+}
+
+/// The unit in which an interface counts time, and what to add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Times {
+    resolution: Resolution,
+    offset_seconds: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resolution {
+    /// So many units in a second.
+    Decimal(u128),
+    /// Two to this power units in a second.
+    Binary(u32),
+}
+
+impl Times {
+    const MICROSECONDS: Self = Self {
+        resolution: Resolution::Decimal(1_000_000),
+        offset_seconds: 0,
+    };
+
+    fn ns(self, units: u64) -> u64 {
+        let scaled = u128::from(units) * 1_000_000_000;
+        let ns = match self.resolution {
+            Resolution::Decimal(per_second) => scaled / per_second,
+            Resolution::Binary(power) => scaled >> power,
+        };
+        let offset_ns = i128::from(self.offset_seconds) * 1_000_000_000;
+        let ns = i128::try_from(ns).unwrap_or(i128::MAX);
+        ns.saturating_add(offset_ns).clamp(0, u64::MAX.into()) as u64
+    }
+}
+
+/// One interface of a pcapng section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Source {
+    link_type: u16,
+    /// Bytes captured of a frame at most; 0 is no limit.
+    snap_bytes: u32,
+    times: Times,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Format {
+    /// The first bytes have not been seen yet.
+    Unknown,
+    Pcap {
+        order: Order,
+        nanoseconds: bool,
+    },
+    Pcapng {
+        order: Order,
+        sources: Vec<Source>,
+    },
+}
+
+/// Goes through a capture file record by record, whatever its format.
+///
+/// ```
+/// use taut_port::pcap::format::{Scanner, Step};
+///
+/// let mut scanner = Scanner::new();
+/// assert_eq!(scanner.step(&[0xd4, 0xc3]), Ok(Step::More(4)));
+/// assert!(scanner.step(b"GIF89a").is_err());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scanner(Format);
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scanner {
+    /// A scanner at the start of a file.
+    pub fn new() -> Self {
+        Self(Format::Unknown)
+    }
+
+    /// What stands at the start of `bytes`, which begin where the last record ended. After
+    /// [`Step::More`] nothing has happened: come again with more.
+    ///
+    /// # Errors
+    /// What cannot be right there.
+    pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
+        match &mut self.0 {
+            Format::Unknown => self.first(bytes),
+            Format::Pcap { order, nanoseconds } => record(*order, *nanoseconds, bytes),
+            Format::Pcapng { order, sources } => block(order, sources, bytes),
+        }
+    }
+
+    /// The start of the file.
+    fn first(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
+        let Some(&magic) = bytes.first_chunk() else {
+            return Ok(Step::More(4));
+        };
+        if magic == SECTION_HEADER.to_le_bytes() {
+            let (mut order, mut sources) = (Order::Little, Vec::new());
+            let step = block(&mut order, &mut sources, bytes)?;
+            if !matches!(step, Step::More(_)) {
+                self.0 = Format::Pcapng { order, sources };
+            }
+            return Ok(step);
+        }
+        let kinds = [(MICROSECOND_MAGIC, false), (NANOSECOND_MAGIC, true)];
+        let found = kinds.iter().find_map(|&(number, nanoseconds)| {
+            Order::in_which(magic, number).map(|order| (order, nanoseconds))
+        });
+        let Some((order, nanoseconds)) = found else {
+            return fault(what_else(bytes));
+        };
+        if bytes.len() < FILE_HEADER_BYTES {
+            return Ok(Step::More(FILE_HEADER_BYTES));
+        }
+        let major = order.u16(bytes, 4);
+        if major != 2 {
+            return fault(format!("pcap version {major}, which nobody knows"));
+        }
+        // The upper half may tell of check sequences.
+        let link_type = order.u32(bytes, 20) as u16;
+        check_link_type(link_type)?;
+        self.0 = Format::Pcap { order, nanoseconds };
+        Ok(no_frame(FILE_HEADER_BYTES as u64))
+    }
+}
+
+fn no_frame(size: u64) -> Step {
+    Step::Pass {
+        over: Over::NoFrame,
+        size,
+    }
+}
+
+fn check_link_type(link_type: u16) -> Result<(), Fault> {
+    if link_type == ETHERNET {
+        return Ok(());
+    }
+    fault(format!(
+        "frames of link type {link_type}, and only Ethernet ({ETHERNET}) is carried"
+    ))
+}
+
+/// What a file that is no capture may be.
+fn what_else(bytes: &[u8]) -> String {
+    let compressed: [(&[u8], &str, &str); 3] = [
+        (&[0x1f, 0x8b], "gzip", "gunzip"),
+        (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "unzstd"),
+        (&[0xfd, b'7', b'z', b'X'], "xz", "unxz"),
+    ];
+    match compressed
+        .iter()
+        .find(|(start, ..)| bytes.starts_with(start))
+    {
+        Some((_, with, undo)) => format!("compressed with {with}; unpack it first: {undo}"),
+        None => "neither pcap nor pcapng".to_string(),
+    }
+}
+
+/// Whether `captured` bytes of a frame of `whole` bytes can be handed on; how far the next record is.
+fn judge(captured: u32, whole: u32, size: u64) -> Option<Step> {
+    let over = if captured < whole {
+        Over::CutFrame
+    } else if captured as usize > LONGEST_FRAME_BYTES {
+        Over::LongFrame
+    } else {
+        return None;
+    };
+    Some(Step::Pass { over, size })
+}
+
+fn check_captured(captured: u32) -> Result<(), Fault> {
+    if captured > LONGEST_CAPTURE_BYTES {
+        return fault(format!(
+            "a frame of {captured} bytes, more than anything captures"
+        ));
+    }
+    Ok(())
+}
+
+/// One record of a pcap file.
+fn record(order: Order, nanoseconds: bool, bytes: &[u8]) -> Result<Step, Fault> {
+    if bytes.len() < RECORD_HEADER_BYTES {
+        return Ok(Step::More(RECORD_HEADER_BYTES));
+    }
+    let (captured, whole) = (order.u32(bytes, 8), order.u32(bytes, 12));
+    check_captured(captured)?;
+    let len = captured as usize;
+    let end = RECORD_HEADER_BYTES + len;
+    let size = end as u64;
+    if let Some(pass) = judge(captured, whole, size) {
+        return Ok(pass);
+    }
+    if bytes.len() < end {
+        return Ok(Step::More(end));
+    }
+    let unit_ns = if nanoseconds { 1 } else { 1000 };
+    let seconds = u64::from(order.u32(bytes, 0));
+    Ok(Step::Frame {
+        before: RECORD_HEADER_BYTES,
+        len,
+        time_ns: Some(seconds * 1_000_000_000 + u64::from(order.u32(bytes, 4)) * unit_ns),
+        size,
+    })
+}
+
+/// One block of a pcapng file.
+fn block(order: &mut Order, sources: &mut Vec<Source>, bytes: &[u8]) -> Result<Step, Fault> {
+    if bytes.len() < 12 {
+        return Ok(Step::More(12));
+    }
+    let begins_section = word(bytes, 0) == SECTION_HEADER.to_le_bytes();
+    let order_here = if begins_section {
+        match Order::in_which(word(bytes, 8), BYTE_ORDER_MAGIC) {
+            Some(order) => order,
+            None => return fault("a pcapng section without a byte order"),
+        }
+    } else {
+        *order
+    };
+    let kind = order_here.u32(bytes, 0);
+    let total = order_here.u32(bytes, 4);
+    if total < 12 || !total.is_multiple_of(4) {
+        return fault(format!("a pcapng block of {total} bytes, which cannot be"));
+    }
+    let size = u64::from(total);
+    let total = total as usize;
+    match kind {
+        SECTION_HEADER => {
+            if total < 28 {
+                return fault(format!("a pcapng section header of {total} bytes"));
+            }
+            if bytes.len() < 28 {
+                return Ok(Step::More(28));
+            }
+            let major = order_here.u16(bytes, 12);
+            if major != 1 {
+                return fault(format!("pcapng version {major}, which nobody knows"));
+            }
+            *order = order_here;
+            sources.clear();
+            Ok(no_frame(size))
+        }
+        INTERFACE_DESCRIPTION => {
+            let Some(body) = whole_block(order_here, bytes, total)? else {
+                return Ok(Step::More(total));
+            };
+            sources.push(source(order_here, body)?);
+            Ok(no_frame(size))
+        }
+        ENHANCED_PACKET | OLD_PACKET | SIMPLE_PACKET => {
+            packet(order_here, kind, sources, bytes, total)
+        }
+        _ => Ok(no_frame(size)),
+    }
+}
+
+/// A block without its type and both lengths, if it is all there.
+fn whole_block(order: Order, bytes: &[u8], total: usize) -> Result<Option<&[u8]>, Fault> {
+    if total > LONGEST_WHOLE_BLOCK_BYTES {
+        return fault(format!("a pcapng interface described by {total} bytes"));
+    }
+    if bytes.len() < total {
+        return Ok(None);
+    }
+    check_end(order, bytes, total)?;
+    Ok(Some(&bytes[8..total - 4]))
+}
+
+fn check_end(order: Order, bytes: &[u8], total: usize) -> Result<(), Fault> {
+    let again = order.u32(bytes, total - 4);
+    if again as usize != total {
+        return fault(format!(
+            "a pcapng block of {total} bytes that ends as one of {again}"
+        ));
+    }
+    Ok(())
+}
+
+/// The body of an interface description.
+fn source(order: Order, body: &[u8]) -> Result<Source, Fault> {
+    if body.len() < 8 {
+        return fault("a pcapng interface without a link type");
+    }
+    let mut source = Source {
+        link_type: order.u16(body, 0),
+        snap_bytes: order.u32(body, 4),
+        times: Times::MICROSECONDS,
+    };
+    let mut at = 8;
+    while at + 4 <= body.len() {
+        let (code, len) = (order.u16(body, at), usize::from(order.u16(body, at + 2)));
+        let value = at + 4..at + 4 + len;
+        let Some(value) = body.get(value) else {
+            return fault("a pcapng option that is longer than its block");
+        };
+        match (code, value) {
+            (0, _) => break,
+            (IF_TSRESOL, &[unit]) => source.times.resolution = resolution(unit)?,
+            (IF_TSOFFSET, _) if len == 8 => {
+                let (low, high) = match order {
+                    Order::Little => (0, 4),
+                    Order::Big => (4, 0),
+                };
+                let low = u64::from(order.u32(value, low));
+                let high = u64::from(order.u32(value, high));
+                source.times.offset_seconds = (high << 32 | low) as i64;
+            }
+            _ => {}
+        }
+        at += 4 + len.next_multiple_of(4);
+    }
+    Ok(source)
+}
+
+/// What the value of `if_tsresol` means: a power of ten or, with its top bit, of two.
+fn resolution(unit: u8) -> Result<Resolution, Fault> {
+    let power = u32::from(unit & 0x7f);
+    match (unit & 0x80 != 0, power) {
+        (false, 0..=30) => Ok(Resolution::Decimal(10_u128.pow(power))),
+        (true, 0..=96) => Ok(Resolution::Binary(power)),
+        _ => fault(format!("a time unit (if_tsresol {unit}) that nobody uses")),
+    }
+}
+
+/// A block with a frame in it.
+fn packet(
+    order: Order,
+    kind: u32,
+    sources: &[Source],
+    bytes: &[u8],
+    total: usize,
+) -> Result<Step, Fault> {
+    let before = if kind == SIMPLE_PACKET {
+        SIMPLE_HEADER_BYTES
+    } else {
+        ENHANCED_HEADER_BYTES
+    };
+    if total < before + 4 {
+        return fault(format!(
+            "a pcapng packet block of {total} bytes, which cannot be"
+        ));
+    }
+    if bytes.len() < before {
+        return Ok(Step::More(before));
+    }
+    let number = match kind {
+        ENHANCED_PACKET => order.u32(bytes, 8),
+        OLD_PACKET => u32::from(order.u16(bytes, 8)),
+        _ => 0,
+    };
+    let Some(source) = sources.get(number as usize) else {
+        return fault(format!(
+            "a frame of interface {number}, which is not described"
+        ));
+    };
+    check_link_type(source.link_type)?;
+    let (captured, whole) = if kind == SIMPLE_PACKET {
+        let whole = order.u32(bytes, 8);
+        let limit = match source.snap_bytes {
+            0 => u32::MAX,
+            limit => limit,
+        };
+        (whole.min(limit), whole)
+    } else {
+        (order.u32(bytes, 20), order.u32(bytes, 24))
+    };
+    check_captured(captured)?;
+    let len = captured as usize;
+    if before + len.next_multiple_of(4) + 4 > total {
+        return fault(format!(
+            "a frame of {len} bytes in a pcapng block of {total}"
+        ));
+    }
+    let size = total as u64;
+    if let Some(pass) = judge(captured, whole, size) {
+        return Ok(pass);
+    }
+    let needed = if total <= LONGEST_WHOLE_BLOCK_BYTES {
+        total
+    } else {
+        before + len
+    };
+    if bytes.len() < needed {
+        return Ok(Step::More(needed));
+    }
+    if needed == total {
+        check_end(order, bytes, total)?;
+    }
+    let time_ns = (kind != SIMPLE_PACKET).then(|| {
+        let units = u64::from(order.u32(bytes, 12)) << 32 | u64::from(order.u32(bytes, 16));
+        source.times.ns(units)
+    });
+    Ok(Step::Frame {
+        before,
+        len,
+        time_ns,
+        size,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// All steps through `bytes`, as a reader with everything in memory makes them.
+    fn steps(bytes: &[u8]) -> Result<Vec<Step>, (usize, Fault)> {
+        let (mut scanner, mut at, mut steps) = (Scanner::new(), 0, Vec::new());
+        while at < bytes.len() {
+            let step = scanner.step(&bytes[at..]).map_err(|fault| (at, fault))?;
+            steps.push(step);
+            match step {
+                Step::Frame { size, .. } | Step::Pass { size, .. } => at += size as usize,
+                Step::More(_) => break,
+            }
+        }
+        Ok(steps)
+    }
+
+    /// Writes numbers in either byte order.
+    struct Writer {
+        big: bool,
+        bytes: Vec<u8>,
+    }
+
+    impl Writer {
+        fn new(big: bool) -> Self {
+            Self {
+                big,
+                bytes: Vec::new(),
+            }
+        }
+
+        fn u32(mut self, value: u32) -> Self {
+            let bytes = value.to_le_bytes();
+            if self.big {
+                self.bytes.extend(bytes.iter().rev());
+            } else {
+                self.bytes.extend(bytes);
+            }
+            self
+        }
+
+        fn u16(mut self, value: u16) -> Self {
+            let bytes = value.to_le_bytes();
+            if self.big {
+                self.bytes.extend(bytes.iter().rev());
+            } else {
+                self.bytes.extend(bytes);
+            }
+            self
+        }
+
+        fn raw(mut self, bytes: &[u8]) -> Self {
+            self.bytes.extend(bytes);
+            self
+        }
+
+        /// A pcapng block around `body`.
+        fn block(self, kind: u32, body: &[u8]) -> Self {
+            let padding = vec![0; body.len().next_multiple_of(4) - body.len()];
+            let total = (body.len() + padding.len() + 12) as u32;
+            self.u32(kind).u32(total).raw(body).raw(&padding).u32(total)
+        }
+
+        fn section(self) -> Self {
+            let big = self.big;
+            let body = Self::new(big)
+                .u32(BYTE_ORDER_MAGIC)
+                .u16(1)
+                .u16(0)
+                .u32(u32::MAX)
+                .u32(u32::MAX);
+            self.block(SECTION_HEADER, &body.bytes)
+        }
+
+        fn interface(self, link_type: u16, snap: u32, options: &[(u16, &[u8])]) -> Self {
+            let mut body = Self::new(self.big).u16(link_type).u16(0).u32(snap);
+            for (code, value) in options {
+                let padding = vec![0; value.len().next_multiple_of(4) - value.len()];
+                body = body
+                    .u16(*code)
+                    .u16(value.len() as u16)
+                    .raw(value)
+                    .raw(&padding);
+            }
+            self.block(INTERFACE_DESCRIPTION, &body.bytes)
+        }
+
+        fn enhanced(self, interface: u32, units: u64, frame: &[u8], whole: u32) -> Self {
+            let body = Self::new(self.big)
+                .u32(interface)
+                .u32((units >> 32) as u32)
+                .u32(units as u32)
+                .u32(frame.len() as u32)
+                .u32(whole)
+                .raw(frame);
+            self.block(ENHANCED_PACKET, &body.bytes)
+        }
+
+        fn pcap(self, magic: u32, link_type: u32) -> Self {
+            self.u32(magic)
+                .u16(2)
+                .u16(4)
+                .u32(0)
+                .u32(0)
+                .u32(65535)
+                .u32(link_type)
+        }
+
+        fn record(self, seconds: u32, fraction: u32, frame: &[u8], whole: u32) -> Self {
+            self.u32(seconds)
+                .u32(fraction)
+                .u32(frame.len() as u32)
+                .u32(whole)
+                .raw(frame)
+        }
+    }
+
+    fn frame(before: usize, len: usize, time_ns: impl Into<Option<u64>>, size: u64) -> Step {
+        Step::Frame {
+            before,
+            len,
+            time_ns: time_ns.into(),
+            size,
+        }
+    }
+
+    #[test]
+    fn pcap_reads_the_same_in_both_byte_orders_and_units() {
+        for big in [false, true] {
+            for (magic, unit_ns) in [(MICROSECOND_MAGIC, 1000), (NANOSECOND_MAGIC, 1)] {
+                let file = Writer::new(big)
+                    .pcap(magic, 1)
+                    .record(7, 5, &[1; 60], 60)
+                    .record(8, 6, &[2; 61], 61);
+                assert_eq!(
+                    steps(&file.bytes).unwrap(),
+                    [
+                        no_frame(24),
+                        frame(16, 60, 7_000_000_000 + 5 * unit_ns, 76),
+                        frame(16, 61, 8_000_000_000 + 6 * unit_ns, 77),
+                    ]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn frames_cut_short_or_too_long_are_passed_over() {
+        let file = Writer::new(false)
+            .pcap(MICROSECOND_MAGIC, 1)
+            .record(0, 0, &[0; 60], 1500)
+            .record(0, 0, &[0; LONGEST_FRAME_BYTES + 1], 16385)
+            .record(0, 0, &[0; LONGEST_FRAME_BYTES], 16384);
+        let pass = |over, size| Step::Pass { over, size };
+        assert_eq!(
+            steps(&file.bytes).unwrap()[1..],
+            [
+                pass(Over::CutFrame, 76),
+                pass(Over::LongFrame, 16401),
+                frame(16, 16384, 0, 16400),
+            ]
+        );
+    }
+
+    #[test]
+    fn pcapng_reads_the_same_in_both_byte_orders() {
+        for big in [false, true] {
+            let eight = |value: i64| {
+                if big {
+                    value.to_be_bytes()
+                } else {
+                    value.to_le_bytes()
+                }
+            };
+            let file = Writer::new(big)
+                .section()
+                .interface(1, 0, &[])
+                .interface(1, 64, &[(2, b"eth1"), (IF_TSRESOL, &[9])])
+                .interface(
+                    1,
+                    0,
+                    &[(IF_TSRESOL, &[0x80 | 10]), (IF_TSOFFSET, &eight(3))],
+                )
+                .block(0x0bad_cafe, &[9; 40])
+                .enhanced(0, 5_000_001, &[1; 61], 61)
+                .enhanced(1, 6_000_000_001, &[2; 60], 60)
+                .enhanced(2, 512, &[3; 60], 60)
+                .enhanced(1, 0, &[3; 60], 61);
+            let found = steps(&file.bytes).unwrap();
+            assert_eq!(
+                found[4..],
+                [
+                    no_frame(52),
+                    frame(28, 61, 5_000_001_000, 96),
+                    frame(28, 60, 6_000_000_001, 92),
+                    frame(28, 60, 3_500_000_000, 92),
+                    Step::Pass {
+                        over: Over::CutFrame,
+                        size: 92
+                    },
+                ]
+            );
+        }
+    }
+
+    #[test]
+    fn frames_without_a_time_and_of_older_programs_are_frames() {
+        let old = Writer::new(false)
+            .u16(0)
+            .u16(3)
+            .u32(0)
+            .u32(9)
+            .u32(60)
+            .u32(60)
+            .raw(&[1; 60]);
+        let simple = Writer::new(false).u32(60).raw(&[2; 60]);
+        let limited = Writer::new(false).u32(80).raw(&[2; 64]);
+        let file = Writer::new(false)
+            .section()
+            .interface(1, 64, &[])
+            .block(OLD_PACKET, &old.bytes)
+            .block(SIMPLE_PACKET, &simple.bytes)
+            .block(SIMPLE_PACKET, &limited.bytes);
+        assert_eq!(
+            steps(&file.bytes).unwrap()[2..],
+            [
+                frame(28, 60, 9000, 92),
+                frame(12, 60, None, 76),
+                Step::Pass {
+                    over: Over::CutFrame,
+                    size: 80
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn a_new_section_may_turn_the_byte_order_and_forgets_the_interfaces() {
+        let first = Writer::new(false).section().interface(1, 0, &[]);
+        let second = Writer::new(true)
+            .section()
+            .interface(1, 0, &[])
+            .enhanced(0, 1, &[1; 60], 60);
+        let both = [first.bytes.clone(), second.bytes].concat();
+        assert_eq!(steps(&both).unwrap().last(), Some(&frame(28, 60, 1000, 92)));
+        let orphan = Writer::new(true).section().enhanced(0, 1, &[1; 60], 60);
+        let (at, fault) = steps(&[first.bytes.clone(), orphan.bytes].concat()).unwrap_err();
+        assert_eq!(at, first.bytes.len() + 28);
+        assert!(fault.to_string().contains("not described"), "{fault}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let pcap = || Writer::new(false).pcap(MICROSECOND_MAGIC, 1);
+        let section = || Writer::new(false).section();
+        let lying_end = |mut writer: Writer| {
+            let last = writer.bytes.len() - 4;
+            writer.bytes[last] ^= 4;
+            writer
+        };
+        let mut inner = section().interface(1, 0, &[]).enhanced(0, 0, &[1; 60], 60);
+        let captured = inner.bytes.len() - 92 + 20;
+        inner.bytes[captured] = 61;
+        for (file, want) in [
+            (Writer::new(false).raw(b"GIF89a"), "neither pcap nor pcapng"),
+            (Writer::new(false).raw(&[0x1f, 0x8b, 8, 0]), "gunzip"),
+            (
+                Writer::new(false).pcap(MICROSECOND_MAGIC, 113),
+                "link type 113",
+            ),
+            (
+                pcap().u32(0).u32(0).u32(262_145).u32(262_145),
+                "262145 bytes",
+            ),
+            (pcap().u32(0).u32(0).u32(u32::MAX).u32(1), "4294967295"),
+            (section().u32(6).u32(13).u32(0), "block of 13 bytes"),
+            (section().u32(99).u32(0).u32(0), "block of 0 bytes"),
+            (
+                Writer::new(false).u32(SECTION_HEADER).u32(28).u32(7),
+                "byte order",
+            ),
+            (lying_end(section().interface(1, 0, &[])), "ends as one of"),
+            (
+                section()
+                    .interface(113, 0, &[])
+                    .enhanced(0, 0, &[0; 60], 60),
+                "link type 113",
+            ),
+            (
+                section().interface(1, 0, &[(IF_TSRESOL, &[77])]),
+                "if_tsresol 77",
+            ),
+            (inner, "61 bytes in a pcapng block of 92"),
+            (
+                lying_end(section().interface(1, 0, &[]).enhanced(0, 0, &[1; 60], 60)),
+                "ends as one of",
+            ),
+        ] {
+            let (_, fault) = steps(&file.bytes).unwrap_err();
+            assert!(fault.to_string().contains(want), "{want}: {fault}");
+        }
+    }
+
+    #[test]
+    fn an_interface_of_another_kind_is_harmless_until_it_has_a_frame() {
+        let file = Writer::new(false)
+            .section()
+            .interface(113, 0, &[])
+            .interface(1, 0, &[])
+            .enhanced(1, 0, &[1; 60], 60);
+        assert_eq!(
+            steps(&file.bytes).unwrap().last(),
+            Some(&frame(28, 60, 0, 92))
+        );
+    }
+
+    #[test]
+    fn with_too_few_bytes_nothing_happens_but_a_question() {
+        let pcap = Writer::new(false)
+            .pcap(NANOSECOND_MAGIC, 1)
+            .record(1, 2, &[3; 60], 60);
+        let ng = Writer::new(true)
+            .section()
+            .interface(1, 0, &[(IF_TSRESOL, &[9])])
+            .enhanced(0, 5, &[3; 61], 61);
+        for file in [pcap.bytes, ng.bytes] {
+            let (mut patient, mut hasty, mut at) = (Scanner::new(), Scanner::new(), 0);
+            while at < file.len() {
+                let want = patient.step(&file[at..]).unwrap();
+                let (Step::Frame { size, .. } | Step::Pass { size, .. }) = want else {
+                    panic!("{want:?}")
+                };
+                let mut given = 0;
+                loop {
+                    match hasty.step(&file[at..at + given]).unwrap() {
+                        Step::More(needed) => {
+                            assert!(needed > given && needed <= WINDOW_BYTES);
+                            given += 1;
+                        }
+                        step => break assert_eq!(step, want),
+                    }
+                }
+                at += size as usize;
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The reading side: a thread reads and indexes the file ahead of the data path, which finds frames that
+//! lie ready and makes packets of them in place.
+
+use super::blocks::{BLOCKS, Blocks};
+use super::index::{End, Entry, Filled, Index};
+use crate::background::spawn;
+use crate::{Batch, Clock, Packet, PoolHandle, PortCounters, PortError, ticks};
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
+
+/// A block on its way to the thread, with the list to note its frames in.
+type Empty = (usize, Vec<Entry>);
+
+/// A block on its way back.
+type Full = (usize, Filled);
+
+/// The data path's end.
+pub(super) struct Reader {
+    blocks: Arc<Blocks>,
+    full: Receiver<Full>,
+    /// None once there is nothing left to read.
+    empty: Option<SyncSender<Empty>>,
+    thread: Option<JoinHandle<()>>,
+    current: Option<Current>,
+    /// By block: frames that are still to be delivered or that packets hold.
+    in_use: [u32; BLOCKS],
+    /// By block: its list, while the frames it told of are still held.
+    lists: [Vec<Entry>; BLOCKS],
+    /// What packets hold; keeps the blocks.
+    ledger: PoolHandle,
+    pace: Pace,
+    /// How the file ended, once every frame of it has been delivered.
+    ended: Option<End>,
+}
+
+/// The block that frames are delivered from.
+struct Current {
+    number: usize,
+    entries: Vec<Entry>,
+    next: usize,
+    end: Option<End>,
+}
+
+/// When frames are due.
+struct Pace {
+    /// Nanoseconds that a tick lasts; 0 makes every frame due at once.
+    ns_per_tick: f64,
+    /// When the first frame was asked for.
+    start_ticks: Option<u64>,
+}
+
+impl Pace {
+    /// Nanoseconds since the first call.
+    #[inline(always)]
+    fn now_ns(&mut self) -> u64 {
+        if self.ns_per_tick == 0.0 {
+            return u64::MAX;
+        }
+        let now = ticks();
+        let start = *self.start_ticks.get_or_insert(now);
+        (now.wrapping_sub(start) as f64 * self.ns_per_tick) as u64
+    }
+}
+
+impl Reader {
+    /// Starts reading `file`, `rounds` times; `clock` paces the frames as they were captured, none makes
+    /// them come as fast as they are asked for.
+    ///
+    /// # Errors
+    /// When the machine has not got the memory or the thread; what is wrong where the file starts, as text
+    /// made by `wrong`.
+    pub(super) fn start(
+        file: File,
+        rounds: u64,
+        clock: Option<Clock>,
+        wrong: impl FnOnce(&End) -> PortError,
+    ) -> Result<Self, PortError> {
+        let blocks = Arc::new(Blocks::new()?);
+        let (give_full, full) = sync_channel(BLOCKS);
+        let (empty, take_empty) = sync_channel(BLOCKS);
+        let mut index = Index::new(file, rounds);
+        let list = || Vec::with_capacity(super::index::ENTRIES);
+        // SAFETY: nobody else has a number yet.
+        let filled = index.fill(unsafe { blocks.bytes(0) }, list());
+        let bad = matches!(
+            filled.end,
+            Some(End::Damaged(..) | End::Unreadable(..) | End::Truncated(0))
+        );
+        if let Some(end) = &filled.end
+            && bad
+            && filled.entries.is_empty()
+        {
+            return Err(wrong(end));
+        }
+        let done = filled.end.is_some();
+        // There is room for every block.
+        let _ = give_full.try_send((0, filled));
+        for number in 1..BLOCKS {
+            let _ = empty.try_send((number, list()));
+        }
+        let thread = if done {
+            None
+        } else {
+            let blocks = Arc::clone(&blocks);
+            Some(spawn("pcap-read", move || {
+                read_ahead(index, &blocks, &take_empty, &give_full);
+            })?)
+        };
+        let most = BLOCKS * super::index::ENTRIES;
+        Ok(Self {
+            ledger: PoolHandle::ledger_keeping(most as u32, Box::new(Arc::clone(&blocks))),
+            blocks,
+            full,
+            empty: Some(empty),
+            thread,
+            current: None,
+            in_use: [0; BLOCKS],
+            lists: Default::default(),
+            pace: Pace {
+                ns_per_tick: clock.map_or(0.0, |c| c.to_ns(1 << 32) / (1_u64 << 32) as f64),
+                start_ticks: None,
+            },
+            ended: None,
+        })
+    }
+
+    /// How the file ended, once every frame of it has been delivered.
+    pub(super) fn ended(&self) -> Option<&End> {
+        self.ended.as_ref()
+    }
+
+    /// Delivers what is due.
+    #[inline]
+    pub(super) fn rx(&mut self, batch: &mut Batch, counters: &mut PortCounters) -> usize {
+        if self.ledger.has_returned() {
+            self.take_back();
+        }
+        let now_ns = self.pace.now_ns();
+        let before = batch.len();
+        let mut bytes = 0;
+        while batch.room() > 0 {
+            let Some(current) = &mut self.current else {
+                if self.next_block(counters) {
+                    continue;
+                }
+                break;
+            };
+            let Some(&entry) = current.entries.get(current.next) else {
+                self.finish_block();
+                continue;
+            };
+            if entry.due_ns > now_ns {
+                break;
+            }
+            current.next += 1;
+            bytes += u64::from(entry.len);
+            let number = current.number;
+            // SAFETY: the index checked that the frame and the header before it lie in the block. The
+            // block is ours until the ledger has all of its frames back, each has one entry, and the
+            // ledger keeps the memory.
+            batch.push(unsafe {
+                let data = self.blocks.start(number).add(entry.at as usize);
+                self.ledger.count_out(1);
+                Packet::new(
+                    data,
+                    entry.len,
+                    entry.headroom,
+                    self.ledger.raw(),
+                    number as u32,
+                )
+            });
+        }
+        let received = batch.len() - before;
+        counters.rx_packets += received as u64;
+        counters.rx_bytes += bytes;
+        received
+    }
+
+    /// Notes which frames have been dropped since, and gives blocks without any back to the thread.
+    #[inline(always)]
+    fn take_back(&mut self) {
+        let ledger = self.ledger.clone();
+        ledger.drain_returned(|number| self.release(number as usize));
+    }
+
+    #[inline(always)]
+    fn release(&mut self, number: usize) {
+        self.in_use[number] -= 1;
+        if self.in_use[number] == 0 {
+            self.pass_on(number);
+        }
+    }
+
+    /// Once a block.
+    #[cold]
+    fn pass_on(&mut self, number: usize) {
+        let list = std::mem::take(&mut self.lists[number]);
+        if let Some(empty) = &self.empty {
+            // There is room for every block; the thread may have ended.
+            let _ = empty.try_send((number, list));
+        }
+    }
+
+    /// Goes on to the next block; false if there is none now.
+    #[cold]
+    fn next_block(&mut self, counters: &mut PortCounters) -> bool {
+        if self.ended.is_some() {
+            return false;
+        }
+        match self.full.try_recv() {
+            Ok((number, filled)) => {
+                counters.rx_malformed += filled.cut_frames;
+                counters.rx_too_long += filled.long_frames;
+                // One more, so that it stays until it has been gone through.
+                self.in_use[number] = filled.entries.len() as u32 + 1;
+                self.current = Some(Current {
+                    number,
+                    entries: filled.entries,
+                    next: 0,
+                    end: filled.end,
+                });
+                true
+            }
+            Err(TryRecvError::Empty) => false,
+            Err(TryRecvError::Disconnected) => {
+                self.ended = Some(End::Unreadable(0, "the reading thread died".to_string()));
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn finish_block(&mut self) {
+        if let Some(current) = self.current.take() {
+            self.lists[current.number] = current.entries;
+            self.ended = current.end;
+            self.release(current.number);
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // The thread waits for empty blocks, and ends when none can come.
+        self.empty = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn read_ahead(
+    mut index: Index<File>,
+    blocks: &Blocks,
+    empty: &Receiver<Empty>,
+    full: &SyncSender<Full>,
+) {
+    let mut filled = Filled::default();
+    while let Ok((number, list)) = empty.recv() {
+        let mut list = list;
+        loop {
+            // SAFETY: the number came through the channel, and goes back through the other one.
+            let next = index.fill(unsafe { blocks.bytes(number) }, list);
+            filled.cut_frames += next.cut_frames;
+            filled.long_frames += next.long_frames;
+            filled.end = next.end;
+            if !next.entries.is_empty() || filled.end.is_some() {
+                filled.entries = next.entries;
+                break;
+            }
+            list = next.entries;
+        }
+        let done = filled.end.is_some();
+        // Full only if the port is gone.
+        if full.send((number, std::mem::take(&mut filled))).is_err() || done {
+            return;
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The writing side: frames are gathered in large blocks, which a thread writes to the file.
+//!
+//! The file is a whole capture at every moment but for what the system itself leaves half done, and is cut
+//! back to its last whole frame when the disk is full.
+
+use super::record::Format;
+use crate::background::spawn;
+use crate::{Batch, PortError};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bytes that are written at a time.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Blocks, one of them being filled: 16 MiB ride out what a disk pauses now and then.
+const BLOCKS: usize = 64;
+
+/// A block that is not full is written when the port has been asked this many times about its link, which
+/// a worker does ten times a second.
+const LINK_CALLS: u32 = 5;
+
+/// A block of whole records and how many frames and bytes of frames they are.
+#[derive(Default)]
+struct Block {
+    records: Vec<u8>,
+    frames: u64,
+    frame_bytes: u64,
+}
+
+/// What the thread tells the data path.
+#[derive(Default)]
+struct Progress {
+    /// Frames in the file.
+    written: AtomicU64,
+    /// Frames that did not get there, and their bytes.
+    lost: AtomicU64,
+    lost_bytes: AtomicU64,
+    failed: AtomicBool,
+    why: Mutex<String>,
+}
+
+/// The data path's end.
+pub(super) struct Writer {
+    format: Format,
+    block: Block,
+    link_calls: u32,
+    /// None once closed.
+    full: Option<SyncSender<Block>>,
+    empty: Receiver<Block>,
+    progress: Arc<Progress>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What of a writer's frames did not reach the file.
+pub(super) struct Lost {
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+}
+
+impl Writer {
+    /// Starts `file` anew; it has to be open for writing.
+    ///
+    /// # Errors
+    /// When not even its start can be written, or the machine has no thread to spare.
+    pub(super) fn start(mut file: File, format: Format, what: &str) -> Result<Self, PortError> {
+        let failed = |e: io::Error| PortError::system(what, e);
+        let regular = file.metadata().map_err(failed)?.is_file();
+        if regular {
+            file.set_len(0).map_err(failed)?;
+        }
+        let start = format.start();
+        file.write_all(&start).map_err(failed)?;
+        let (full, take_full) = sync_channel(BLOCKS);
+        let (give_empty, empty) = sync_channel(BLOCKS);
+        let block = || Block {
+            records: Vec::with_capacity(BLOCK_BYTES),
+            ..Block::default()
+        };
+        for _ in 1..BLOCKS {
+            // There is room for every block.
+            let _ = give_empty.try_send(block());
+        }
+        let progress = Arc::new(Progress::default());
+        let thread = {
+            let mut sink = Sink {
+                file,
+                format,
+                regular,
+                bytes: start.len() as u64,
+                progress: Arc::clone(&progress),
+            };
+            spawn("pcap-write", move || {
+                while let Ok(mut block) = take_full.recv() {
+                    sink.put(&block);
+                    block.records.clear();
+                    (block.frames, block.frame_bytes) = (0, 0);
+                    let _ = give_empty.try_send(block);
+                }
+            })?
+        };
+        Ok(Self {
+            format,
+            block: block(),
+            link_calls: 0,
+            full: Some(full),
+            empty,
+            progress,
+            thread: Some(thread),
+        })
+    }
+
+    /// Takes frames from the front of `batch` as long as there is memory for them; returns how many, and
+    /// their bytes.
+    #[inline]
+    pub(super) fn tx(&mut self, batch: &mut Batch) -> (usize, u64) {
+        // Without a system call on the machines taut is for, and shared by the batch where it takes one.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let time_ns = now.map_or(0, |t| t.as_nanos() as u64);
+        let (mut taken, mut bytes) = (0, 0);
+        for packet in batch.packets() {
+            let frame = packet.bytes();
+            let room = BLOCK_BYTES - self.block.records.len();
+            if self.format.record_bytes(frame.len()) > room && !self.hand_over() {
+                break;
+            }
+            self.format.append(&mut self.block.records, frame, time_ns);
+            self.block.frames += 1;
+            self.block.frame_bytes += frame.len() as u64;
+            bytes += frame.len() as u64;
+            taken += 1;
+        }
+        batch.take_front(taken, drop);
+        (taken, bytes)
+    }
+
+    /// Gives the block to the thread and takes an empty one; false if there is none.
+    #[cold]
+    fn hand_over(&mut self) -> bool {
+        let (Some(full), Ok(empty)) = (&self.full, self.empty.try_recv()) else {
+            return false;
+        };
+        self.link_calls = 0;
+        // There is room for every block; the thread lives as long as this sender.
+        let _ = full.try_send(std::mem::replace(&mut self.block, empty));
+        true
+    }
+
+    /// Called now and then: what has waited for long is written.
+    pub(super) fn look(&mut self) {
+        if self.block.frames == 0 {
+            return;
+        }
+        self.link_calls += 1;
+        if self.link_calls >= LINK_CALLS {
+            self.hand_over();
+        }
+    }
+
+    /// What did not reach the file.
+    pub(super) fn lost(&self) -> Lost {
+        Lost {
+            frames: self.progress.lost.load(Ordering::Relaxed),
+            bytes: self.progress.lost_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Why nothing can be written any more, if so.
+    pub(super) fn failure(&self) -> Option<String> {
+        // Acquire: the reason was written before.
+        self.progress.failed.load(Ordering::Acquire).then(|| {
+            let why = self.progress.why.lock();
+            why.unwrap_or_else(PoisonError::into_inner).clone()
+        })
+    }
+
+    /// Writes what is left and waits until it is in the file.
+    pub(super) fn close(&mut self) {
+        if let Some(full) = self.full.take()
+            && self.block.frames > 0
+        {
+            let _ = full.send(std::mem::take(&mut self.block));
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The thread's end.
+struct Sink {
+    file: File,
+    format: Format,
+    /// Not a device or a pipe: can be cut back.
+    regular: bool,
+    /// Bytes of whole records in the file.
+    bytes: u64,
+    progress: Arc<Progress>,
+}
+
+impl Sink {
+    fn put(&mut self, block: &Block) {
+        let (mut frames, mut frame_bytes, mut failure) = (0, 0, None);
+        if !self.progress.failed.load(Ordering::Relaxed) {
+            let (written, result) = write_most(&mut self.file, &block.records);
+            let mut whole = written;
+            (frames, frame_bytes) = (block.frames, block.frame_bytes);
+            if let Err(error) = result {
+                (whole, frames, frame_bytes) = self.format.whole(&block.records, written);
+                failure = Some(error);
+            }
+            self.bytes += whole as u64;
+        }
+        let progress = &self.progress;
+        progress.written.fetch_add(frames, Ordering::Relaxed);
+        let lost = (block.frames - frames, block.frame_bytes - frame_bytes);
+        progress.lost.fetch_add(lost.0, Ordering::Relaxed);
+        progress.lost_bytes.fetch_add(lost.1, Ordering::Relaxed);
+        if let Some(error) = failure {
+            self.fail(&error);
+        }
+    }
+
+    #[cold]
+    fn fail(&self, error: &io::Error) {
+        let written = self.progress.written.load(Ordering::Relaxed);
+        let mut why = format!("{error}; {written} frames are in the file");
+        if self.regular && self.file.set_len(self.bytes).is_err() {
+            why += " and a part of one";
+        }
+        *self
+            .progress
+            .why
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = why;
+        // Release: whoever sees this sees the reason.
+        self.progress.failed.store(true, Ordering::Release);
+    }
+}
+
+/// Writes all of `bytes` or as much as goes; how much, and why not the rest.
+fn write_most(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(n) => written += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
+/// Marks a file as being read (by any number) or written (by one), so that nobody writes over what he or
+/// another reads. The mark goes with the file's descriptor.
+///
+/// # Errors
+/// When another program or port has it for what does not go together.
+pub(super) fn claim(file: &File, writing: bool, what: &str) -> Result<(), PortError> {
+    let operation = if writing {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
+    match flock(file, operation) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(PortError::missing(
+            what,
+            "a file that no other port reads or writes at this moment; choose another name",
+        )),
+        // Not every file system has such marks.
+        _ => Ok(()),
+    }
+}

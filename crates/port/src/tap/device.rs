@@ -1,0 +1,215 @@
+//! A tap interface as the kernel makes it: see `Documentation/networking/tuntap.rst` of the kernel, and
+//! netdevice(7) for its settings.
+
+use crate::PortError;
+use crate::interface::request_with;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::thread::{CapabilitySet, capabilities};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+const DEVICE: &str = "/dev/net/tun";
+
+/// Bytes that a name may have in the kernel.
+const LONGEST_NAME_BYTES: usize = 15;
+
+/// What the interface is given when it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) mac: Option<[u8; 6]>,
+    /// Address and length of the network's prefix in bits.
+    pub(super) address: Option<(Ipv4Addr, u32)>,
+    pub(super) mtu_bytes: u32,
+    /// Frames that the kernel keeps for us.
+    pub(super) queue_frames: u32,
+}
+
+/// A tap interface. It goes away with this.
+#[derive(Debug)]
+pub(super) struct Device {
+    /// Frames are read from and written to this.
+    file: OwnedFd,
+    /// Asks about the interface, in the network namespace that it was made in.
+    lookup: OwnedFd,
+}
+
+/// Whether the name may be an interface's; `%` would have the kernel put a number in.
+pub(super) fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= LONGEST_NAME_BYTES
+        && !matches!(name, "." | ".." | "all" | "default")
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_graphic() && !b"/:%".contains(&b))
+}
+
+/// Opens the device that makes interfaces.
+fn open_device(what: &str) -> Result<OwnedFd, PortError> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    open(DEVICE, flags, Mode::empty()).map_err(|error| match error {
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => PortError::missing(
+            what,
+            format!("{DEVICE} (modprobe tun; in a container: --device {DEVICE})"),
+        ),
+        Errno::ACCESS | Errno::PERM => no_permission(what),
+        _ => PortError::system(format!("{what}: {DEVICE}"), error),
+    })
+}
+
+fn no_permission(what: &str) -> PortError {
+    PortError::missing(what, "root or CAP_NET_ADMIN (run with sudo)")
+}
+
+/// Whether this process may make interfaces.
+pub(super) fn probe() -> Result<String, PortError> {
+    let what = "tap interfaces";
+    open_device(what)?;
+    let may =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN));
+    if !may {
+        return Err(no_permission(what));
+    }
+    Ok("tap interfaces can be made".to_string())
+}
+
+impl Device {
+    /// Makes the interface `name` and switches it on.
+    pub(super) fn create(what: &str, name: &str, settings: &Settings) -> Result<Self, PortError> {
+        let file = open_device(what)?;
+        let lookup = socket_with(
+            AddressFamily::INET,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|e| PortError::system(what, e))?;
+        let device = Self { file, lookup };
+        // Exclusive: somebody else's interface of this name stays his.
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
+        device
+            .set(device.file.as_fd(), name, libc::TUNSETIFF, |request| {
+                request.ifr_ifru.ifru_flags = flags as libc::c_short;
+            })
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::EBUSY | libc::EEXIST | libc::EINVAL) => PortError::missing(
+                    what,
+                    format!("a name that no interface has; {name} is taken (see: ip link)"),
+                ),
+                Some(libc::EPERM | libc::EACCES) => no_permission(what),
+                _ => PortError::system(what, error),
+            })?;
+        device
+            .configure(name, settings)
+            .map_err(|(doing, error)| PortError::system(format!("{what}: {doing}"), error))?;
+        Ok(device)
+    }
+
+    fn set(
+        &self,
+        to: BorrowedFd<'_>,
+        name: &str,
+        which: libc::Ioctl,
+        fill: impl FnOnce(&mut libc::ifreq),
+    ) -> io::Result<()> {
+        // SAFETY: only called with requests that are about one `ifreq`.
+        unsafe { request_with(to, name, which, fill) }.map(|_| ())
+    }
+
+    fn configure(&self, name: &str, settings: &Settings) -> Result<(), (&'static str, io::Error)> {
+        let set = |doing, which: libc::c_ulong, fill: &dyn Fn(&mut libc::ifreq)| {
+            self.set(self.lookup.as_fd(), name, which as libc::Ioctl, fill)
+                .map_err(|error| (doing, error))
+        };
+        if let Some(mac) = settings.mac {
+            set("setting mac", libc::SIOCSIFHWADDR, &|request| {
+                let mut address = socket_address(libc::ARPHRD_ETHER);
+                for (to, from) in address.sa_data.iter_mut().zip(mac) {
+                    *to = from as libc::c_char;
+                }
+                request.ifr_ifru.ifru_hwaddr = address;
+            })?;
+        }
+        set("setting mtu", libc::SIOCSIFMTU, &|request| {
+            request.ifr_ifru.ifru_mtu = settings.mtu_bytes as libc::c_int;
+        })?;
+        set("setting queue", libc::SIOCSIFTXQLEN, &|request| {
+            // The queue's length lies where an MTU would: both are the union's number.
+            request.ifr_ifru.ifru_mtu = settings.queue_frames as libc::c_int;
+        })?;
+        if let Some((address, prefix_bits)) = settings.address {
+            set("setting address", libc::SIOCSIFADDR, &|request| {
+                request.ifr_ifru.ifru_addr = ipv4(address);
+            })?;
+            let mask = u32::MAX.checked_shl(32 - prefix_bits).unwrap_or(0);
+            set("setting address", libc::SIOCSIFNETMASK, &|request| {
+                request.ifr_ifru.ifru_netmask = ipv4(Ipv4Addr::from_bits(mask));
+            })?;
+        }
+        set("switching it on", libc::SIOCSIFFLAGS, &|request| {
+            request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        })
+    }
+
+    /// A socket in the network namespace that the interface was made in.
+    pub(super) fn lookup(&self) -> BorrowedFd<'_> {
+        self.lookup.as_fd()
+    }
+
+    /// Where frames are read from and written to; never blocks.
+    #[inline(always)]
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whether there is an interface behind the file, whatever its name and namespace by now.
+    pub(super) fn exists(&self) -> bool {
+        // SAFETY: an `ifreq` is plain data, and this request writes one.
+        unsafe {
+            let mut request: libc::ifreq = std::mem::zeroed();
+            libc::ioctl(self.file.as_raw_fd(), libc::TUNGETIFF, &mut request) == 0
+        }
+    }
+}
+
+fn socket_address(family: u16) -> libc::sockaddr {
+    libc::sockaddr {
+        sa_family: family,
+        sa_data: [0; 14],
+    }
+}
+
+/// An IPv4 address as the kernel reads it in a request: behind family and port.
+fn ipv4(address: Ipv4Addr) -> libc::sockaddr {
+    let mut to = socket_address(libc::AF_INET as u16);
+    for (to, from) in to.sa_data[2..].iter_mut().zip(address.octets()) {
+        *to = from as libc::c_char;
+    }
+    to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_kernel_would_change_or_refuse_are_none() {
+        for good in ["tap0", "a", "taut-west.15xyz"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in [
+            "",
+            ".",
+            "tap%d",
+            "a/b",
+            "a b",
+            "a:1",
+            "sixteen-letters-",
+            "µ",
+        ] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

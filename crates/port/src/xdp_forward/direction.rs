@@ -1,0 +1,90 @@
+//! One direction: the XDP program on the interface that frames enter, and its counters.
+
+use super::{HeaderChange, KernelCounters};
+use crate::PortError;
+use crate::xdp_program::{Attachment, Mode, as_io, load, map};
+use libbpf_rs::{MapCore, MapFlags, Object};
+use std::io;
+
+/// Compiled from `ebpf/xdp_forward.bpf.c` by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_forward.bpf.o"));
+
+/// The only key of both maps.
+const KEY: [u8; 4] = [0; 4];
+
+/// A loaded program and where it is attached. Its counters outlive the interface.
+pub(super) struct Direction {
+    object: Object,
+    attachment: Option<Attachment>,
+    /// Number of the map that names the outgoing interface.
+    pub(super) map_id: u32,
+}
+
+impl Direction {
+    pub(super) fn load(what: &str, change: HeaderChange) -> Result<Self, PortError> {
+        let object = load(what, OBJECT, &change.constants())?;
+        let map_id = map(&object, "out")
+            .and_then(|out| out.info().map_err(as_io))
+            .map(|info| info.info.id)
+            .map_err(|e| PortError::system(what, e))?;
+        Ok(Self {
+            object,
+            attachment: None,
+            map_id,
+        })
+    }
+
+    /// Lets frames leave through the interface of this index.
+    pub(super) fn leave_through(&self, interface: u32) -> io::Result<()> {
+        map(&self.object, "out")?
+            .update(&KEY, &interface.to_ne_bytes(), MapFlags::ANY)
+            .map_err(as_io)
+    }
+
+    /// Takes the frames that enter the interface `name` of this index from now on.
+    pub(super) fn attach(
+        &mut self,
+        what: &str,
+        name: &str,
+        interface: u32,
+        modes: &[Mode],
+    ) -> Result<(), PortError> {
+        // First the old one goes: it may be in the way of the new one.
+        self.attachment = None;
+        let attached = Attachment::new(what, &self.object, name, interface, modes)?;
+        self.attachment = Some(attached);
+        Ok(())
+    }
+
+    pub(super) fn detach(&mut self) {
+        self.attachment = None;
+    }
+
+    /// Where the program runs; None while its interface is gone.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        self.attachment.as_ref().map(|a| a.mode)
+    }
+
+    /// Adds what this direction has counted. What was refused after the program had handed it on is not
+    /// in it.
+    pub(super) fn add_to(&self, sum: &mut KernelCounters) {
+        let cpus = map(&self.object, "counted")
+            .and_then(|counted| counted.lookup_percpu(&KEY, MapFlags::ANY).map_err(as_io));
+        for cpu in cpus.ok().flatten().unwrap_or_default() {
+            let mut words = cpu
+                .chunks_exact(8)
+                .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+            // In the order of `struct counters` in the program.
+            for counter in [
+                &mut sum.rx_packets,
+                &mut sum.rx_bytes,
+                &mut sum.tx_packets,
+                &mut sum.tx_bytes,
+                &mut sum.too_short,
+                &mut sum.refused,
+            ] {
+                *counter += words.next().unwrap_or(0);
+            }
+        }
+    }
+}

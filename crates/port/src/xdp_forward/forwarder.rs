@@ -1,0 +1,237 @@
+//! All directions together: started, watched, counted.
+
+use super::direction::Direction;
+use super::refused::Refused;
+use super::{HeaderChange, KernelCounters};
+use crate::interface::{self, Interface};
+use crate::xdp_program::{Mode, takes_redirected};
+use crate::{Link, PortError, PortSpec};
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// Backends whose specs name an interface.
+const BACKENDS: [&str; 2] = ["af_xdp", "af_packet"];
+
+/// One interface, and the direction that begins at it.
+struct Side {
+    spec: PortSpec,
+    modes: &'static [Mode],
+    /// Number of the side that frames leave through.
+    to: usize,
+    direction: Direction,
+    /// The kernel's number for the interface; None while it is gone.
+    index: Option<u32>,
+    /// What the direction's map has for the outgoing interface.
+    out: Option<u32>,
+    /// Why the program runs where it does, if there is more to say.
+    note: &'static str,
+}
+
+/// Forwards between interfaces inside the kernel. Dropping it takes the programs off the interfaces.
+pub struct KernelForwarder {
+    sides: Vec<Side>,
+    /// Asks about interfaces in the network namespace it was started in.
+    lookup: OwnedFd,
+    refused: Result<Refused, String>,
+}
+
+impl std::fmt::Debug for KernelForwarder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.details()).finish()
+    }
+}
+
+impl KernelForwarder {
+    /// Attaches a program to each port's interface. Ports are taken in pairs: what enters the first leaves
+    /// through the second and the other way round; a last port without a partner gets its own frames back.
+    /// `changes` has one entry for each port, for the frames that leave through it.
+    ///
+    /// # Errors
+    /// For a port that is no interface, or that has options beside `mode`; for what the machine or the
+    /// driver lacks; for an interface that has an XDP program already.
+    pub fn start(specs: &[PortSpec], changes: &[HeaderChange]) -> Result<Self, PortError> {
+        let what = "forwarding in the kernel";
+        let lookup = socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|e| PortError::system(what, e))?;
+        let mut sides = Vec::new();
+        for (number, spec) in specs.iter().enumerate() {
+            let modes = modes(spec)?;
+            let first = specs[..number].iter().any(|s| s.target() == spec.target());
+            if first {
+                return Err(spec.error("the interface is given twice"));
+            }
+            let found = Interface::find(&lookup, spec.target())
+                .map_err(|e| interface::cannot_find(&opening(spec), spec.target(), e))?;
+            let to = if number ^ 1 < specs.len() {
+                number ^ 1
+            } else {
+                number
+            };
+            let change = changes.get(to).copied().unwrap_or(HeaderChange::NONE);
+            sides.push(Side {
+                spec: spec.clone(),
+                modes,
+                to,
+                direction: Direction::load(&opening(spec), change)?,
+                index: Some(found.index),
+                out: None,
+                note: "",
+            });
+        }
+        let refused = Refused::start(&lookup).map_err(|e| e.to_string());
+        let mut forwarder = Self {
+            sides,
+            lookup,
+            refused,
+        };
+        for number in 0..forwarder.sides.len() {
+            forwarder.join(number)?;
+            forwarder.attach(number)?;
+        }
+        Ok(forwarder)
+    }
+
+    /// What has passed so far, all directions together.
+    pub fn counters(&self) -> KernelCounters {
+        let mut sum = KernelCounters::default();
+        for side in &self.sides {
+            side.direction.add_to(&mut sum);
+        }
+        let late = self.refused.as_ref().map_or(0, Refused::frames);
+        let late = late.min(sum.tx_packets);
+        sum.tx_packets -= late;
+        sum.refused += late;
+        sum
+    }
+
+    /// State of each interface; one that was deleted and made again under its name is taken up again.
+    /// Makes system calls: ask about once a second.
+    pub fn links(&mut self) -> Vec<Link> {
+        let mut links = Vec::new();
+        let mut changed = Vec::new();
+        for side in &mut self.sides {
+            let name = side.spec.target();
+            let (index, link) = match Interface::find(&self.lookup, name) {
+                Ok(found) => (Some(found.index), found.link(name)),
+                Err(error) => (None, interface::lost(name, &error)),
+            };
+            changed.push(index != side.index || side.direction.mode().is_none());
+            if index != side.index {
+                side.direction.detach();
+                side.index = index;
+            }
+            links.push(link);
+        }
+        for number in 0..self.sides.len() {
+            let back = changed[number] && self.sides[number].index.is_some();
+            let done = self
+                .join(number)
+                .and_then(|()| if back { self.attach(number) } else { Ok(()) });
+            if let Err(error) = done {
+                links[number] = Link::Down(error.to_string());
+            }
+        }
+        links
+    }
+
+    /// What became of each direction, for people to read.
+    pub fn details(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self
+            .sides
+            .iter()
+            .map(|side| {
+                let (from, to) = (side.spec.target(), self.sides[side.to].spec.target());
+                let mode = side
+                    .direction
+                    .mode()
+                    .map_or_else(|| "not attached".to_string(), |mode| format!("{mode} XDP"));
+                format!("{from} to {to}: {mode}{}", side.note)
+            })
+            .collect();
+        if let Err(why) = &self.refused {
+            lines.push(format!(
+                "frames that a driver refuses are counted as sent: {why}"
+            ));
+        }
+        lines
+    }
+
+    /// Names the outgoing interface of a direction to its program, if it has changed.
+    fn join(&mut self, number: usize) -> Result<(), PortError> {
+        let to = &self.sides[self.sides[number].to];
+        let (out, side) = (to.index, &self.sides[number]);
+        // The kernel empties the map when the interface goes.
+        if out == side.out && out.is_some() {
+            return Ok(());
+        }
+        if let Some(out) = out {
+            let failed = |e| PortError::system(opening(&side.spec), e);
+            side.direction.leave_through(out).map_err(failed)?;
+        }
+        self.sides[number].out = out;
+        self.watch(number)
+    }
+
+    fn attach(&mut self, number: usize) -> Result<(), PortError> {
+        let Some(index) = self.sides[number].index else {
+            return Ok(());
+        };
+        let out = self.sides[self.sides[number].to].index;
+        let side = &mut self.sides[number];
+        let sends = out.is_none_or(|out| takes_redirected(out) != Some(false));
+        let (modes, note) = match (sends, side.modes) {
+            (true, modes) => (modes, ""),
+            // A native program's frames would all be dropped there.
+            (false, [Mode::Native, Mode::Generic]) => (
+                &[Mode::Generic][..],
+                ", as the other interface's driver takes no frames from native XDP now (on veth: its far \
+                 end needs `ethtool -K INTERFACE gro on`, or XDP)",
+            ),
+            (false, modes @ [Mode::Native]) => (
+                modes,
+                "; the other interface's driver takes no frames from it now (on veth: its far end needs \
+                 `ethtool -K INTERFACE gro on`, or XDP)",
+            ),
+            (false, modes) => (modes, ""),
+        };
+        side.note = note;
+        side.direction
+            .attach(&opening(&side.spec), side.spec.target(), index, modes)?;
+        self.watch(number)
+    }
+
+    /// Counts what is refused on the way from and to the present interfaces.
+    fn watch(&mut self, number: usize) -> Result<(), PortError> {
+        let side = &self.sides[number];
+        if let (Ok(refused), Some(from), Some(to)) = (&mut self.refused, side.index, side.out) {
+            refused
+                .watch(from, to, side.direction.map_id)
+                .map_err(|e| PortError::system(opening(&side.spec), e))?;
+        }
+        Ok(())
+    }
+}
+
+fn opening(spec: &PortSpec) -> String {
+    format!("forwarding from {} in the kernel", spec.target())
+}
+
+/// The modes to try, from a spec that says nothing which the kernel would not do.
+fn modes(spec: &PortSpec) -> Result<&'static [Mode], PortError> {
+    if !BACKENDS.contains(&spec.backend()) {
+        return Err(spec.error(
+            "the kernel forwards between interfaces only: write af_xdp:INTERFACE, or leave out in-kernel",
+        ));
+    }
+    if let Some(key) = spec.option_keys().find(|key| *key != "mode") {
+        return Err(spec.error(format!(
+            "{key} means nothing in the kernel, which takes every frame of every queue: leave it out"
+        )));
+    }
+    Mode::wanted(spec)
+}

@@ -1,0 +1,76 @@
+//! Forwarding inside the kernel: an XDP program on each interface hands its frames to the other one, and
+//! this process only counts and watches. Everything attached is gone with it, however it ends.
+//!
+//! Built with feature `xdp`; without it, starting says what is lacking.
+
+#[cfg(feature = "xdp")]
+mod direction;
+#[cfg(feature = "xdp")]
+mod forwarder;
+mod header_change;
+#[cfg(feature = "xdp")]
+mod refused;
+#[cfg(all(test, feature = "xdp"))]
+mod tests;
+
+#[cfg(feature = "xdp")]
+pub use forwarder::KernelForwarder;
+pub use header_change::{Address, HeaderChange};
+#[cfg(not(feature = "xdp"))]
+pub use without::KernelForwarder;
+
+/// What passed through a [`KernelForwarder`] since it was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KernelCounters {
+    /// Frames that entered.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Frames handed to the other interface's driver and taken by it.
+    pub tx_packets: u64,
+    /// Bytes of frames handed to the other interface, those that its driver did not take included.
+    pub tx_bytes: u64,
+    /// Dropped for want of the addresses that were to be changed.
+    pub too_short: u64,
+    /// Dropped because the other interface was not there, was down, or its driver had no room.
+    pub refused: u64,
+}
+
+/// What stands in where in-kernel forwarding is not built.
+#[cfg(not(feature = "xdp"))]
+mod without {
+    use super::{HeaderChange, KernelCounters};
+    use crate::{Link, PortError, PortSpec};
+
+    /// Forwards between interfaces inside the kernel. This build cannot.
+    #[derive(Debug)]
+    pub enum KernelForwarder {}
+
+    impl KernelForwarder {
+        /// Says what is lacking.
+        ///
+        /// # Errors
+        /// Always.
+        pub fn start(_: &[PortSpec], _: &[HeaderChange]) -> Result<Self, PortError> {
+            Err(PortError::missing(
+                "forwarding in the kernel",
+                "a build with feature \"xdp\" (cargo build --features xdp, with clang, libelf and zlib there)",
+            ))
+        }
+
+        /// What has passed so far.
+        pub fn counters(&self) -> KernelCounters {
+            match *self {}
+        }
+
+        /// State of each interface.
+        pub fn links(&mut self) -> Vec<Link> {
+            match *self {}
+        }
+
+        /// What became of each direction.
+        pub fn details(&self) -> Vec<String> {
+            match *self {}
+        }
+    }
+}

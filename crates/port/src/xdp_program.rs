@@ -1,0 +1,222 @@
+//! Loading an XDP program and attaching it to an interface, for as long as the process that did so lives,
+//! however that ends (a `bpf_link` held open only here).
+
+use crate::{PortError, PortSpec};
+use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// Where in the kernel a program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// In the interface's driver, before the kernel makes its own packet structure.
+    Native,
+    /// After that: works for every driver, slower.
+    Generic,
+}
+
+impl Mode {
+    /// The modes to try that a spec's option `mode` asks for, in order.
+    pub(crate) fn wanted(spec: &PortSpec) -> Result<&'static [Self], PortError> {
+        match spec.option("mode") {
+            None => Ok(&[Self::Native, Self::Generic]),
+            Some("native") => Ok(&[Self::Native]),
+            Some("generic") => Ok(&[Self::Generic]),
+            Some(_) => Err(spec.error("mode: want native or generic")),
+        }
+    }
+
+    /// `XDP_FLAGS_..._MODE` of linux/if_link.h.
+    fn flags(self) -> u32 {
+        match self {
+            Self::Native => 1 << 2,
+            Self::Generic => 1 << 1,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        })
+    }
+}
+
+/// Opens a compiled object, writes its constants (as the program's only `const volatile` has them), and
+/// loads it.
+///
+/// # Errors
+/// What the kernel answered, for `what`.
+pub(crate) fn load(what: &str, object: &[u8], constants: &[u8]) -> Result<Object, PortError> {
+    // What libbpf has to say comes back as the error; its lines on stderr say it twice.
+    libbpf_rs::set_print(None);
+    let open = || -> Result<OpenObject, io::Error> {
+        let mut open = ObjectBuilder::default()
+            .open_memory(object)
+            .map_err(as_io)?;
+        if !constants.is_empty() {
+            let mut maps = open.maps_mut();
+            let mut map = maps
+                .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
+                .ok_or_else(|| io::Error::other("the program has no constants"))?;
+            map.initial_value_mut()
+                .and_then(|values| values.get_mut(..constants.len()))
+                .ok_or_else(|| io::Error::other("the program has fewer constants"))?
+                .copy_from_slice(constants);
+        }
+        Ok(open)
+    };
+    open()
+        .and_then(|open| open.load().map_err(as_io))
+        .map_err(|e| refused(format!("{what}: loading the XDP program"), e))
+}
+
+/// The map called `name`.
+pub(crate) fn map<'a>(object: &'a Object, name: &str) -> io::Result<libbpf_rs::Map<'a>> {
+    let mut maps = object.maps();
+    maps.find(|map| map.name() == name)
+        .ok_or_else(|| io::Error::other(format!("the XDP program has no map \"{name}\"")))
+}
+
+/// A program attached to an interface, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    link: OwnedFd,
+    pub(crate) mode: Mode,
+}
+
+impl Attachment {
+    /// Attaches the object's only program to the interface `name` of that index, in the first of `modes`
+    /// that works.
+    ///
+    /// # Errors
+    /// Why not in the last of them.
+    pub(crate) fn new(
+        what: &str,
+        object: &Object,
+        name: &str,
+        interface: u32,
+        modes: &[Mode],
+    ) -> Result<Self, PortError> {
+        let mut failure = io::Error::from(io::ErrorKind::Unsupported);
+        for &mode in modes {
+            match link(object, interface, mode) {
+                Ok(link) => return Ok(Self { link, mode }),
+                Err(error) => failure = error,
+            }
+            if let Some(id) = attached(interface) {
+                return Err(PortError::missing(
+                    what,
+                    format!(
+                        "an interface without an XDP program, and {name} has one (id {id}): end what \
+                         attached it (bpftool prog show id {id}), or: ip link set {name} xdp off"
+                    ),
+                ));
+            }
+        }
+        Err(not_attached(what, name, failure))
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // Closing the link does this too, but not while a process just forked has it open as well.
+        // SAFETY: the call takes a descriptor, which is open.
+        unsafe { libbpf_sys::bpf_link_detach(self.link.as_raw_fd()) };
+    }
+}
+
+/// Why no mode worked, from the kernel's answer to the last one.
+fn not_attached(what: &str, name: &str, error: io::Error) -> PortError {
+    let needs = match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => {
+            format!(
+                "a driver with XDP behind {name}, or mode=generic, which works with every driver"
+            )
+        }
+        // Native programs see a frame in one piece of memory.
+        Some(libc::ERANGE | libc::EINVAL | libc::E2BIG) => format!(
+            "a smaller MTU on {name} (on veth: on its other end) for XDP in the driver (ip link set {name} \
+             mtu 1500), or mode=generic"
+        ),
+        Some(libc::ENOSPC) => format!(
+            "at least as many receive queues on {name} as its other end has transmit queues (ethtool -L), \
+             or mode=generic"
+        ),
+        _ => return refused(format!("{what}: attaching the XDP program"), error),
+    };
+    PortError::missing(what, needs)
+}
+
+/// A failure of libbpf as the kernel's answer behind it.
+pub(crate) fn as_io(error: libbpf_rs::Error) -> io::Error {
+    let kind = match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        libbpf_rs::ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error.to_string())
+}
+
+/// Why the kernel does not take a program.
+pub(crate) fn refused(what: String, error: io::Error) -> PortError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => PortError::missing(
+            what,
+            "root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW (run with sudo)",
+        ),
+        io::ErrorKind::Unsupported => PortError::missing(what, "a kernel with XDP"),
+        _ => PortError::system(what, error),
+    }
+}
+
+/// Ties the object's program to the interface for as long as the descriptor is open.
+fn link(object: &Object, interface: u32, mode: Mode) -> io::Result<OwnedFd> {
+    let program = object.progs().next();
+    let program = program.ok_or_else(|| io::Error::other("the object has no program"))?;
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        flags: mode.flags(),
+        ..Default::default()
+    };
+    // SAFETY: the program is loaded, and the options say their own size.
+    let answer = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_fd().as_raw_fd(),
+            interface as i32,
+            libbpf_sys::BPF_XDP,
+            &raw const options,
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::from_raw_os_error(-answer));
+    }
+    // SAFETY: a fresh descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(answer) })
+}
+
+/// Number of the XDP program on an interface, if there is one.
+fn attached(interface: u32) -> Option<u32> {
+    let mut id = 0;
+    // SAFETY: the call writes one number.
+    let answer = unsafe { libbpf_sys::bpf_xdp_query_id(interface as i32, 0, &raw mut id) };
+    (answer == 0 && id != 0).then_some(id)
+}
+
+/// Whether the interface's driver sends frames that XDP programs redirect to it; None where the kernel
+/// does not say (before Linux 6.3).
+pub(crate) fn takes_redirected(interface: u32) -> Option<bool> {
+    /// `NETDEV_XDP_ACT_NDO_XMIT` of linux/netdev.h.
+    const SENDS_REDIRECTED: u64 = 1 << 2;
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: the options say their own size, and the call writes no more.
+    let answer = unsafe { libbpf_sys::bpf_xdp_query(interface as i32, 0, &raw mut options) };
+    (answer == 0 && options.feature_flags != 0)
+        .then_some(options.feature_flags & SENDS_REDIRECTED != 0)
+}

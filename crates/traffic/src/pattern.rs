@@ -1,0 +1,615 @@
+//! When packets are due: the patterns of a stream, and the schedule that one trial follows.
+//!
+//! The rate of a pattern is its average (for ramps and steps: what its percentages are of).
+
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a stream's packets are spaced.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Pattern {
+    /// `constant`: equal gaps (constant bit rate where all packets are of one size).
+    #[default]
+    Constant,
+    /// `poisson`: independent gaps, exponentially distributed.
+    Poisson,
+    /// `burst(n, gap)`: n packets `gap` apart (0: back to back), then a pause that makes up the rate.
+    Burst {
+        /// Packets of a burst.
+        packets: u32,
+        /// Between two packets of a burst.
+        gap: Duration,
+    },
+    /// `on-off(on, off)`: equal gaps while on, nothing while off.
+    OnOff {
+        /// Length of a sending phase.
+        on: Duration,
+        /// Length of the pause after it.
+        off: Duration,
+    },
+    /// `ramp(from, to)`: the rate changes evenly over the trial between two shares of the rate.
+    Ramp {
+        /// Share of the rate at the start.
+        from: f64,
+        /// Share of the rate at the end.
+        to: f64,
+    },
+    /// `steps(a, b, ...)`: parts of the trial of equal length, each at a share of the rate.
+    Steps(Vec<f64>),
+    /// The gaps of a captured trace, over and over.
+    Trace(Trace),
+}
+
+/// Times of a capture's packets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    offsets_ns: Arc<[f64]>,
+    /// From the first packet of one pass to the first of the next.
+    period_ns: f64,
+    /// Whether times are scaled so that the stream's rate results; else they are kept.
+    scaled: bool,
+}
+
+impl Trace {
+    /// From the packets' times in ns, in any epoch. The pause before a repetition is the average gap.
+    /// None for fewer than two packets, or where time does not go forward from the first to the last.
+    pub fn new(times_ns: &[u64], scaled: bool) -> Option<Self> {
+        let (first, last) = (*times_ns.first()?, *times_ns.last()?);
+        let span = last.checked_sub(first).filter(|span| *span > 0)? as f64;
+        let mut latest = 0.0_f64;
+        let offsets_ns = times_ns
+            .iter()
+            .map(|t| {
+                // Capture files may be a little out of order; sending cannot be.
+                latest = latest.max(t.saturating_sub(first) as f64);
+                latest
+            })
+            .collect();
+        Some(Self {
+            offsets_ns,
+            period_ns: span + span / (times_ns.len() - 1) as f64,
+            scaled,
+        })
+    }
+
+    /// Packets per second of the original.
+    pub fn rate_pps(&self) -> f64 {
+        self.offsets_ns.len() as f64 / self.period_ns * 1e9
+    }
+}
+
+/// Why a pattern cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("pattern \"{text}\": {reason}")]
+pub struct PatternError {
+    text: String,
+    reason: String,
+}
+
+const FORMS: &str = "want constant, poisson, burst(PACKETS, GAP), on-off(ON, OFF), ramp(FROM%, TO%) or \
+                     steps(A%, B%, ...), such as burst(32, 0us) or on-off(10ms, 90ms)";
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let error = |reason: String| PatternError {
+            text: text.to_string(),
+            reason,
+        };
+        let forms = || error(FORMS.to_string());
+        let (name, arguments) = match text.trim().split_once('(') {
+            None => (text.trim(), Vec::new()),
+            Some((name, rest)) => {
+                let inside = rest.strip_suffix(')').ok_or_else(forms)?;
+                (name.trim(), inside.split(',').map(str::trim).collect())
+            }
+        };
+        let time = |s: &str| {
+            time(s).ok_or_else(|| error(format!("\"{s}\": want a time such as 10us, 1.5ms or 1s")))
+        };
+        let share = |s: &str| {
+            let percent = s
+                .strip_suffix('%')
+                .and_then(|p| p.trim().parse::<f64>().ok());
+            percent
+                .filter(|p| (0.0..=10_000.0).contains(p))
+                .map(|p| p / 100.0)
+                .ok_or_else(|| error(format!("\"{s}\": want a share of the rate such as 50%")))
+        };
+        match (name, &arguments[..]) {
+            ("constant" | "cbr", []) => Ok(Self::Constant),
+            ("poisson", []) => Ok(Self::Poisson),
+            ("burst", [packets, gap @ ..]) if gap.len() <= 1 => {
+                let packets = packets.parse().ok().filter(|n| (1..=1_000_000).contains(n));
+                let packets = packets
+                    .ok_or_else(|| error("want a burst of 1 to 1000000 packets".to_string()))?;
+                let gap = gap.first().map_or(Ok(Duration::ZERO), |g| time(g))?;
+                Ok(Self::Burst { packets, gap })
+            }
+            ("on-off", [on, off]) => {
+                let (on, off) = (time(on)?, time(off)?);
+                if on.is_zero() {
+                    return Err(error("the time on must not be 0".to_string()));
+                }
+                Ok(Self::OnOff { on, off })
+            }
+            ("ramp", [from, to]) => {
+                let (from, to) = (share(from)?, share(to)?);
+                if from + to <= 0.0 {
+                    return Err(error("a ramp from 0 to 0 sends nothing".to_string()));
+                }
+                Ok(Self::Ramp { from, to })
+            }
+            ("steps", shares @ [_, ..]) => {
+                let shares = shares
+                    .iter()
+                    .map(|s| share(s))
+                    .collect::<Result<Vec<_>, _>>()?;
+                if shares.iter().sum::<f64>() <= 0.0 {
+                    return Err(error("steps of 0 send nothing".to_string()));
+                }
+                Ok(Self::Steps(shares))
+            }
+            _ => Err(forms()),
+        }
+    }
+}
+
+/// A time with its unit: `10us`, `1.5ms`, `0s`.
+fn time(text: &str) -> Option<Duration> {
+    let units = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+    ];
+    let (digits, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    let seconds = digits.trim().parse::<f64>().ok()? * unit;
+    (0.0..=86_400.0)
+        .contains(&seconds)
+        .then(|| Duration::from_secs_f64(seconds))
+}
+
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let percent = |share: &f64| format!("{}%", (share * 1e6).round() / 1e4);
+        match self {
+            Self::Constant => f.write_str("constant"),
+            Self::Poisson => f.write_str("poisson"),
+            Self::Burst { packets, gap } => write!(f, "burst({packets}, {}ns)", gap.as_nanos()),
+            Self::OnOff { on, off } => {
+                write!(f, "on-off({}ns, {}ns)", on.as_nanos(), off.as_nanos())
+            }
+            Self::Ramp { from, to } => write!(f, "ramp({}, {})", percent(from), percent(to)),
+            Self::Steps(shares) => {
+                let shares: Vec<_> = shares.iter().map(percent).collect();
+                write!(f, "steps({})", shares.join(", "))
+            }
+            Self::Trace(trace) => write!(f, "trace of {} packets", trace.offsets_ns.len()),
+        }
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = PatternError;
+
+    fn try_from(text: String) -> Result<Self, PatternError> {
+        text.parse()
+    }
+}
+
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> Self {
+        pattern.to_string()
+    }
+}
+
+impl Pattern {
+    /// Packets due in a trial, where the pattern says so beforehand; the expected number for `poisson`.
+    pub fn packets(&self, rate_pps: f64, duration: Duration) -> u64 {
+        let share = match self {
+            Self::Ramp { from, to } => (from + to) / 2.0,
+            Self::Steps(shares) => shares.iter().sum::<f64>() / shares.len() as f64,
+            Self::Trace(trace) if !trace.scaled => trace.rate_pps() / rate_pps,
+            _ => 1.0,
+        };
+        (rate_pps * share * duration.as_secs_f64()).round().max(1.0) as u64
+    }
+}
+
+/// Due times of one stream in one trial. They never drift and never shift: a generator that fell
+/// behind sees due times in the past, which is how its slip is known.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    due_ticks: u64,
+    start_ticks: u64,
+    /// Number of the packet that is due next.
+    next: u64,
+    total: u64,
+    kind: Kind,
+}
+
+/// All times in ticks after the start.
+#[derive(Debug, Clone)]
+enum Kind {
+    Constant {
+        gap: f64,
+    },
+    Poisson {
+        gap: f64,
+        at: f64,
+        length: f64,
+        random: fastrand::Rng,
+    },
+    Burst {
+        packets: u64,
+        gap: f64,
+        period: f64,
+    },
+    OnOff {
+        gap_on: f64,
+        on: f64,
+        period: f64,
+    },
+    /// Rates in packets per tick.
+    Ramp {
+        from: f64,
+        slope: f64,
+    },
+    Steps {
+        /// Packets per tick.
+        rates: Vec<f64>,
+        length: f64,
+        step: usize,
+        /// Packets due before the present step.
+        before: f64,
+    },
+    Trace {
+        offsets: Arc<[f64]>,
+        scale: f64,
+        period: f64,
+    },
+}
+
+impl Schedule {
+    /// The schedule of `pattern` from `start_ticks` on; `hz` are ticks per second. Equal seeds give equal
+    /// schedules.
+    pub fn new(
+        pattern: &Pattern,
+        rate_pps: f64,
+        duration: Duration,
+        start_ticks: u64,
+        hz: f64,
+        seed: u64,
+    ) -> Self {
+        let ticks = |t: Duration| t.as_secs_f64() * hz;
+        let gap = hz / rate_pps;
+        let length = ticks(duration);
+        let kind = match pattern {
+            Pattern::Constant => Kind::Constant { gap },
+            Pattern::Poisson => Kind::Poisson {
+                gap,
+                at: 0.0,
+                length,
+                random: fastrand::Rng::with_seed(seed),
+            },
+            Pattern::Burst {
+                packets,
+                gap: within,
+            } => {
+                let (packets, period) = (u64::from(*packets), f64::from(*packets) * gap);
+                Kind::Burst {
+                    packets,
+                    // A burst longer than its period would overtake the next one.
+                    gap: ticks(*within).min(gap),
+                    period,
+                }
+            }
+            Pattern::OnOff { on, off } => {
+                let (on, off) = (ticks(*on), ticks(*off));
+                Kind::OnOff {
+                    gap_on: gap * on / (on + off),
+                    on,
+                    period: on + off,
+                }
+            }
+            Pattern::Ramp { from, to } => Kind::Ramp {
+                from: from / gap,
+                slope: (to - from) / gap / length,
+            },
+            Pattern::Steps(shares) => Kind::Steps {
+                rates: shares.iter().map(|share| share / gap).collect(),
+                length: length / shares.len() as f64,
+                step: 0,
+                before: 0.0,
+            },
+            Pattern::Trace(trace) => {
+                let scale = if trace.scaled {
+                    trace.rate_pps() / rate_pps
+                } else {
+                    1.0
+                } * hz
+                    / 1e9;
+                Kind::Trace {
+                    offsets: Arc::clone(&trace.offsets_ns),
+                    scale,
+                    period: trace.period_ns * scale,
+                }
+            }
+        };
+        let total = match pattern {
+            // Drawn as it goes; this bounds what an endless draw of tiny gaps could do.
+            Pattern::Poisson => u64::MAX,
+            _ => pattern.packets(rate_pps, duration),
+        };
+        let mut schedule = Self {
+            due_ticks: 0,
+            start_ticks,
+            next: 0,
+            total,
+            kind,
+        };
+        schedule.find_due();
+        schedule
+    }
+
+    /// When the next packet is due, in ticks; `u64::MAX` when there is none.
+    #[inline(always)]
+    pub fn due_ticks(&self) -> u64 {
+        self.due_ticks
+    }
+
+    /// Number of the packet that is due next: how many went before it.
+    #[inline(always)]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether every packet was due.
+    #[inline(always)]
+    pub fn is_over(&self) -> bool {
+        self.due_ticks == u64::MAX
+    }
+
+    /// Goes on to the packet after.
+    #[inline(always)]
+    pub fn advance(&mut self) {
+        self.next += 1;
+        self.find_due();
+    }
+
+    /// Packets still due; for `poisson` the expected number.
+    pub fn left(&self) -> u64 {
+        match &self.kind {
+            _ if self.is_over() => 0,
+            Kind::Poisson {
+                gap, at, length, ..
+            } => ((length - at) / gap).round().max(1.0) as u64,
+            _ => self.total - self.next,
+        }
+    }
+
+    #[inline(always)]
+    fn find_due(&mut self) {
+        if self.next >= self.total {
+            self.due_ticks = u64::MAX;
+            return;
+        }
+        let k = self.next as f64;
+        let offset = match &mut self.kind {
+            Kind::Constant { gap } => k * *gap,
+            Kind::Poisson {
+                gap,
+                at,
+                length,
+                random,
+            } => {
+                // f64() is below 1, so the logarithm is finite.
+                *at -= *gap * (1.0 - random.f64()).ln();
+                if *at >= *length {
+                    self.total = self.next;
+                    self.due_ticks = u64::MAX;
+                    return;
+                }
+                *at
+            }
+            Kind::Burst {
+                packets,
+                gap,
+                period,
+            } => {
+                let burst = self.next / *packets;
+                burst as f64 * *period + (self.next - burst * *packets) as f64 * *gap
+            }
+            Kind::OnOff { gap_on, on, period } => {
+                let sending = k * *gap_on;
+                let cycle = (sending / *on).floor();
+                cycle * *period + (sending - cycle * *on)
+            }
+            // The time at which the integral of the rate reaches k, written so that it is stable for
+            // slopes near 0.
+            Kind::Ramp { from, slope } => {
+                let root = (*from * *from + 2.0 * *slope * k).max(0.0).sqrt();
+                if k == 0.0 {
+                    0.0
+                } else {
+                    2.0 * k / (*from + root)
+                }
+            }
+            Kind::Steps {
+                rates,
+                length,
+                step,
+                before,
+            } => loop {
+                let here = rates[*step] * *length;
+                if k < *before + here || *step + 1 == rates.len() {
+                    break *step as f64 * *length + (k - *before) / rates[*step].max(1e-18);
+                }
+                *before += here;
+                *step += 1;
+            },
+            Kind::Trace {
+                offsets,
+                scale,
+                period,
+            } => {
+                let n = offsets.len() as u64;
+                let pass = self.next / n;
+                pass as f64 * *period + offsets[(self.next - pass * n) as usize] * *scale
+            }
+        };
+        self.due_ticks = self.start_ticks + offset as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const HZ: f64 = 1e9;
+
+    /// Due times in ns.
+    fn dues(pattern: &str, rate_pps: f64, duration: Duration) -> Vec<u64> {
+        let pattern: Pattern = pattern.parse().unwrap();
+        let mut schedule = Schedule::new(&pattern, rate_pps, duration, 1_000, HZ, 7);
+        let mut dues = Vec::new();
+        while !schedule.is_over() {
+            dues.push(schedule.due_ticks() - 1_000);
+            schedule.advance();
+        }
+        assert_eq!(schedule.left(), 0);
+        dues
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn constant_gaps_with_a_fraction_keep_the_rate() {
+        let pattern = Pattern::Constant;
+        let mut schedule = Schedule::new(&pattern, 1e9 / 2_593.7, 10_000 * MS, 1_000, HZ, 0);
+        for _ in 0..1_000_000 {
+            schedule.advance();
+        }
+        assert!((schedule.due_ticks() as f64 - 1_000.0 - 2_593.7e6).abs() < 2.0);
+    }
+
+    #[test]
+    fn a_constant_rate_owes_rate_times_time() {
+        assert_eq!(dues("constant", 100_000.0, 20 * MS).len(), 2_000);
+        assert_eq!(dues("constant", 1e6, 3 * MS)[..3], [0, 1_000, 2_000]);
+    }
+
+    #[test]
+    fn bursts_keep_the_average_rate() {
+        let dues = dues("burst(4, 100ns)", 1e6, 8 * MS);
+        assert_eq!(dues[..6], [0, 100, 200, 300, 4_000, 4_100]);
+        assert_eq!(dues.len(), 8_000);
+        assert!(*dues.last().unwrap() < 8_000_000);
+    }
+
+    #[test]
+    fn on_off_sends_only_while_on() {
+        let dues = dues("on-off(1ms, 3ms)", 250_000.0, 16 * MS);
+        assert_eq!(dues.len(), 4_000);
+        assert!(dues.iter().all(|t| t % 4_000_000 < 1_000_000));
+    }
+
+    #[test]
+    fn a_ramp_sends_the_area_under_it() {
+        let dues = dues("ramp(0%, 100%)", 1e6, 10 * MS);
+        assert_eq!(dues.len(), 5_000);
+        let first_half = dues.iter().filter(|t| **t < 5_000_000).count();
+        assert!((1_245..1_255).contains(&first_half), "{first_half}");
+        assert!(dues.windows(2).all(|w| w[0] <= w[1]));
+        assert!(*dues.last().unwrap() < 10_000_000);
+    }
+
+    #[test]
+    fn steps_have_a_rate_each() {
+        let dues = dues("steps(10%, 0%, 100%)", 1e6, 30 * MS);
+        let within = |a: u64, b: u64| {
+            dues.iter()
+                .filter(|t| (a * 1_000_000..b * 1_000_000).contains(*t))
+                .count()
+        };
+        assert_eq!(
+            (within(0, 10), within(10, 20), within(20, 30)),
+            (1_000, 0, 10_000)
+        );
+    }
+
+    #[test]
+    fn poisson_gaps_pass_a_kolmogorov_smirnov_test() {
+        let dues = dues("poisson", 1e6, 200 * MS);
+        let mut gaps: Vec<f64> = dues.windows(2).map(|w| (w[1] - w[0]) as f64).collect();
+        gaps.sort_by(f64::total_cmp);
+        let n = gaps.len() as f64;
+        // Ticks are whole nanoseconds here: the distance allows for that half tick.
+        let distance = gaps
+            .iter()
+            .enumerate()
+            .map(|(i, gap)| (1.0 - (-(gap + 0.5) / 1_000.0).exp() - (i as f64 + 0.5) / n).abs())
+            .fold(0.0, f64::max);
+        assert!(distance < 1.63 / n.sqrt() + 0.001, "{distance}");
+        assert!((n / 200_000.0 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_trace_keeps_or_scales_its_gaps() {
+        let times = [5_000, 5_100, 5_400, 5_300, 5_500];
+        for (scaled, want) in [
+            (false, [0, 100, 400, 400, 500, 625, 725]),
+            (true, [0, 800, 3_200, 3_200, 4_000, 5_000, 5_800]),
+        ] {
+            let trace = Pattern::Trace(Trace::new(&times, scaled).unwrap());
+            let mut schedule = Schedule::new(&trace, 1e6, MS, 0, HZ, 0);
+            let got: Vec<u64> = (0..7)
+                .map(|_| {
+                    let due = schedule.due_ticks();
+                    schedule.advance();
+                    due
+                })
+                .collect();
+            assert_eq!(got, want);
+        }
+        assert_eq!(Trace::new(&[7], false), None);
+        assert_eq!(Trace::new(&[7, 7], false), None);
+        assert_eq!(Trace::new(&[7, 3], false), None);
+    }
+
+    #[test]
+    fn patterns_read_back_and_wrong_ones_say_what_would_be_right() {
+        for text in [
+            "constant",
+            "poisson",
+            "burst(32, 100ns)",
+            "on-off(1000ns, 5000ns)",
+            "ramp(10%, 100%)",
+            "steps(10%, 0%, 50%)",
+        ] {
+            assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
+        }
+        for (text, part) in [
+            ("sine", "want constant"),
+            ("burst(0)", "1 to 1000000"),
+            ("burst(3, 5)", "a time such as"),
+            ("on-off(0s, 1s)", "must not be 0"),
+            ("ramp(5, 9)", "share of the rate"),
+            ("ramp(0%, 0%)", "sends nothing"),
+            ("steps(0%)", "send nothing"),
+            ("poisson(", "want constant"),
+        ] {
+            let message = text.parse::<Pattern>().unwrap_err().to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}

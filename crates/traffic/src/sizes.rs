@@ -1,0 +1,169 @@
+//! Frame sizes of a stream: one, a mix with weights, or every size of a range.
+
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+use taut_wire::{MAX_FRAME_SIZE_BYTES, MIN_FRAME_SIZE_BYTES};
+
+/// Sizes, frame check sequence included, each with the share it has of the packets.
+///
+/// Read from `64`, `64:7,594:4,1518:1` (size:weight), `64-1518` (every size alike) or `imix`: the simple
+/// Internet mix, 7 packets of 64 bytes, 4 of 594 and 1 of 1518.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Sizes {
+    text: String,
+    /// Size and weight.
+    parts: Vec<(usize, u32)>,
+}
+
+/// Why sizes cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("size \"{text}\": {reason}")]
+pub struct SizesError {
+    text: String,
+    reason: String,
+}
+
+const IMIX: [(usize, u32); 3] = [(64, 7), (594, 4), (1518, 1)];
+/// Weights add up to this at most: it is the length of the order in which sizes are sent.
+const MOST_WEIGHT: u32 = 65_536;
+
+impl Sizes {
+    /// One size for all packets.
+    pub fn one(frame_size_bytes: usize) -> Self {
+        Self {
+            text: frame_size_bytes.to_string(),
+            parts: vec![(frame_size_bytes, 1)],
+        }
+    }
+
+    /// The different sizes, with their weights.
+    pub fn parts(&self) -> &[(usize, u32)] {
+        &self.parts
+    }
+
+    /// Average frame size in bytes, frame check sequence included.
+    pub fn average_bytes(&self) -> f64 {
+        let total: f64 = self.parts.iter().map(|p| f64::from(p.1)).sum();
+        let bytes: f64 = self.parts.iter().map(|p| p.0 as f64 * f64::from(p.1)).sum();
+        bytes / total
+    }
+
+    /// Indices into [`Sizes::parts`] in a mixed order, each as often as its weight says.
+    pub fn order(&self, seed: u64) -> Vec<u16> {
+        let parts = self.parts.iter().enumerate();
+        let mut order: Vec<u16> = parts
+            .flat_map(|(i, (_, weight))| std::iter::repeat_n(i as u16, *weight as usize))
+            .collect();
+        fastrand::Rng::with_seed(seed).shuffle(&mut order);
+        order
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = SizesError;
+
+    fn from_str(text: &str) -> Result<Self, SizesError> {
+        let error = |reason: String| SizesError {
+            text: text.to_string(),
+            reason,
+        };
+        let size = |s: &str| {
+            s.trim()
+                .parse::<usize>()
+                .ok()
+                .filter(|n| (MIN_FRAME_SIZE_BYTES..=MAX_FRAME_SIZE_BYTES).contains(n))
+                .ok_or_else(|| {
+                    error(format!(
+                        "want bytes from {MIN_FRAME_SIZE_BYTES} to {MAX_FRAME_SIZE_BYTES}, frame check \
+                         sequence included: 64, 64:7,594:4,1518:1, 64-1518 or imix"
+                    ))
+                })
+        };
+        let parts = if text == "imix" {
+            IMIX.to_vec()
+        } else if let Some((low, high)) = text.split_once('-') {
+            let (low, high) = (size(low)?, size(high)?);
+            if low > high {
+                return Err(error(format!("{low} is more than {high}")));
+            }
+            (low..=high).map(|size| (size, 1)).collect()
+        } else {
+            text.split(',')
+                .map(|part| match part.split_once(':') {
+                    None => Ok((size(part)?, 1)),
+                    Some((bytes, weight)) => {
+                        let weight = weight.trim().parse::<u32>().ok().filter(|w| *w > 0);
+                        let weight = weight.ok_or_else(|| {
+                            error("want a whole weight behind each colon".to_string())
+                        })?;
+                        Ok((size(bytes)?, weight))
+                    }
+                })
+                .collect::<Result<Vec<_>, _>>()?
+        };
+        if parts.iter().map(|p| u64::from(p.1)).sum::<u64>() > u64::from(MOST_WEIGHT) {
+            return Err(error(format!("weights add up to more than {MOST_WEIGHT}")));
+        }
+        Ok(Self {
+            text: text.to_string(),
+            parts,
+        })
+    }
+}
+
+impl std::fmt::Display for Sizes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl TryFrom<String> for Sizes {
+    type Error = SizesError;
+
+    fn try_from(text: String) -> Result<Self, SizesError> {
+        text.parse()
+    }
+}
+
+impl From<Sizes> for String {
+    fn from(sizes: Sizes) -> Self {
+        sizes.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_mix_holds_each_size_as_often_as_its_weight() {
+        let mix: Sizes = "imix".parse().unwrap();
+        let order = mix.order(1);
+        let of = |i| order.iter().filter(|n| **n == i).count();
+        assert_eq!((of(0), of(1), of(2)), (7, 4, 1));
+        assert!((mix.average_bytes() - (7.0 * 64.0 + 4.0 * 594.0 + 1518.0) / 12.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ranges_hold_every_size() {
+        let range: Sizes = "64-70".parse().unwrap();
+        assert_eq!(range.parts().len(), 7);
+        assert_eq!(range.average_bytes(), 67.0);
+    }
+
+    #[test]
+    fn wrong_sizes_say_what_would_be_right() {
+        for (text, part) in [
+            ("63", "64 to 9216"),
+            ("big", "64 to 9216"),
+            ("100-64", "more than"),
+            ("64:0", "whole weight"),
+            ("64:70000", "add up"),
+        ] {
+            let message = text.parse::<Sizes>().unwrap_err().to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! What an instrument sends: one stream or several, from a traffic file or made in code.
+//!
+//! ```toml
+//! [[stream]]
+//! name = "voice"
+//! rate = "50k"
+//! size = "200"
+//! pattern = "poisson"
+//! priority = 1
+//! dst_ip = "10.0.0.1-10.0.255.254 random"
+//!
+//! [[stream]]
+//! name = "background"
+//! size = "imix"
+//! ```
+
+use crate::field::{FieldName, Values};
+use crate::{Load, Pattern, Plan, Rate, Sizes, Stream};
+use serde::Deserialize;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use taut_wire::{Mac, Protocol, Tunnel, VlanTag};
+
+/// Streams of one instrument at most: the stamps name them in four bits.
+pub const MOST_STREAMS: usize = 16;
+
+/// One stream or several that are sent together.
+#[derive(Debug, Clone)]
+pub struct Traffic {
+    streams: Vec<Stream>,
+}
+
+/// Why traffic cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TrafficError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file says something that cannot be.
+    #[error("{place}: {reason}")]
+    Wrong {
+        /// File, and line where known.
+        place: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "stream")]
+    streams: Vec<toml::Spanned<StreamFile>>,
+}
+
+/// A number, or text such as a range.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+impl NumberOrText {
+    fn text(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text.clone(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamFile {
+    name: Option<String>,
+    rate: Option<String>,
+    share: Option<f64>,
+    size: Option<NumberOrText>,
+    pattern: Option<String>,
+    priority: Option<u8>,
+    seed: Option<u64>,
+    protocol: Option<String>,
+    src_mac: Option<String>,
+    dst_mac: Option<String>,
+    vlan: Option<NumberOrText>,
+    src_ip: Option<String>,
+    dst_ip: Option<String>,
+    ttl: Option<NumberOrText>,
+    src_port: Option<NumberOrText>,
+    dst_port: Option<NumberOrText>,
+    teid: Option<NumberOrText>,
+    outer_src_ip: Option<IpAddr>,
+    outer_dst_ip: Option<IpAddr>,
+}
+
+impl From<Stream> for Traffic {
+    fn from(stream: Stream) -> Self {
+        Self {
+            streams: vec![stream],
+        }
+    }
+}
+
+impl Traffic {
+    /// Several streams, sent together.
+    ///
+    /// # Errors
+    /// None or too many, in words.
+    pub fn of(streams: Vec<Stream>) -> Result<Self, String> {
+        match streams.len() {
+            1..=MOST_STREAMS => Ok(Self { streams }),
+            0 => Err("no stream: write one [[stream]] at least".to_string()),
+            n => Err(format!(
+                "{n} streams: at most {MOST_STREAMS} can be sent together"
+            )),
+        }
+    }
+
+    /// The streams.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    pub(crate) fn streams_mut(&mut self) -> &mut [Stream] {
+        &mut self.streams
+    }
+
+    /// Packets per second of each stream in a trial at `total_pps`: streams with a rate of their own keep
+    /// it, the others divide `total_pps` by their shares.
+    pub fn rates_pps(&self, total_pps: f64) -> Vec<f64> {
+        let shares: f64 = self
+            .streams
+            .iter()
+            .map(|s| match s.load() {
+                Load::Share(share) => share,
+                Load::Fixed(_) => 0.0,
+            })
+            .sum();
+        self.streams
+            .iter()
+            .map(|s| match s.load() {
+                Load::Share(share) => total_pps * share / shares,
+                Load::Fixed(pps) => pps,
+            })
+            .collect()
+    }
+
+    /// Whether every stream has a rate of its own, so that the trial's does not matter.
+    pub fn has_own_rates(&self) -> bool {
+        self.streams
+            .iter()
+            .all(|s| matches!(s.load(), Load::Fixed(_)))
+    }
+
+    /// Average frame size in bytes (check sequence included) of the streams that share the trial's rate.
+    pub fn average_bytes(&self) -> f64 {
+        let (mut bytes, mut shares) = (0.0, 0.0);
+        for stream in &self.streams {
+            if let Load::Share(share) = stream.load() {
+                bytes += share * stream.sizes().average_bytes();
+                shares += share;
+            }
+        }
+        if shares > 0.0 { bytes / shares } else { 0.0 }
+    }
+
+    /// One stream of settings as they stand in a traffic file, such as ("size", "imix").
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn of_settings(settings: &[(&str, &str)]) -> Result<Self, String> {
+        let mut table = toml::Table::new();
+        for (key, value) in settings {
+            let value = match (*key, value.parse::<i64>()) {
+                ("priority" | "seed", Ok(number)) => toml::Value::Integer(number),
+                _ => toml::Value::String((*value).to_string()),
+            };
+            if table.insert((*key).to_string(), value).is_some() {
+                return Err(format!("{key} is set twice"));
+            }
+        }
+        let stream: StreamFile = table
+            .try_into()
+            .map_err(|e: toml::de::Error| e.message().trim().replace('\n', " "))?;
+        stream.make(0).map(Self::from)
+    }
+
+    /// Reads a traffic file.
+    ///
+    /// # Errors
+    /// With file, line, what is wrong and what would be right.
+    pub fn load(path: &Path) -> Result<Self, TrafficError> {
+        let text = std::fs::read_to_string(path).map_err(|source| TrafficError::Unreadable {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads the text of a traffic file called `name`.
+    ///
+    /// # Errors
+    /// As [`Traffic::load`].
+    pub fn parse(text: &str, name: &str) -> Result<Self, TrafficError> {
+        let wrong = |at: Option<usize>, reason: String| {
+            let line = at.map(|at| text[..at.min(text.len())].matches('\n').count() + 1);
+            TrafficError::Wrong {
+                place: line.map_or_else(|| name.to_string(), |line| format!("{name}:{line}")),
+                reason,
+            }
+        };
+        let file: File = toml::from_str(text).map_err(|e| {
+            let reason = e.message().trim().replace('\n', " ");
+            wrong(e.span().map(|s| s.start), reason)
+        })?;
+        let mut streams = Vec::new();
+        for (index, stream) in file.streams.iter().enumerate() {
+            let made = stream.get_ref().make(index);
+            streams.push(made.map_err(|reason| wrong(Some(stream.span().start), reason))?);
+        }
+        for (index, stream) in streams.iter().enumerate() {
+            let name = stream.name();
+            if streams[..index].iter().any(|s| s.name() == name) {
+                let at = file.streams[index].span().start;
+                return Err(wrong(
+                    Some(at),
+                    format!("a second stream is called \"{name}\""),
+                ));
+            }
+        }
+        Self::of(streams).map_err(|reason| wrong(None, reason))
+    }
+}
+
+impl StreamFile {
+    fn make(&self, index: usize) -> Result<Stream, String> {
+        let mut plan = Plan {
+            name: self
+                .name
+                .clone()
+                .unwrap_or_else(|| format!("stream {}", index + 1)),
+            priority: self.priority.unwrap_or(0),
+            seed: self.seed.unwrap_or(index as u64 + 1),
+            ..Plan::default()
+        };
+        if let Some(size) = &self.size {
+            plan.sizes = size.text().parse::<Sizes>().map_err(|e| e.to_string())?;
+        }
+        if let Some(pattern) = &self.pattern {
+            plan.pattern = pattern.parse::<Pattern>().map_err(|e| e.to_string())?;
+        }
+        let tunnelled = match self.protocol.as_deref() {
+            None | Some("udp") => false,
+            Some("tcp") => {
+                plan.protocol = Protocol::Tcp;
+                false
+            }
+            Some("icmp") => {
+                plan.protocol = Protocol::IcmpEcho;
+                false
+            }
+            Some("gtpu") => true,
+            Some(other) => {
+                return Err(format!("protocol \"{other}\": want udp, tcp, icmp or gtpu"));
+            }
+        };
+        self.set_addresses(&mut plan)?;
+        if tunnelled {
+            plan.tunnel = Some(Tunnel {
+                teid: 1,
+                src_ip: self
+                    .outer_src_ip
+                    .unwrap_or(Ipv4Addr::new(198, 18, 1, 1).into()),
+                dst_ip: self
+                    .outer_dst_ip
+                    .unwrap_or(Ipv4Addr::new(198, 19, 1, 1).into()),
+            });
+            if let Some(teid) = &self.teid {
+                let values = FieldName::Teid
+                    .values(&teid.text())
+                    .map_err(|e| e.to_string())?;
+                plan.varied.push((FieldName::Teid, values));
+            }
+        } else if self.teid.is_some() || self.outer_src_ip.is_some() || self.outer_dst_ip.is_some()
+        {
+            return Err("teid and outer addresses need protocol = \"gtpu\"".to_string());
+        }
+        plan.load = match (&self.rate, self.share) {
+            (Some(_), Some(_)) => return Err("give rate or share, not both".to_string()),
+            (None, None) => Load::Share(1.0),
+            (None, Some(share)) if share > 0.0 && share.is_finite() => Load::Share(share),
+            (None, Some(share)) => return Err(format!("share = {share}: want more than 0")),
+            (Some(rate), None) => {
+                let rate: Rate = rate.parse().map_err(|e: crate::RateError| e.to_string())?;
+                let pps = rate.packets_per_second(plan.sizes.average_bytes());
+                Load::Fixed(pps.map_err(|e| e.to_string())?)
+            }
+        };
+        Stream::of(plan).map_err(|e| e.to_string())
+    }
+
+    /// Fields of one value go into the flow; the others vary.
+    fn set_addresses(&self, plan: &mut Plan) -> Result<(), String> {
+        let text = |n: &Option<NumberOrText>| n.as_ref().map(NumberOrText::text);
+        let is_v6 = |ip: &Option<String>| ip.as_ref().is_some_and(|ip| ip.contains(':'));
+        let v6 = is_v6(&self.src_ip) || is_v6(&self.dst_ip);
+        if v6 {
+            // Addresses set aside for benchmarks (RFC 5180).
+            plan.flow.src_ip = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into();
+            plan.flow.dst_ip = Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 1).into();
+        }
+        for (name, given) in [
+            (FieldName::SrcMac, self.src_mac.clone()),
+            (FieldName::DstMac, self.dst_mac.clone()),
+            (FieldName::Vlan, text(&self.vlan)),
+            (FieldName::SrcIp, self.src_ip.clone()),
+            (FieldName::DstIp, self.dst_ip.clone()),
+            (FieldName::Ttl, text(&self.ttl)),
+            (FieldName::SrcPort, text(&self.src_port)),
+            (FieldName::DstPort, text(&self.dst_port)),
+        ] {
+            let Some(given) = given else { continue };
+            let values = name.values(&given).map_err(|e| e.to_string())?;
+            if [FieldName::SrcIp, FieldName::DstIp].contains(&name) && v6 != given.contains(':') {
+                return Err(format!(
+                    "{} \"{given}\": mixed with the other IP version",
+                    name.key()
+                ));
+            }
+            set(plan, name, values, v6)?;
+            if values.count > 1 {
+                plan.varied.push((name, values));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set(plan: &mut Plan, name: FieldName, values: Values, v6: bool) -> Result<(), String> {
+    let low = values.low;
+    let mac = || {
+        let [_, _, bytes @ ..] = (low as u64).to_be_bytes();
+        Mac(bytes)
+    };
+    let ip = || -> IpAddr {
+        if v6 {
+            Ipv6Addr::from_bits(low).into()
+        } else {
+            Ipv4Addr::from_bits(low as u32).into()
+        }
+    };
+    let flow = &mut plan.flow;
+    match name {
+        FieldName::SrcMac => flow.src_mac = mac(),
+        FieldName::DstMac => flow.dst_mac = mac(),
+        FieldName::Vlan => {
+            flow.vlan = Some(VlanTag::new(low as u16).map_err(|e| e.to_string())?);
+        }
+        FieldName::SrcIp => flow.src_ip = ip(),
+        FieldName::DstIp => flow.dst_ip = ip(),
+        FieldName::Ttl => flow.ttl = low as u8,
+        FieldName::SrcPort => flow.src_port = low as u16,
+        FieldName::DstPort => flow.dst_port = low as u16,
+        FieldName::Teid => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_file_of_two_streams_reads_as_written() {
+        let traffic = Traffic::parse(
+            "[[stream]]\nname = \"voice\"\nrate = \"50k\"\nsize = 200\npattern = \"poisson\"\npriority = 1\n\
+             dst_ip = \"10.0.0.1-10.0.255.254 random\"\nvlan = 7\n\
+             [[stream]]\nsize = \"imix\"\nshare = 3\n[[stream]]\nprotocol = \"gtpu\"\nsize = 128\nteid = \"1-5\"\n",
+            "x.toml",
+        )
+        .unwrap();
+        let streams = traffic.streams();
+        assert_eq!(
+            (streams[0].name(), streams[1].name()),
+            ("voice", "stream 2")
+        );
+        assert_eq!(streams[0].pattern(), &Pattern::Poisson);
+        assert_eq!(traffic.rates_pps(1e6), [50e3, 750e3, 250e3]);
+        assert!(!traffic.has_own_rates());
+    }
+
+    #[test]
+    fn wrong_files_name_line_and_remedy() {
+        for (text, part) in [
+            ("", "stream"),
+            ("[[stream]]\nspeed = 9\n", "x.toml:2: unknown field `speed`"),
+            ("\n[[stream]]\nrate = \"fast\"\n", "x.toml:2: rate \"fast\""),
+            ("[[stream]]\nsize = 63\n", "x.toml:1: size \"63\""),
+            ("[[stream]]\nrate = \"1k\"\nshare = 1\n", "not both"),
+            ("[[stream]]\nshare = 0\n", "more than 0"),
+            ("[[stream]]\nteid = 4\n", "need protocol"),
+            (
+                "[[stream]]\nprotocol = \"sctp\"\n",
+                "want udp, tcp, icmp or gtpu",
+            ),
+            (
+                "[[stream]]\nsrc_ip = \"::1\"\ndst_ip = \"10.0.0.1\"\n",
+                "other IP version",
+            ),
+            ("[[stream]]\nprotocol = \"gtpu\"\n", "frames of 64 bytes"),
+            (
+                "[[stream]]\nname = \"a\"\n[[stream]]\nname = \"a\"\n",
+                "x.toml:3: a second stream",
+            ),
+        ] {
+            let message = Traffic::parse(text, "x.toml").unwrap_err().to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+/* Sends every frame that enters one interface out of another one, inside the kernel, and counts. One
+ * copy of this program is loaded for each direction. */
+#include "xdp_types.h"
+#include <bpf/bpf_helpers.h>
+
+/* The interface that frames leave through. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} out SEC(".maps");
+
+/* Read by crates/port/src/xdp_forward/direction.rs. */
+struct counters {
+	__u64 rx_packets;
+	__u64 rx_bytes;
+	__u64 tx_packets;
+	__u64 tx_bytes;
+	/* Without room for the addresses that are to be changed. */
+	__u64 too_short;
+	/* The outgoing interface is not there. */
+	__u64 nowhere;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counted SEC(".maps");
+
+/* Where the address that a frame leaves with comes from. */
+enum origin {
+	OF_DESTINATION,
+	OF_SOURCE,
+	FIXED,
+};
+
+/* Set before the program is loaded and constant from then on: the verifier removes what is not used.
+ * Written by crates/port/src/xdp_forward/header_change.rs. */
+const volatile struct {
+	__u8 destination_origin;
+	__u8 source_origin;
+	__u8 destination[6];
+	__u8 source[6];
+} change;
+
+static __always_inline void set_address(__u8 *to, __u8 origin, const volatile __u8 *fixed,
+					const struct ethernet_header *before)
+{
+#pragma unroll
+	for (int i = 0; i < 6; i++) {
+		if (origin == OF_DESTINATION)
+			to[i] = before->destination[i];
+		else if (origin == OF_SOURCE)
+			to[i] = before->source[i];
+		else
+			to[i] = fixed[i];
+	}
+}
+
+SEC("xdp")
+int xdp_forward(struct xdp_md *context)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	__u64 bytes = end - data;
+	__u32 key = 0;
+	struct counters *counters = bpf_map_lookup_elem(&counted, &key);
+	long verdict;
+
+	if (!counters)
+		return XDP_ABORTED;
+	counters->rx_packets++;
+	counters->rx_bytes += bytes;
+	if (change.destination_origin != OF_DESTINATION || change.source_origin != OF_SOURCE) {
+		struct ethernet_header *frame = data;
+		struct ethernet_header before;
+
+		if ((void *)(frame + 1) > end) {
+			counters->too_short++;
+			return XDP_DROP;
+		}
+		before = *frame;
+		if (change.destination_origin != OF_DESTINATION)
+			set_address(frame->destination, change.destination_origin, change.destination, &before);
+		if (change.source_origin != OF_SOURCE)
+			set_address(frame->source, change.source_origin, change.source, &before);
+	}
+	/* The last argument is the verdict where the map has no interface. */
+	verdict = bpf_redirect_map(&out, 0, XDP_DROP);
+	if (verdict == XDP_REDIRECT) {
+		counters->tx_packets++;
+		counters->tx_bytes += bytes;
+	} else {
+		counters->nowhere++;
+	}
+	return verdict;
+}
+
+char _license[] SEC("license") = "Apache-2.0";
