@@ -45,11 +45,11 @@ pub struct Worker {
     ways: Vec<Way>,
     functions: Vec<Box<dyn Function>>,
     outboxes: Vec<Outbox>,
+    /// Packets taken per receive call at most.
+    burst: usize,
     /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
     /// stands between it and its outgoing port.
     relays: Vec<bool>,
-    /// Packets taken per receive call at most.
-    burst: usize,
     publish_ticks: u64,
     counters: Arc<Counters>,
     on_link_change: TellLink,
@@ -94,7 +94,7 @@ impl Worker {
     pub fn set_burst(&mut self, burst: usize) {
         self.burst = burst;
         if burst != DEFAULT_BURST {
-            // Ports that relay take the usual burst.
+            // Ports that relay have a burst of their own.
             self.relays.fill(false);
         }
     }

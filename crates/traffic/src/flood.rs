@@ -1,6 +1,6 @@
 //! Throughput: offers a load, as fast as the port takes it or at a rate, and counts what comes through.
 //!
-//! Frames are neither stamped nor looked at, so that the generator is the last to be the bottleneck.
+//! Frames are of the first stream, and neither stamped nor looked at, so that the generator is the last to be the bottleneck.
 
 use crate::Instrument;
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,7 @@ impl Flow {
 }
 
 impl Instrument {
-    /// Offers `flood` of the first stream's frames to the first port and counts what arrives at the last one.
+    /// Offers `flood` to the first port and counts what arrives at the last one.
     pub fn flood(&mut self, flood: Flood, stop: &AtomicBool) -> Flow {
         self.discard_arrived();
         let clock = self.clock;
@@ -103,9 +103,11 @@ impl Instrument {
                 }
             };
             for _ in 0..wanted {
-                let stream = &mut self.traffic.streams_mut()[0];
-                let (template, len) = stream.next();
-                let Some(mut packet) = self.pool.take(len) else {
+                let Some(stream) = self.traffic.streams_mut().first_mut() else {
+                    break;
+                };
+                let (template, len_bytes) = stream.next();
+                let Some(mut packet) = self.pool.take(len_bytes) else {
                     break;
                 };
                 stream.fill(template, &mut packet);

@@ -45,7 +45,7 @@ impl Lengths {
                 trial: Duration::from_millis(30),
                 loads: vec![0, 100, 350, 1_000],
                 bursts: vec![1, 8, 32, 64],
-                lists: sizes(3, 64 << 20),
+                lists: sizes(3, 128 << 20),
                 steps: 10,
                 bisections: 3,
                 short: true,
