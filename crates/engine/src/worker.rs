@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn idle_sends_what_it_holds_when_the_queue_has_run_dry_since() {
-        assert_eq!(sends("idle(64)", &[40, 0, 0], 64).0, [40]);
+        assert_eq!(sends("idle(64)", &[32, 0, 0], 64).0, [32]);
     }
 
     /// Gives out numbered packets like a file, as many as it has, and notes those that are sent into it.
