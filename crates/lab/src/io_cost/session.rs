@@ -356,8 +356,8 @@ impl Forwarder {
             functions: functions.collect::<Result<_, _>>()?,
             flush: Flush::Idle { n: work.burst },
             burst: work.burst,
-            core: Some(place.cores.device),
             place: taut_engine::Place::User,
+            core: Some(place.cores.device),
         };
         let (clock, core, until) = (place.clock, place.cores.device, Arc::clone(&stop));
         let (ready, is_ready) = std::sync::mpsc::channel();
