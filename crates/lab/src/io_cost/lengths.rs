@@ -77,7 +77,7 @@ impl Lengths {
 
     /// Whether a part is measured in a repetition: what is drawn and not searched for has fewer.
     pub(super) fn has_part(&self, part: Part, repetition: u32) -> bool {
-        part == Part::Load || repetition <= 3
+        part == Part::Load || repetition <= if self.short { 1 } else { 3 }
     }
 
     /// How to look for the knee.
