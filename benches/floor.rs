@@ -34,7 +34,9 @@ fn taut(ports: [String; 2], core: usize) -> Option<(f64, f64)> {
 
 /// Packets per second of testpmd, by its own count, from the start of forwarding to the line that ends it.
 fn testpmd(core: usize) -> Option<f64> {
-    let mut child = Command::new("dpdk-testpmd")
+    // Its lines must come when they are written, not when a buffer is full.
+    let mut child = Command::new("stdbuf")
+        .args(["-oL", "dpdk-testpmd"])
         .args(["--no-pci", "--in-memory", "-m", "128", "--no-telemetry"])
         .args(["--lcores", &format!("0@{core},1@{core}")])
         .args(DEVICES.map(|device| format!("--vdev={device}")))
