@@ -100,6 +100,8 @@ fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(
     let core = cores.generator.to_string();
     let mut generate = taut(&["generate", "--max-loss", "0", "--core", &core]);
     generate.args(["--rate", &RATE_PPS.to_string(), "--seconds", "0.4"]);
+    // Open vSwitch looks for its peer every few seconds.
+    generate.args(["--wait", "30"]);
     for spec in specs(baseline, folder, back) {
         generate.args(["--port", &spec]);
     }

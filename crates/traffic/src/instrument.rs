@@ -23,10 +23,14 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// multiplies packets must not keep a trial from ending.
 const ENDLESS: Duration = Duration::from_secs(2);
 
-/// How late a generator may still send what it owes, as a share of the trial (and at least 5 ms):
-/// a short stall of the machine is made good, too high a rate is not.
+/// How late a generator may still send what it owes, as a share of the trial (and at least 1 ms), and as a
+/// multiple of the time that stalls took: these are made good, too high a rate is not.
 const GRACE: f64 = 0.01;
-const SHORTEST_GRACE: Duration = Duration::from_millis(5);
+const SHORTEST_GRACE: Duration = Duration::from_millis(1);
+const STALL_GRACE: u64 = 5;
+
+/// A round of the loop that took longer was stalled: 32 packets take a fraction of that on any port.
+const STALL: Duration = Duration::from_micros(500);
 
 /// What a stream owes after a stall it sends this much closer together than its average gap, and not all
 /// at once: a burst would measure the generator's stall, not the device.
@@ -291,7 +295,7 @@ impl Instrument {
     ///
     /// Sends a packet when it is due, at once if that is past, up to 32 due ones together; what a stall of
     /// the machine held up follows spaced out, at 4/3 of the stream's rate. Stops sending at the end of
-    /// the trial (plus a grace of 1 %), then waits until all packets are back or none came for 20 ms
+    /// the trial (plus a grace of 1 %, and what stalls take to be made good), then waits until all packets are back or none came for 20 ms
     /// (2 s at most).
     pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
         let tallies = self.run_streams(trial, std::slice::from_mut(record), stop);
@@ -319,7 +323,8 @@ impl Instrument {
         let start = ticks() + ticks_in(Duration::from_micros(20));
         let mut running = self.schedules(trial, start);
         let mut tallies = vec![Tally::default(); running.len()];
-        let give_up = start + ticks_in(trial.duration) + grace_ticks;
+        let stall_ticks = ticks_in(STALL);
+        let mut give_up = start + ticks_in(trial.duration) + grace_ticks;
         let mut last_event = start;
         let mut last_sent = start;
         let mut last_round = start;
@@ -329,6 +334,10 @@ impl Instrument {
             let now = ticks();
             if was_idle && now.saturating_sub(last_round) > interruption_ticks {
                 records.iter_mut().for_each(Record::interrupted);
+            }
+            let round_ticks = now.saturating_sub(last_round);
+            if round_ticks > stall_ticks {
+                give_up += STALL_GRACE * round_ticks;
             }
             last_round = now;
             was_idle = true;
