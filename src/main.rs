@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod demo;
 mod exit;
 mod forward;
@@ -34,6 +35,8 @@ enum Command {
     Forward(forward::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
+    /// Measure what things cost: io, the input and output of a packet in each framework
+    Bench(bench::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
     /// Make the report and figures of a results folder again
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Forward(arguments) => forward::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Ports(arguments) => ports::run(&arguments),

@@ -1,14 +1,11 @@
 //! The worker: one thread that runs receive -> functions -> send to completion.
 
 use crate::outbox::Outbox;
-use crate::{Counters, CountersView, Flush};
+use crate::{Counters, CountersView, DEFAULT_BURST, Flush};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
 use taut_port::{Batch, Clock, Link, Port, PortCounters, Supply, ticks};
-
-/// Packets taken per receive call: DPDK's burst of 32, above which a packet's wait for its batch shows.
-const BURST: usize = 32;
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
@@ -48,6 +45,8 @@ pub struct Worker {
     ways: Vec<Way>,
     functions: Vec<Box<dyn Function>>,
     outboxes: Vec<Outbox>,
+    /// Packets taken per receive call at most.
+    burst: usize,
     publish_ticks: u64,
     counters: Arc<Counters>,
     on_link_change: TellLink,
@@ -75,11 +74,17 @@ impl Worker {
             outboxes: ports.iter().map(|_| Outbox::new(flush, clock)).collect(),
             ways,
             functions,
+            burst: DEFAULT_BURST,
             publish_ticks: clock.to_ticks(PUBLISH_SECONDS * 1e9) as u64,
             counters: Arc::default(),
             on_link_change: Box::new(|_, _| {}),
             ports,
         }
+    }
+
+    /// Takes `burst` packets per receive call at most (1 to 64) instead of [`DEFAULT_BURST`].
+    pub fn set_burst(&mut self, burst: usize) {
+        self.burst = burst;
     }
 
     /// The counters, to be read from another thread.
@@ -99,7 +104,7 @@ impl Worker {
         let mut was_at_end = false;
         let mut own = CountersView::default();
         let mut links: Vec<Option<Link>> = self.ports.iter().map(|_| None).collect();
-        let mut batch = Batch::new();
+        let mut batch = Batch::limited(self.burst);
         let mut punted = Batch::new();
         let mut last = ticks();
         let mut publish_at = last;
@@ -171,9 +176,9 @@ impl Worker {
             own.dropped_punted += punted.len() as u64;
             punted.clear();
             if way.patient {
-                outbox.accept_patiently(batch, received < BURST, out);
+                outbox.accept_patiently(batch, received < self.burst, out);
             } else {
-                own.dropped_tx_full += outbox.accept(batch, received < BURST, out) as u64;
+                own.dropped_tx_full += outbox.accept(batch, received < self.burst, out) as u64;
             }
         }
         if way.patient {

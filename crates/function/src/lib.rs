@@ -5,15 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod burn;
 mod forward;
 mod in_kernel;
 mod mac_rewrite;
 mod mac_swap;
+mod size;
+mod walk;
 
 pub use in_kernel::in_kernel;
 
 use serde::de::DeserializeOwned;
-use taut_port::Batch;
+use taut_port::{Batch, PortError};
 
 /// One network function: looks at the packets of a batch, changes them in place, and marks those that
 /// are to be dropped or punted. Used by one worker thread; called once per batch.
@@ -38,6 +41,14 @@ pub trait Function {
     /// }
     /// ```
     fn process(&mut self, batch: &mut Batch, context: &Context);
+
+    /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
+    ///
+    /// # Errors
+    /// When the machine lacks something.
+    fn prepare(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
 }
 
 /// What a function may know beyond the packets.
@@ -68,7 +79,7 @@ impl std::fmt::Debug for Entry {
 
 /// Every function of this build.
 pub fn functions() -> &'static [Entry] {
-    &[forward::ENTRY, mac_rewrite::ENTRY, mac_swap::ENTRY]
+    &[burn::ENTRY, forward::ENTRY, mac_rewrite::ENTRY, mac_swap::ENTRY, walk::ENTRY]
 }
 
 /// Why a function cannot be made from its settings.
@@ -108,7 +119,7 @@ mod tests {
     fn unknown_functions_and_settings_are_named() {
         let message =
             |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
-        assert!(message(build("nat", toml::Table::new())).contains("there are forward, "));
+        assert!(message(build("nat", toml::Table::new())).contains("there are burn, forward, "));
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));
     }

@@ -3,6 +3,7 @@
 pub mod comparison;
 pub mod evaluate;
 pub mod figure;
+pub mod io_cost;
 pub mod quantity;
 pub mod report;
 pub mod results;

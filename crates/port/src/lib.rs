@@ -23,9 +23,11 @@ mod frame_copy;
 mod handling;
 #[cfg(test)]
 mod handling_tests;
+mod fence;
 mod interface;
 #[cfg(test)]
 mod interface_tests;
+mod linked_lines;
 mod memory;
 mod packet;
 mod pool;
@@ -48,6 +50,8 @@ pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ticks};
 pub use error::PortError;
 pub use handling::{Copies, Handling, Receives, Sends, copies};
+pub use fence::wait_for_instructions;
+pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
 pub use port::{Link, Port, PortCounters, Supply};

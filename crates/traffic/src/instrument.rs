@@ -116,17 +116,17 @@ pub type OpenPort<'a> = dyn FnMut() -> Result<Box<dyn Port>, PortError> + 'a;
 /// A generator and receiver over one or two ports, on the calling thread.
 pub struct Instrument {
     names: Vec<String>,
-    ports: Vec<Box<dyn Port>>,
-    pool: PoolHandle,
-    clock: Clock,
-    traffic: Traffic,
+    pub(crate) ports: Vec<Box<dyn Port>>,
+    pub(crate) pool: PoolHandle,
+    pub(crate) clock: Clock,
+    pub(crate) traffic: Traffic,
     ports_of_flows: PortRange,
     /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
     trial: u16,
-    out: Batch,
+    pub(crate) out: Batch,
     /// What the packets in `out` are, and must get when they are stamped.
     pending: [Pending; BURST],
-    arrived: Batch,
+    pub(crate) arrived: Batch,
 }
 
 /// A packet between being made and being handed over.
@@ -517,7 +517,7 @@ impl Instrument {
     }
 
     /// Throws away what arrived before the trial (a bounded amount: some sources never run dry).
-    fn discard_arrived(&mut self) {
+    pub(crate) fn discard_arrived(&mut self) {
         for port in &mut self.ports {
             for _ in 0..1024 {
                 if port.rx(&mut self.arrived) == 0 {

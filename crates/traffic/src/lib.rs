@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod field;
+mod flood;
 mod instrument;
 mod interruptions;
 mod pattern;
@@ -15,6 +16,7 @@ mod traffic;
 mod zipf;
 
 pub use field::{FieldError, FieldName, Order, Values};
+pub use flood::{Flood, Flow};
 pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
 pub use interruptions::{Interruptions, interruptions};
 pub use pattern::{Pattern, PatternError, Schedule, Trace};

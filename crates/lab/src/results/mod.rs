@@ -21,7 +21,7 @@ pub use error::ResultsError;
 pub use experiment::{
     Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage, Transport,
 };
-pub(crate) use folder::write_whole;
 pub use folder::{Folder, Results, Run, RunWriter};
+pub(crate) use folder::{read_json, write_json, write_whole};
 pub use run::{CbrResult, Sweep, SweepTrial};
 pub use samples::{Sample, SampleReader, SampleWriter};
