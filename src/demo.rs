@@ -20,7 +20,8 @@ use taut_lab::results::{LeftOut, Mode, Results, Stage};
   taut demo --devices memif-idle,memif-testpmd-io
 
 Over memif shared memory: taut forward with flush full(32, 100us), every(50us), each and idle(32).
-Over veth in network namespaces (as root): the Linux bridge, taut forward on AF_PACKET and AF_XDP.
+Over veth in network namespaces (as root): the Linux bridge, taut forward on AF_PACKET and AF_XDP and
+in the kernel (XDP).
 Each gets 64-byte frames at 100 kpkt/s, every packet measured, then a sweep up to saturation; devices
 take turns in each repetition. Ends with a table, report.html and the figures as SVG.")]
 pub struct Arguments {

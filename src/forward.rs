@@ -36,7 +36,7 @@ pub struct Arguments {
     /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); give two, or one
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// A function that every packet passes: forward, mac-swap, mac-rewrite, burn(cycles=N), walk(steps=K, bytes=SIZE)
+    /// A function that every packet passes: forward, mac-swap, burn(cycles=N), walk(steps=K, bytes=SIZE)
     #[arg(long, value_name = "NAME(KEY=VALUE...)")]
     function: Vec<String>,
     /// Forward inside the kernel, by XDP programs on the interfaces; no worker, no flush, no core
@@ -183,15 +183,17 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     chain.flush = arguments.flush.unwrap_or(chain.flush);
     chain.burst = arguments.burst.unwrap_or(chain.burst);
     chain.core = arguments.core.or(chain.core);
-    if arguments.in_kernel {
-        chain.place = Place::Kernel;
-    }
-    if chain.place == Place::Kernel && (chain.core.is_some() || chain.flush != Flush::default()) {
-        return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
-    }
     chain
         .check()
         .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
+    if arguments.in_kernel {
+        chain.place = Place::Kernel;
+    }
+    if chain.place == Place::Kernel
+        && (chain.core.is_some() || chain.flush != Flush::default() || chain.burst != DEFAULT_BURST)
+    {
+        return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
+    }
     Ok(chain)
 }
 

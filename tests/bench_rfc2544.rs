@@ -132,7 +132,7 @@ fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
         "Throughput",
         "Back-to-back frames",
         "Soak",
-        "id=\"loss",
+        "figures/loss.svg",
         "Limits missed",
     ] {
         assert_eq!(page.contains(part), part != "Limits missed", "{part}");
@@ -259,7 +259,7 @@ fn bad_input_is_one_line_that_says_what_to_do() {
         let out = out.display().to_string();
         arguments.push(&out);
         arguments.extend(more);
-        fails_with(&run(&mut taut(&arguments)), code, part);
+        fails_with(&measure(&arguments), code, part);
     }
     assert!(!out.exists());
     fails_with(

@@ -47,6 +47,9 @@ pub struct Worker {
     outboxes: Vec<Outbox>,
     /// Packets taken per receive call at most.
     burst: usize,
+    /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
+    /// stands between it and its outgoing port.
+    relays: Vec<bool>,
     publish_ticks: u64,
     counters: Arc<Counters>,
     on_link_change: TellLink,
@@ -70,8 +73,13 @@ impl Worker {
                 open: false,
             })
             .collect();
+        let outboxes: Vec<_> = ports.iter().map(|_| Outbox::new(flush, clock)).collect();
+        let relays = outboxes
+            .iter()
+            .map(|outbox| functions.is_empty() && outbox.sends_at_once(DEFAULT_BURST));
         Self {
-            outboxes: ports.iter().map(|_| Outbox::new(flush, clock)).collect(),
+            relays: relays.collect(),
+            outboxes,
             ways,
             functions,
             burst: DEFAULT_BURST,
@@ -85,6 +93,10 @@ impl Worker {
     /// Takes `burst` packets per receive call at most (1 to 64) instead of [`DEFAULT_BURST`].
     pub fn set_burst(&mut self, burst: usize) {
         self.burst = burst;
+        if burst != DEFAULT_BURST {
+            // Ports that relay have a burst of their own.
+            self.relays.fill(false);
+        }
     }
 
     /// The counters, to be read from another thread.
@@ -159,6 +171,16 @@ impl Worker {
         let way = self.ways[from];
         if way.patient && !self.may_take(from) {
             return false;
+        }
+        if self.relays[from]
+            && let Ok([port, out]) = self.ports.get_disjoint_mut([from, way.to])
+        {
+            if let Some(relayed) = port.relay(&mut **out) {
+                own.batches += u64::from(relayed.received > 0);
+                own.dropped_tx_full += relayed.refused as u64;
+                return relayed.received > 0;
+            }
+            self.relays[from] = false;
         }
         let received = self.ports[from].rx(batch);
         let out = &mut *self.ports[way.to];
@@ -366,9 +388,80 @@ mod tests {
         assert_eq!(sent.len(), 2);
     }
 
+    /// Relays one burst of 5 to any other port, which has room for 3 of them; shows a packet otherwise.
+    struct Relay {
+        pool: PoolHandle,
+        relayed: bool,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Port for Relay {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            self.stop.store(true, Ordering::Relaxed);
+            self.pool.fill(batch, 1, 60)
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let n = batch.len();
+            batch.clear();
+            n
+        }
+
+        fn relay(&mut self, _: &mut dyn Port) -> Option<taut_port::Relayed> {
+            let first = !std::mem::replace(&mut self.relayed, true);
+            first.then_some(taut_port::Relayed {
+                received: 5,
+                refused: 2,
+            })
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    /// Batches and drops of a worker between two such ports.
+    fn relayed(flush: &str, function: Option<&str>) -> (u64, u64) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let port = || {
+            Box::new(Relay {
+                pool: PoolHandle::new(256, false).unwrap(),
+                relayed: false,
+                stop: Arc::clone(&stop),
+            }) as Box<dyn Port>
+        };
+        let functions = function
+            .map(|name| taut_function::build(name, Default::default()).unwrap())
+            .into_iter()
+            .collect();
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let ports = vec![port(), port()];
+        let mut worker = Worker::new(ports, functions, flush.parse().unwrap(), &clock);
+        worker.run(&stop);
+        let counters = worker.counters().read();
+        (counters.batches, counters.dropped_tx_full)
+    }
+
+    #[test]
+    fn packets_are_relayed_only_where_nothing_stands_between_two_ports() {
+        // Each port relays once, and then has its packets shown.
+        assert_eq!(relayed("idle(32)", None), (4, 4));
+        for (flush, function) in [
+            ("idle(64)", None),
+            ("each", None),
+            ("idle(32)", Some("mac-swap")),
+        ] {
+            assert_eq!(relayed(flush, function), (2, 0), "{flush}");
+        }
+    }
+
     #[test]
     fn idle_sends_what_it_holds_when_the_queue_has_run_dry_since() {
-        assert_eq!(sends("idle(64)", &[40, 0, 0], 64).0, [40]);
+        assert_eq!(sends("idle(64)", &[32, 0, 5], 64).0, [32, 5]);
     }
 
     /// Gives out numbered packets like a file, as many as it has, and notes those that are sent into it.

@@ -79,7 +79,13 @@ impl std::fmt::Debug for Entry {
 
 /// Every function of this build.
 pub fn functions() -> &'static [Entry] {
-    &[burn::ENTRY, forward::ENTRY, mac_rewrite::ENTRY, mac_swap::ENTRY, walk::ENTRY]
+    &[
+        burn::ENTRY,
+        forward::ENTRY,
+        mac_rewrite::ENTRY,
+        mac_swap::ENTRY,
+        walk::ENTRY,
+    ]
 }
 
 /// Why a function cannot be made from its settings.

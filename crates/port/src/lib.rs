@@ -19,11 +19,11 @@ mod background;
 mod batch;
 mod clock;
 mod error;
+mod fence;
 mod frame_copy;
 mod handling;
 #[cfg(test)]
 mod handling_tests;
-mod fence;
 mod interface;
 #[cfg(test)]
 mod interface_tests;
@@ -49,10 +49,10 @@ pub mod xdp_forward;
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ticks};
 pub use error::PortError;
-pub use handling::{Copies, Handling, Receives, Sends, copies};
 pub use fence::wait_for_instructions;
+pub use handling::{Copies, Handling, Receives, Sends, copies};
 pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
-pub use port::{Link, Port, PortCounters, Supply};
+pub use port::{Link, Port, PortCounters, Relayed, Supply};
 pub use registry::{Backend, PortSpec, Resources, backends};

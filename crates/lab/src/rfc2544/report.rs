@@ -614,3 +614,264 @@ fn draw_soak(intervals: &[SoakInterval]) -> Drawn {
         svg: curves::draw(&figure),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::results::{Burst, Counts, Folder, LoadLatency, Measured, Unit};
+    use super::super::{Head, Limits, Settings};
+    use super::*;
+    use taut_measure::{LatencyHistogram, ThroughputSearch, ThroughputSettings, TrialOutcome};
+
+    const CAPACITY_PPS: f64 = 1e6;
+
+    fn head(stage: Stage) -> Head {
+        Head {
+            schema: Head::SCHEMA,
+            title: "Benchmarks of a made-up device".to_string(),
+            taut_version: "0".to_string(),
+            started: "2026-11-21T08:15:00Z".to_string(),
+            command_line: "taut bench rfc2544".to_string(),
+            stage,
+            settings: Settings {
+                mode: Mode::Default,
+                parts: vec![
+                    Part::Throughput,
+                    Part::Latency,
+                    Part::Loss,
+                    Part::BackToBack,
+                    Part::Soak,
+                ],
+                method: Method::Mlr,
+                precision: 0.01,
+                loss_tolerance: 0.0,
+                trial_seconds: 1.0,
+                votes: 3,
+                repetitions: 2,
+                max_rate_pps: None,
+                shares: vec![0.1, 0.9],
+                rate_pps: None,
+                latency_seconds: 1.0,
+                bursts: 2,
+                longest_burst_seconds: 2.0,
+                soak_seconds: 10.0,
+                soak_interval_seconds: 1.0,
+                limits: Limits {
+                    min_throughput_pps: Some(2e6),
+                    max_p99_ns: Some(1_000.0),
+                },
+            },
+            device: "a made-up device".to_string(),
+            device_note: "carries a million a second".to_string(),
+            sizes: vec!["64".to_string(), "imix".to_string()],
+            average_bytes: vec![64.0, 361.8],
+            machine: serde_json::json!({"cpu": "made up"}),
+            core_plan: String::new(),
+            noise: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+
+    fn counts(offered_pps: f64) -> Counts {
+        let sent = offered_pps as u64;
+        Counts {
+            offered_pps,
+            seconds: 1.0,
+            sent,
+            received: sent.min(CAPACITY_PPS as u64),
+            ..Counts::default()
+        }
+    }
+
+    fn load(share: f64, packets: u64) -> LoadLatency {
+        let slice = |n: u64| -> Vec<(u64, u64)> {
+            (0..packets / 10)
+                .map(|i| (1_000 + n * 10 + i % 500, 1))
+                .collect()
+        };
+        let slices: Vec<Vec<(u64, u64)>> = (0..10).map(slice).collect();
+        let mut whole = LatencyHistogram::new();
+        slices
+            .iter()
+            .flatten()
+            .for_each(|(ns, n)| whole.record_many(*ns, *n));
+        LoadLatency {
+            share: Some(share),
+            counts: counts(share * CAPACITY_PPS),
+            summary: taut_measure::Summary::from_histogram(&whole),
+            slices,
+        }
+    }
+
+    fn throughput() -> Measured {
+        let mut search = ThroughputSearch::new(ThroughputSettings {
+            method: Method::Mlr,
+            min_pps: 10.0,
+            max_pps: 1e7,
+            precision: 0.01,
+            loss_tolerance: 0.0,
+            trial_seconds: 1.0,
+            votes: 3,
+        })
+        .unwrap();
+        while let Some(wanted) = search.next() {
+            let sent = (wanted.rate_pps * wanted.seconds) as u64;
+            let outcome = TrialOutcome {
+                offered_pps: wanted.rate_pps,
+                sent,
+                received: sent.min((CAPACITY_PPS * wanted.seconds) as u64),
+                refused: 0,
+                generator_behind: false,
+            };
+            search.report(wanted, outcome);
+        }
+        Measured::Throughput {
+            result: search.result(),
+        }
+    }
+
+    /// Everything for 64 bytes; for imix an empty latency and no more.
+    fn made_up(stage: Stage) -> (tempfile::TempDir, PathBuf) {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("made-up");
+        let folder = Folder::create(&dir, &head(stage)).unwrap();
+        let write = |size: &str, repetition, measured| {
+            let size = size.to_string();
+            let unit = Unit {
+                size,
+                repetition,
+                measured,
+            };
+            folder.write(&unit).unwrap();
+        };
+        for repetition in 1..=2 {
+            write("64", repetition, throughput());
+            let loads = vec![load(0.1, 100), load(0.9, 100_000)];
+            write("64", repetition, Measured::Latency { loads });
+            let points = [4e6, 3e6, 2e6, 1e6, 5e5].map(counts).to_vec();
+            write("64", repetition, Measured::Loss { points });
+            let burst = Burst {
+                length: 4_096,
+                counts: Counts {
+                    seconds: 4_096.0 / 4e6,
+                    sent: 4_096,
+                    ..counts(4e6)
+                },
+            };
+            write(
+                "64",
+                repetition,
+                Measured::BackToBack {
+                    length: 4_000,
+                    unlimited: false,
+                    bursts: vec![burst],
+                },
+            );
+        }
+        let loads = vec![load(0.1, 0)];
+        write("imix", 1, Measured::Latency { loads });
+        let mut soak = folder.begin_soak().unwrap();
+        for second in 0..10 {
+            let load = load(0.5, 1_000);
+            soak.push(&SoakInterval {
+                start_seconds: f64::from(second),
+                seconds: 1.0,
+                sent: 1_000,
+                received: 1_000 - u64::from(second == 5),
+                refused: 0,
+                latency: load.summary,
+            })
+            .unwrap();
+        }
+        let whole = Soak {
+            size: "64".to_string(),
+            counts: Counts {
+                seconds: 10.0,
+                sent: 10_000,
+                received: 9_999,
+                ..counts(1e3)
+            },
+            latency: load(0.5, 1_000).summary,
+            late: 0,
+            skipped_intervals: 0,
+        };
+        folder.write_soak(&whole).unwrap();
+        (parent, dir)
+    }
+
+    #[test]
+    fn a_device_of_known_capacity_is_evaluated_as_such() {
+        let (_parent, dir) = made_up(Stage::Finished);
+        let results = Results::load(&dir).unwrap();
+        assert!(results.problems.is_empty(), "{:?}", results.problems);
+        let evaluation = Evaluation::of(&results);
+        let row = &evaluation.rows[0];
+        let found = row.throughput.as_ref().unwrap();
+        assert!((0.98e6..=1e6).contains(&found.mean_pps), "{found:?}");
+        assert_eq!((found.limited_by, found.repetitions), (Limit::Device, 2));
+        assert_eq!(found.layer1_bits / found.layer2_bits, 84.0 / 64.0);
+        let [few, many] = row.latency.as_slice() else {
+            panic!("{:?}", row.latency)
+        };
+        // 200 packets: ten lie beyond p90 and p95, two beyond p99.
+        let known: Vec<bool> = few.quantiles.iter().map(|q| q.ns.is_some()).collect();
+        assert_eq!(known, [true, true, false, false, false, false]);
+        let p50 = many.quantiles[0];
+        let interval = p50.interval.unwrap();
+        assert!(interval.low <= p50.ns.unwrap() && p50.ns.unwrap() <= interval.high);
+        assert!((1_200.0..1_400.0).contains(&p50.ns.unwrap()), "{p50:?}");
+        let losses: Vec<f64> = row.loss.iter().map(|point| point.loss[1]).collect();
+        assert_eq!(losses, [0.75, 2.0 / 3.0, 0.5, 0.0, 0.0]);
+        let bursts = row.back_to_back.as_ref().unwrap();
+        let buffer = bursts.buffer.unwrap();
+        // Of what came at four times the throughput, three quarters stay.
+        assert!(
+            (2_990.0..3_030.0).contains(&buffer.corrected_packets),
+            "{buffer:?}"
+        );
+        assert!(evaluation.rows[1].throughput.is_none());
+        assert_eq!(evaluation.missed.len(), 2, "{:?}", evaluation.missed);
+        let warnings = evaluation.warnings.join("\n");
+        for part in [
+            "imix bytes at 100 kpkt/s: no data",
+            "too few packets for p99",
+        ] {
+            assert!(warnings.contains(part), "{part}: {warnings}");
+        }
+        let text = super::super::render_text(&evaluation);
+        assert!(
+            text.contains("no data") && text.contains("soak of 64"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_page_loads_nothing_and_the_same_folder_gives_the_same_bytes() {
+        let (_parent, dir) = made_up(Stage::Interrupted);
+        let page = fs::read_to_string(write(&dir).unwrap()).unwrap();
+        assert!(page.contains("Interrupted") && page.contains("Limits missed"));
+        for load in ["src=\"http", "href=\"http", "url(http", "@import", "<link"] {
+            assert!(!page.contains(load), "{load}");
+        }
+        assert!(!page.contains("NaN") && page.len() < 5_000_000);
+        assert_eq!(page, fs::read_to_string(write(&dir).unwrap()).unwrap());
+        let figures = fs::read_dir(dir.join("figures")).unwrap().count();
+        assert_eq!(figures, 4);
+    }
+
+    #[test]
+    fn damaged_files_are_named_and_the_rest_is_shown() {
+        let (_parent, dir) = made_up(Stage::Finished);
+        fs::write(dir.join("trials/64/loss-1.json"), "{\"size\": ").unwrap();
+        let lines = dir.join("soak/intervals.jsonl");
+        let text = fs::read_to_string(&lines).unwrap() + "{\"start";
+        fs::write(&lines, text).unwrap();
+        let results = Results::load(&dir).unwrap();
+        let problems = results.problems.join("\n");
+        assert!(problems.contains("loss-1.json") && problems.contains("intervals.jsonl:11"));
+        assert_eq!((results.units.len(), results.intervals.len()), (8, 10));
+        write(&dir).unwrap();
+        fs::remove_file(dir.join(HEAD)).unwrap();
+        assert!(write(&dir).unwrap_err().to_string().contains(HEAD));
+    }
+}

@@ -26,8 +26,10 @@ const BEYOND_PPS: f64 = 1e9;
 const SPRINT_SECONDS: f64 = 0.01;
 const SPRINTS: usize = 3;
 
-/// A search begins no lower than here.
+/// A search goes no lower than here, nor so low that a short trial has fewer than ten packets: a rate that
+/// holds with one packet says nothing.
 const LOWEST_PPS: f64 = 10.0;
+const FEWEST_PACKETS: f64 = 40.0;
 
 /// Slices of a latency trial for the bootstrap.
 const SLICES: usize = 20;
@@ -130,7 +132,7 @@ fn search_settings(settings: &Settings, max_pps: f64) -> Result<ThroughputSettin
     }
     Ok(ThroughputSettings {
         method: settings.method,
-        min_pps: LOWEST_PPS,
+        min_pps: (FEWEST_PACKETS / settings.trial_seconds).clamp(LOWEST_PPS, max_pps),
         max_pps,
         precision: settings.precision,
         loss_tolerance: settings.loss_tolerance,
