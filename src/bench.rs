@@ -1,8 +1,8 @@
-//! `taut bench`: measures what things cost on this machine. `io`: the input and output of a packet.
+//! `taut bench`: measures a device after RFC 2544, and what things cost on this machine (`io`).
 
 use crate::demo::{Alone, Bar};
 use crate::exit::Failure;
-use crate::{print, quantity};
+use crate::{print, quantity, rfc2544};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,6 +19,18 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
+    /// The highest rate without loss, by frame size (RFC 2544 section 26.1)
+    Throughput(rfc2544::ThroughputArguments),
+    /// The distribution of latency at shares of the throughput, or at a rate (section 26.2)
+    Latency(rfc2544::LatencyArguments),
+    /// Loss over the offered rate (section 26.3)
+    Loss(rfc2544::LossArguments),
+    /// The longest burst without loss, and the buffer it implies (section 26.4, RFC 9004)
+    BackToBack(rfc2544::BackToBackArguments),
+    /// One rate for hours: drift of latency and loss
+    Soak(rfc2544::SoakArguments),
+    /// Throughput, latency, loss and back-to-back frames in one report
+    Rfc2544(rfc2544::AllArguments),
     /// What a packet's input and output cost in each I/O framework, by raising the load per packet
     Io(Io),
 }
@@ -55,6 +67,12 @@ struct Io {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
+        What::Throughput(arguments) => rfc2544::throughput(arguments),
+        What::Latency(arguments) => rfc2544::latency(arguments),
+        What::Loss(arguments) => rfc2544::loss(arguments),
+        What::BackToBack(arguments) => rfc2544::back_to_back(arguments),
+        What::Soak(arguments) => rfc2544::soak(arguments),
+        What::Rfc2544(arguments) => rfc2544::all(arguments),
         What::Io(arguments) => run_io(arguments),
     }
 }

@@ -12,6 +12,7 @@ mod ports;
 mod print;
 mod quantity;
 mod report;
+mod rfc2544;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -35,7 +36,7 @@ enum Command {
     Forward(forward::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
-    /// Measure what things cost: io, the input and output of a packet in each framework
+    /// Measure a device after RFC 2544, or what input and output of a packet cost (io)
     Bench(bench::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),

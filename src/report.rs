@@ -17,5 +17,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if taut_lab::io_cost::is_io_cost(&arguments.dir) {
         return crate::bench::show(&arguments.dir, arguments.json);
     }
+    if taut_lab::rfc2544::is_rfc2544(&arguments.dir) {
+        return crate::rfc2544::show(&arguments.dir, arguments.json);
+    }
     crate::demo::show(&arguments.dir, arguments.json)
 }

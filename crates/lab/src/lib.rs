@@ -7,6 +7,7 @@ pub mod io_cost;
 pub mod quantity;
 pub mod report;
 pub mod results;
+pub mod rfc2544;
 
 #[cfg(test)]
 mod synthetic;

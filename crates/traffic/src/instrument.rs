@@ -119,7 +119,7 @@ pub type OpenPort<'a> = dyn FnMut() -> Result<Box<dyn Port>, PortError> + 'a;
 
 /// A generator and receiver over one or two ports, on the calling thread.
 pub struct Instrument {
-    names: Vec<String>,
+    specs: Vec<PortSpec>,
     pub(crate) ports: Vec<Box<dyn Port>>,
     pub(crate) pool: PoolHandle,
     pub(crate) clock: Clock,
@@ -212,21 +212,13 @@ impl Instrument {
     ) -> Result<Self, E> {
         let mut resources = Resources::for_ports(specs)?;
         let traffic = traffic.into();
-        let room_bytes = resources.pool().room();
-        let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
-        if let Some(longest) = longest.filter(|longest| *longest > room_bytes) {
-            return Err(specs[0]
-                .error(format!(
-                    "frames of {longest} bytes do not fit its buffers of {room_bytes}"
-                ))
-                .into());
-        }
+        check_room(&specs[0], &traffic, resources.pool().room())?;
         let mut ports = Vec::new();
         for (index, spec) in specs.iter().enumerate() {
             ports.push(around(index, &mut || spec.open(&mut resources))?);
         }
         Ok(Self {
-            names: specs.iter().map(|s| s.text().to_string()).collect(),
+            specs: specs.to_vec(),
             ports,
             pool: resources.pool(),
             clock,
@@ -244,6 +236,17 @@ impl Instrument {
         &self.traffic
     }
 
+    /// Sends `traffic` from now on, over the ports as they are.
+    ///
+    /// # Errors
+    /// Frames that do not fit the buffers.
+    pub fn set_traffic(&mut self, traffic: Traffic) -> Result<(), TrialError> {
+        check_room(&self.specs[0], &traffic, self.pool.room())?;
+        self.ports_of_flows = ports_of_flows(&traffic);
+        self.traffic = traffic;
+        Ok(())
+    }
+
     /// Waits until all ports' other sides are there.
     ///
     /// # Errors
@@ -258,10 +261,10 @@ impl Instrument {
             let down = self
                 .ports
                 .iter_mut()
-                .zip(&self.names)
-                .find_map(|(port, name)| match port.link() {
+                .zip(&self.specs)
+                .find_map(|(port, spec)| match port.link() {
                     taut_port::Link::Up => None,
-                    taut_port::Link::Down(why) => Some((name.clone(), why)),
+                    taut_port::Link::Down(why) => Some((spec.text().to_string(), why)),
                 });
             let Some((port, why)) = down else {
                 return Ok(());
@@ -538,6 +541,17 @@ impl Instrument {
     }
 }
 
+/// Whether buffers of `room_bytes` hold all frames of `traffic`.
+fn check_room(spec: &PortSpec, traffic: &Traffic, room_bytes: usize) -> Result<(), PortError> {
+    let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
+    match longest.filter(|longest| *longest > room_bytes) {
+        None => Ok(()),
+        Some(longest) => Err(spec.error(format!(
+            "frames of {longest} bytes do not fit its buffers of {room_bytes}"
+        ))),
+    }
+}
+
 /// Ports by which packets of any stream are known again.
 fn ports_of_flows(traffic: &Traffic) -> PortRange {
     let ports = traffic.streams().iter().map(|s| s.ports());
@@ -620,7 +634,7 @@ mod tests {
             harm,
         };
         Instrument {
-            names: vec!["loop".to_string()],
+            specs: vec![PortSpec::parse("null:").unwrap()],
             ports: vec![Box::new(wire)],
             pool: PoolHandle::new(256, false).unwrap(),
             clock: Clock::calibrate(Duration::from_millis(5)),

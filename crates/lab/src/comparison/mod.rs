@@ -4,9 +4,10 @@
 
 mod devices;
 mod lengths;
-mod run;
+pub(crate) mod run;
 pub(crate) mod scratch;
 
+pub(crate) use devices::chosen;
 pub use devices::{Choice, Device, Offer, Way, offers};
 pub use lengths::Lengths;
 pub use run::{flow_through, ports_to};
@@ -89,7 +90,7 @@ pub fn run(
     let lengths = Lengths::of(plan.mode);
     let cores = choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(200));
-    let (mut devices, left_out) = devices::chosen(&plan.devices);
+    let (mut devices, left_out) = chosen(&plan.devices);
     if devices.is_empty()
         && let Some(missing) = left_out.first()
     {
