@@ -12,6 +12,7 @@ mod ports;
 mod print;
 mod quantity;
 mod report;
+mod script;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Command {
     Generate(generate::Arguments),
     /// Measure what things cost: io, the input and output of a packet in each framework
     Bench(bench::Arguments),
+    /// Make and measure traffic with a Lua script
+    Script(script::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
     /// Make the report and figures of a results folder again
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Forward(arguments) => forward::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
+        Command::Script(arguments) => script::run(arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
