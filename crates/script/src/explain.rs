@@ -57,7 +57,11 @@ fn message(error: &mlua::Error, traceback: &mut String) -> String {
             traceback.push_str(trace);
             text
         }
-        mlua::Error::RuntimeError(text) | mlua::Error::MemoryError(text) => text.clone(),
+        mlua::Error::RuntimeError(text) => text.clone(),
+        // Lua has no memory left to say where.
+        mlua::Error::MemoryError(_) => {
+            "not enough memory; give more with --memory if the script needs it".to_string()
+        }
         mlua::Error::SyntaxError { message, .. } => message.clone(),
         mlua::Error::WithContext { context, cause } => {
             format!("{context}: {}", message(cause, traceback))

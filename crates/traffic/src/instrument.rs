@@ -908,7 +908,7 @@ mod tests {
         running[0].schedule.advance();
         let mut records = [EveryPacket::new(TRIAL.packets() as usize)];
         let mut tallies = [Tally::default()];
-        instrument.receive(0, &mut records, &mut running, &mut tallies);
+        instrument.receive(0, &mut records, &mut running, &mut tallies, &mut NoHand);
         let [tally] = tallies;
         assert_eq!((tally.foreign, tally.received), (1, 0));
     }

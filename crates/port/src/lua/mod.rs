@@ -140,8 +140,8 @@ impl LuaState {
         if !trusted {
             hide_unsafe(&lua)?;
         }
-        // SAFETY: only looks at the pointer.
         let mut state = std::ptr::null_mut();
+        // SAFETY: only looks at the pointer.
         unsafe { lua.exec_raw::<()>((), |raw| state = raw)? };
         Ok(Self {
             lua,
