@@ -183,15 +183,17 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     chain.flush = arguments.flush.unwrap_or(chain.flush);
     chain.burst = arguments.burst.unwrap_or(chain.burst);
     chain.core = arguments.core.or(chain.core);
-    if arguments.in_kernel {
-        chain.place = Place::Kernel;
-    }
-    if chain.place == Place::Kernel && (chain.core.is_some() || chain.flush != Flush::default()) {
-        return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
-    }
     chain
         .check()
         .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
+    if arguments.in_kernel {
+        chain.place = Place::Kernel;
+    }
+    if chain.place == Place::Kernel
+        && (chain.core.is_some() || chain.flush != Flush::default() || chain.burst != DEFAULT_BURST)
+    {
+        return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
+    }
     Ok(chain)
 }
 

@@ -91,7 +91,7 @@ fn null_and_memif_give_a_table_figures_with_their_data_and_a_report_made_again()
         "null-load-1",
         "memif-load-2",
         "memif-batch-1",
-        "null-walk-2",
+        "null-walk-1",
     ] {
         assert!(series.contains(&format!("{name}.json")), "{series:?}");
     }

@@ -174,12 +174,12 @@ fn what_the_kernel_cannot_do_is_said() {
         (
             "--in-kernel --port af_xdp:dut0 --core 0",
             2,
-            "neither flush policy nor core",
+            "neither flush policy",
         ),
         (
             "--in-kernel --port af_xdp:dut0 --flush each",
             2,
-            "neither flush policy nor core",
+            "neither flush policy",
         ),
         (
             "--in-kernel --port af_xdp:dut0,queue=1",

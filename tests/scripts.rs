@@ -154,11 +154,19 @@ fn arp_responder_answers_another_process() {
         end })
         print("sent " .. r.sent .. " replies " .. replies .. " wrong " .. wrong)"#;
     let asked = script(asker, &["--port", &client]).success();
-    let sent = number_after(&asked.stdout, "sent ");
-    let all = format!("sent {sent} replies {sent} wrong 0");
-    assert!(sent > 0 && asked.stdout.trim() == all, "{asked:?}");
+    // On a busy machine the last answers may come when nobody waits any more; wrong ones never may.
+    let replies = number_after(&asked.stdout, "replies ");
+    assert!(replies > 0, "{asked:?}");
+    assert_eq!(number_after(&asked.stdout, "wrong "), 0, "{asked:?}");
     let answered = responder.interrupt().success();
-    assert_eq!(answered.last_json()["counters"]["answered"], sent as f64);
+    let count = answered.last_json()["counters"]["answered"]
+        .as_f64()
+        .unwrap();
+    let sent = number_after(&asked.stdout, "sent ");
+    assert!(
+        (replies..=sent).contains(&(count as u64)),
+        "{asked:?} {answered:?}"
+    );
 }
 
 #[test]
@@ -215,6 +223,10 @@ fn a_script_that_fails_says_file_line_and_call() {
         ),
         (
             "function f() error('deliberate') end\nfunction main() taut.task(nil, 'f'):wait() end",
+            &["test.lua:1: deliberate", "in task f"],
+        ),
+        (
+            "function f() error('deliberate') end\nfunction main() taut.task(nil, 'f') while true do taut.sleep(0.01) end end",
             &["test.lua:1: deliberate", "in task f"],
         ),
         (

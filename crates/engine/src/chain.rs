@@ -148,8 +148,8 @@ struct File {
 }
 
 /// What a chain in the kernel cannot have.
-pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy nor core to choose: leave out flush \
-                                 and core, or place = \"kernel\"";
+pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, burst nor core to choose: leave out flush, \
+                                 burst and core, or place = \"kernel\"";
 
 impl Chain {
     /// Reads a chain file.
@@ -209,7 +209,9 @@ impl Chain {
         }
         if file.place == Place::Kernel {
             let flush = file.flush.as_ref().map(toml::Spanned::span);
-            if let Some(at) = flush.or(file.core.as_ref().map(toml::Spanned::span)) {
+            let core = file.core.as_ref().map(toml::Spanned::span);
+            let burst = file.burst.as_ref().map(toml::Spanned::span);
+            if let Some(at) = flush.or(core).or(burst) {
                 return Err(wrong(Some(at.start), NOT_IN_KERNEL.to_string()));
             }
         }
@@ -313,26 +315,6 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_in_the_kernel_changes_addresses_by_outgoing_port() {
-        let chain = Chain::parse(
-            "place = \"kernel\"\nports = [\"null:\", \"null:\"]\n[[function]]\nname = \"mac-swap\"\n\
-             [[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:01\"]\n",
-            "x.toml",
-        )
-        .unwrap();
-        assert_eq!(chain.place, Place::Kernel);
-        let changes = chain.header_changes().unwrap();
-        assert_eq!(changes[1], HeaderChange::SWAP);
-        assert_eq!(
-            changes[0],
-            HeaderChange {
-                source: taut_port::xdp_forward::Address::Fixed([2, 0, 0, 0, 0, 1]),
-                ..HeaderChange::SWAP
-            }
-        );
-    }
-
-    #[test]
     fn a_burst_is_read_and_has_a_default() {
         let burst = |text: &str| Chain::parse(text, "x.toml").unwrap().burst;
         assert_eq!(burst("ports = [\"null:\"]\n"), DEFAULT_BURST);
@@ -382,6 +364,26 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_in_the_kernel_changes_addresses_by_outgoing_port() {
+        let chain = Chain::parse(
+            "place = \"kernel\"\nports = [\"null:\", \"null:\"]\n[[function]]\nname = \"mac-swap\"\n\
+             [[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:01\"]\n",
+            "x.toml",
+        )
+        .unwrap();
+        assert_eq!(chain.place, Place::Kernel);
+        let changes = chain.header_changes().unwrap();
+        assert_eq!(changes[1], HeaderChange::SWAP);
+        assert_eq!(
+            changes[0],
+            HeaderChange {
+                source: taut_port::xdp_forward::Address::Fixed([2, 0, 0, 0, 0, 1]),
+                ..HeaderChange::SWAP
+            }
+        );
+    }
+
+    #[test]
     fn mistakes_are_reported_with_file_and_line() {
         for (text, part) in [
             ("ports = [\"null:\"\n", "x.toml:"),
@@ -402,6 +404,10 @@ mod tests {
                 "no function \"nat\"",
             ),
             (
+                "ports = [\"null:\"]\nburst = 65\n",
+                "x.toml:2: burst 65: want 1 to 64",
+            ),
+            (
                 "ports = [\"null:\"]\nplace = \"kernel\"\ncore = 1\n",
                 "x.toml:3: the kernel has neither",
             ),
@@ -412,10 +418,6 @@ mod tests {
             (
                 "ports = [\"null:\"]\nplace = \"moon\"\n",
                 "x.toml:2: unknown variant `moon`",
-            ),
-            (
-                "ports = [\"null:\"]\nburst = 65\n",
-                "x.toml:2: burst 65: want 1 to 64",
             ),
             ("ports = []\n", "no ports"),
             ("ports = [\"null:\",\"null:\",\"null:\"]\n", "3 ports"),

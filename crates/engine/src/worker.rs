@@ -45,11 +45,11 @@ pub struct Worker {
     ways: Vec<Way>,
     functions: Vec<Box<dyn Function>>,
     outboxes: Vec<Outbox>,
+    /// Packets taken per receive call at most.
+    burst: usize,
     /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
     /// stands between it and its outgoing port.
     relays: Vec<bool>,
-    /// Packets taken per receive call at most.
-    burst: usize,
     publish_ticks: u64,
     counters: Arc<Counters>,
     on_link_change: TellLink,
@@ -94,7 +94,7 @@ impl Worker {
     pub fn set_burst(&mut self, burst: usize) {
         self.burst = burst;
         if burst != DEFAULT_BURST {
-            // Ports that relay take the usual burst.
+            // Ports that relay have a burst of their own.
             self.relays.fill(false);
         }
     }
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn idle_sends_what_it_holds_when_the_queue_has_run_dry_since() {
-        assert_eq!(sends("idle(64)", &[40, 0, 0], 64).0, [40]);
+        assert_eq!(sends("idle(64)", &[32, 0, 5], 64).0, [32, 5]);
     }
 
     /// Gives out numbered packets like a file, as many as it has, and notes those that are sent into it.

@@ -438,9 +438,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         }
     };
     let (_, instrument) = slot.insert((ports, open));
-    instrument
-        .wait_for_links(wait, halt)
-        .map_err(trial_error)?;
+    instrument.wait_for_links(wait, halt).map_err(trial_error)?;
     let with_batch = core.with_batch.borrow().clone();
     let mut hand = ScriptHand {
         state: &core.state,

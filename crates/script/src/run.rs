@@ -93,6 +93,8 @@ pub struct Shared {
     reason: AtomicU8,
     /// Set when a port could not be had that another machine may have.
     pub lacking: AtomicBool,
+    /// Of the state that failed first: what others say is that they were stopped.
+    failure: Mutex<Option<String>>,
     states: Mutex<Vec<Ends>>,
     pub ended: Mutex<Ended>,
     pub tasks: Tasks,
@@ -113,6 +115,12 @@ impl Shared {
             Ordering::Relaxed,
         );
         self.halt.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops all states because one failed with `text`.
+    pub fn fail(&self, text: &str) {
+        lock(&self.failure).get_or_insert_with(|| text.to_string());
+        self.stop_for(Reason::Failure);
     }
 
     fn was_stopped_for(&self, reason: Reason) -> bool {
@@ -157,6 +165,7 @@ impl Script {
             halt: AtomicBool::new(false),
             reason: AtomicU8::new(Reason::None as u8),
             lacking: AtomicBool::new(false),
+            failure: Mutex::default(),
             states: Mutex::default(),
             ended: Mutex::default(),
             tasks: Tasks::default(),
@@ -169,14 +178,14 @@ impl Script {
             let outcome = main
                 .join()
                 .unwrap_or_else(|_| Err("the script's thread died".to_string()));
-            if outcome.is_err() {
-                shared.stop_for(Reason::Failure);
+            if let Err(text) = &outcome {
+                shared.fail(text);
             }
             let tasks = shared.tasks.join_all();
             done.store(true, Ordering::Relaxed);
-            // A failed task often is why the main state failed.
             outcome.and(tasks)
         });
+        let outcome = outcome.map_err(|text| lock(&shared.failure).take().unwrap_or(text));
         if shared.was_stopped_for(Reason::Limit) {
             let seconds = limit.unwrap_or_default().as_secs_f64();
             let place = outcome.err().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Tasks: threads with Lua states of their own.
 
 use crate::api::State;
-use crate::run::{Reason, Shared, lock};
+use crate::run::{Shared, lock};
 use crate::value::Plain;
 use mlua::MultiValue;
 use std::sync::{Arc, Mutex};
@@ -30,11 +30,11 @@ impl Tasks {
         let handle = std::thread::Builder::new()
             .name(name.chars().take(15).collect())
             .spawn(move || {
-                let outcome = work(&shared, core, &name, &arguments);
-                if outcome.is_err() {
-                    shared.stop_for(Reason::Failure);
-                }
-                outcome.map_err(|text| format!("{text} (in task {name})"))
+                work(&shared, core, &name, &arguments).map_err(|text| {
+                    let text = format!("{text} (in task {name})");
+                    shared.fail(&text);
+                    text
+                })
             })
             .map_err(|e| e.to_string())?;
         let mut tasks = lock(&self.0);

@@ -45,7 +45,7 @@ impl Lengths {
                 trial: Duration::from_millis(30),
                 loads: vec![0, 100, 350, 1_000],
                 bursts: vec![1, 8, 32, 64],
-                lists: sizes(3, 64 << 20),
+                lists: sizes(3, 128 << 20),
                 steps: 10,
                 bisections: 3,
                 short: true,
@@ -77,7 +77,7 @@ impl Lengths {
 
     /// Whether a part is measured in a repetition: what is drawn and not searched for has fewer.
     pub(super) fn has_part(&self, part: Part, repetition: u32) -> bool {
-        part == Part::Load || repetition <= 3
+        part == Part::Load || repetition <= if self.short { 1 } else { 3 }
     }
 
     /// How to look for the knee.

@@ -148,9 +148,7 @@ impl<'a> Session<'a> {
                 session.open_instrument(in_scratch.map(|s| format!("memif:{s}")))?
             }
             Transport::Pair => {
-                let names = ["west", "east"].map(|n| format!("{n}-{}", std::process::id()));
-                session.ends = names.clone();
-                session.open_instrument(names.map(|n| format!("pair:{n}")))?;
+                session.ends = ["west", "east"].map(|n| format!("{n}-{}", std::process::id()));
             }
             Transport::Veth => {
                 // XDP takes frames before they can be steered, on the sender's core.
@@ -192,6 +190,11 @@ impl<'a> Session<'a> {
         stop: &AtomicBool,
         measure: impl FnOnce(&mut Generator<'_>) -> T,
     ) -> Result<(T, Own), SessionError> {
+        if self.framework.transport == Transport::Pair {
+            // A pair whose one end was closed is of no use any more.
+            self.instrument = None;
+            self.open_instrument(self.ends.clone().map(|end| format!("pair:{end}")))?;
+        }
         let mut forwarder = Forwarder::start(self, work)?;
         let mut instrument = self.instrument.take();
         let measured = match &mut instrument {

@@ -236,7 +236,7 @@ fn throughput(
                 throughput_pps,
                 own,
                 latency: None,
-                generator_behind: flow.unsent > 0,
+                generator_behind: flow.is_behind(),
             });
         }
         last = flow;

@@ -339,6 +339,39 @@ fn a_capture_file_is_read_through_dpdk_and_written_again() {
     assert_eq!(frames_of(&std::fs::read(&paths[1]).unwrap()), frames);
 }
 
+#[test]
+fn a_frame_in_pieces_is_received_whole_or_counted_as_too_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.pcap");
+    // DPDK's driver takes an mbuf for every 2 kB; what fits into one is whole.
+    let frames = [vec![1; 60], vec![2; 5000], vec![3; 2048], vec![4; 61]];
+    std::fs::write(&path, capture(&frames)).unwrap();
+    for relayed in [false, true] {
+        let text = format!("dpdk:{},rx_pcap={}", device("net_pcap"), path.display());
+        let (mut ports, _resources) =
+            open(&[&text, &format!("dpdk:{}", device("net_ring"))]).unwrap();
+        let [file, ring] = &mut ports[..] else {
+            unreachable!()
+        };
+        let mut batch = Batch::new();
+        if relayed {
+            let done = file.relay(&mut **ring).unwrap();
+            assert_eq!((done.received, done.refused), (3, 0));
+            ring.rx(&mut batch);
+        } else {
+            assert_eq!(file.rx(&mut batch), 3);
+        }
+        let lengths: Vec<_> = batch.packets().iter().map(|p| p.len()).collect();
+        assert_eq!(
+            (numbers(&batch), lengths),
+            (vec![1, 3, 4], vec![60, 2048, 61])
+        );
+        let counters = file.counters();
+        assert_eq!((counters.rx_packets, counters.rx_too_long), (3, 1));
+        assert_eq!(counters.rx_bytes, 60 + 2048 + 61);
+    }
+}
+
 /// A capture file (libpcap's classic format, microseconds, little endian).
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
