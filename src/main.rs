@@ -13,6 +13,7 @@ mod print;
 mod quantity;
 mod report;
 mod rfc2544;
+mod script;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Command {
     Generate(generate::Arguments),
     /// Measure a device after RFC 2544, or what input and output of a packet cost (io)
     Bench(bench::Arguments),
+    /// Make and measure traffic with a Lua script
+    Script(script::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
     /// Make the report and figures of a results folder again
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Forward(arguments) => forward::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
+        Command::Script(arguments) => script::run(arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

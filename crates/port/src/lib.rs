@@ -39,6 +39,8 @@ mod xdp_program;
 pub mod af_packet;
 pub mod af_xdp;
 pub mod dpdk;
+#[cfg(feature = "lua")]
+pub mod lua;
 pub mod memif;
 pub mod null;
 pub mod pair;

@@ -4,14 +4,16 @@
 //! the receive stamp first after packets were seen. Latency can also be had from the time a packet was
 //! *due*, so that a late generator (or a device that pushes back) cannot hide waiting time.
 
+use crate::hand::{Arrival, Crafted, Hand, Made, NoHand};
 use crate::{Pattern, Record, Schedule, Traffic};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_port::{
-    Batch, Clock, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources, ticks,
+    BATCH_CAPACITY, Batch, Clock, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec,
+    Resources, ticks,
 };
-use taut_wire::{PortRange, Received, Sum, classify};
+use taut_wire::{PortRange, Received, StampLayout, Sum, classify};
 
 /// Packets handed over together at most when several are due at once.
 const BURST: usize = 32;
@@ -44,6 +46,13 @@ const SLACK: Duration = Duration::from_micros(2);
 
 /// An idle round of the loop that took longer was interrupted by the machine.
 const INTERRUPTION: Duration = Duration::from_micros(2);
+
+/// Packets that a hand makes ahead at most, and how many at once while nothing else is to be done.
+const CRAFTED_AHEAD: usize = 64;
+const CRAFTED_WHILE_IDLE: usize = 16;
+
+/// How long before the next packet is due a hand may still be asked to make some.
+const AHEAD: Duration = Duration::from_micros(5);
 
 /// One trial: at a rate, for a while.
 #[derive(Debug, Clone, Copy)]
@@ -131,6 +140,13 @@ pub struct Instrument {
     /// What the packets in `out` are, and must get when they are stamped.
     pending: [Pending; BURST],
     pub(crate) arrived: Batch,
+    /// Packets that a hand made ahead, by stream.
+    crafted: Vec<Crafted>,
+    /// What is known of the packets in `arrived`.
+    arrivals: [Arrival; BATCH_CAPACITY],
+    /// Empty between two calls.
+    making: Batch,
+    slow: Batch,
 }
 
 /// A packet between being made and being handed over.
@@ -140,6 +156,9 @@ struct Pending {
     template: u16,
     varied: Sum,
     sequence: u64,
+    /// Of a packet that a hand made; it takes the place of the template's.
+    crafted: bool,
+    layout: Option<StampLayout>,
 }
 
 /// How one stream stands in a trial.
@@ -228,7 +247,29 @@ impl Instrument {
             out: Batch::new(),
             pending: [Pending::default(); BURST],
             arrived: Batch::new(),
+            crafted: Vec::new(),
+            arrivals: [Arrival::default(); BATCH_CAPACITY],
+            making: Batch::new(),
+            slow: Batch::new(),
         })
+    }
+
+    /// Sends other traffic from the next trial on.
+    ///
+    /// # Errors
+    /// In words, when frames do not fit the buffers that the ports were opened with.
+    pub fn set_traffic(&mut self, traffic: impl Into<Traffic>) -> Result<(), String> {
+        let traffic = traffic.into();
+        let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
+        let room = self.pool.room();
+        if let Some(longest) = longest.filter(|longest| *longest > room) {
+            return Err(format!(
+                "frames of {longest} bytes do not fit the ports' buffers of {room}"
+            ));
+        }
+        self.ports_of_flows = ports_of_flows(&traffic);
+        self.traffic = traffic;
+        Ok(())
     }
 
     /// What it sends.
@@ -313,6 +354,18 @@ impl Instrument {
         records: &mut [R],
         stop: &AtomicBool,
     ) -> Vec<Tally> {
+        self.run_with(trial, records, &mut NoHand, stop)
+    }
+
+    /// As [`Instrument::run_streams`], with a hand that makes packets and sees what arrives. Without
+    /// streams it only receives, for as long as the trial says.
+    pub fn run_with<R: Record, H: Hand>(
+        &mut self,
+        trial: Trial,
+        records: &mut [R],
+        hand: &mut H,
+        stop: &AtomicBool,
+    ) -> Vec<Tally> {
         self.trial = self.trial.wrapping_add(1);
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
@@ -325,7 +378,18 @@ impl Instrument {
 
         let start = ticks() + ticks_in(Duration::from_micros(20));
         let mut running = self.schedules(trial, start);
-        let mut tallies = vec![Tally::default(); running.len()];
+        // Without streams there is still one that counts what is foreign.
+        let mut tallies = vec![Tally::default(); running.len().max(1)];
+        let listen_until = if running.is_empty() {
+            start + ticks_in(trial.duration)
+        } else {
+            start
+        };
+        self.crafted.clear();
+        if H::ACTIVE {
+            self.crafted.resize_with(running.len(), Crafted::default);
+        }
+        let ahead_ticks = ticks_in(AHEAD);
         let stall_ticks = ticks_in(STALL);
         let mut give_up = start + ticks_in(trial.duration) + grace_ticks;
         let mut last_event = start;
@@ -349,10 +413,20 @@ impl Instrument {
                     break;
                 }
                 was_idle = false;
-                last_sent = self.send(now, start, slack_ticks, &mut running, records, &mut tallies);
+                last_sent = self.send(
+                    now,
+                    start,
+                    slack_ticks,
+                    &mut running,
+                    records,
+                    &mut tallies,
+                    hand,
+                );
                 last_event = last_sent;
+            } else if H::ACTIVE && self.craft_ahead(now + ahead_ticks, &running, hand) {
+                was_idle = false;
             }
-            let seen = self.receive(start, records, &mut running, &mut tallies);
+            let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             if let Some(seen) = seen {
                 was_idle = false;
                 last_event = seen;
@@ -363,11 +437,12 @@ impl Instrument {
                 });
                 let silent = now.saturating_sub(last_event) > settle_ticks;
                 let endless = now.saturating_sub(last_sent) > endless_ticks;
-                if seen.is_none() && (all_back || silent) || endless {
+                let ended = seen.is_none() && (all_back || silent) || endless;
+                if ended && now >= listen_until {
                     break;
                 }
             }
-            if stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) || H::ACTIVE && hand.is_stopped() {
                 stopped = true;
                 break;
             }
@@ -380,7 +455,7 @@ impl Instrument {
             {
                 break;
             }
-            let seen = self.receive(start, records, &mut running, &mut tallies);
+            let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             last_event = seen.unwrap_or(last_event);
         }
         for (tally, running) in tallies.iter_mut().zip(&running) {
@@ -390,7 +465,46 @@ impl Instrument {
             tally.seconds = clock.to_ns(last_sent.saturating_sub(start)).max(1.0) / 1e9;
             tally.stopped = stopped;
         }
+        // Gives what was made ahead and never sent back to the pool.
+        self.crafted.clear();
         tallies
+    }
+
+    /// While nothing is due: lets the hand make packets of a stream whose next one is not due before
+    /// `until`. True if it did.
+    #[inline(always)]
+    fn craft_ahead<H: Hand>(&mut self, until: u64, running: &[Running], hand: &mut H) -> bool {
+        for (stream, running) in running.iter().enumerate() {
+            let due = running.schedule.due_ticks();
+            if hand.crafts(stream)
+                && self.crafted[stream].len() <= CRAFTED_AHEAD - CRAFTED_WHILE_IDLE
+                && due > until
+                && due != u64::MAX
+            {
+                self.craft(stream, CRAFTED_WHILE_IDLE, hand);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets the hand make up to `n` packets of a stream, as far as the pool has memory.
+    fn craft<H: Hand>(&mut self, stream: usize, n: usize, hand: &mut H) {
+        let maker = &mut self.traffic.streams_mut()[stream];
+        let measured = maker.is_measured() && hand.stamps(stream);
+        for _ in 0..n {
+            let (template, len) = maker.next();
+            let Some(mut packet) = self.pool.take(len) else {
+                break;
+            };
+            maker.fill(template, &mut packet);
+            self.making.push(packet);
+        }
+        hand.craft(stream, self.making.packets_mut());
+        let made = self.making.len();
+        let crafted = &mut self.crafted[stream];
+        self.making
+            .take_front(made, |packet| crafted.push(packet, measured));
     }
 
     fn schedules(&self, trial: Trial, start: u64) -> Vec<Running> {
@@ -417,7 +531,8 @@ impl Instrument {
 
     /// Hands over what is due, 32 packets at most; returns the stamp they got.
     #[inline(always)]
-    fn send<R: Record>(
+    #[allow(clippy::too_many_arguments)]
+    fn send<R: Record, H: Hand>(
         &mut self,
         now: u64,
         start: u64,
@@ -425,6 +540,7 @@ impl Instrument {
         running: &mut [Running],
         records: &mut [R],
         tallies: &mut [Tally],
+        hand: &mut H,
     ) -> u64 {
         while self.out.len() < BURST {
             let Some(stream) = choose(running, now) else {
@@ -432,12 +548,11 @@ impl Instrument {
             };
             let schedule = &running[stream].schedule;
             let (sequence, due) = (schedule.next(), schedule.due_ticks());
-            let (template, len) = self.traffic.streams_mut()[stream].next();
             if let Some(record) = records.get_mut(stream) {
                 record.sent(sequence, due - start, now - due);
             }
             running[stream].sent(now, now - due, slack_ticks);
-            let Some(mut packet) = self.pool.take(len) else {
+            let Some((packet, pending)) = self.make(stream, sequence, hand) else {
                 // Every frame is stuck in a ring of a device that does not move.
                 tallies[stream].refused += 1;
                 if let Some(record) = records.get_mut(stream) {
@@ -445,18 +560,20 @@ impl Instrument {
                 }
                 break;
             };
-            self.pending[self.out.len()] = Pending {
-                stream,
-                template,
-                varied: self.traffic.streams_mut()[stream].fill(template, &mut packet),
-                sequence,
-            };
+            self.pending[self.out.len()] = pending;
             self.out.push(packet);
         }
         let made = self.out.len();
         let stamp = ticks();
         for (pending, packet) in self.pending.iter().zip(self.out.packets_mut()) {
             let flow = self.trial << STREAM_BITS | pending.stream as u16;
+            if H::ACTIVE && pending.crafted {
+                if let Some(layout) = &pending.layout {
+                    // Cannot fail: the layout was made for this very packet.
+                    let _ = layout.write(packet.bytes_mut(), flow, pending.sequence, stamp);
+                }
+                continue;
+            }
             self.traffic.streams()[pending.stream].stamp(
                 pending.template,
                 packet,
@@ -480,15 +597,52 @@ impl Instrument {
         stamp
     }
 
+    /// The next packet of a stream, from its templates or from the hand.
+    #[inline(always)]
+    fn make<H: Hand>(
+        &mut self,
+        stream: usize,
+        sequence: u64,
+        hand: &mut H,
+    ) -> Option<(Packet, Pending)> {
+        if H::ACTIVE && hand.crafts(stream) {
+            if self.crafted[stream].len() == 0 {
+                self.craft(stream, BURST, hand);
+            }
+            let Made { packet, layout } = self.crafted[stream].pop()?;
+            let pending = Pending {
+                stream,
+                sequence,
+                crafted: true,
+                layout,
+                ..Pending::default()
+            };
+            return Some((packet, pending));
+        }
+        let maker = &mut self.traffic.streams_mut()[stream];
+        let (template, len) = maker.next();
+        let mut packet = self.pool.take(len)?;
+        let pending = Pending {
+            stream,
+            template,
+            varied: maker.fill(template, &mut packet),
+            sequence,
+            crafted: false,
+            layout: None,
+        };
+        Some((packet, pending))
+    }
+
     /// One receive call; when packets of the trial came, the time at which they were seen. Foreign ones
     /// are counted and nothing else, or a source that never runs dry would keep the trial from ending.
     #[inline(always)]
-    fn receive<R: Record>(
+    fn receive<R: Record, H: Hand>(
         &mut self,
         start: u64,
         records: &mut [R],
         running: &mut [Running],
         tallies: &mut [Tally],
+        hand: &mut H,
     ) -> Option<u64> {
         let port = self.ports.last_mut()?;
         if port.rx(&mut self.arrived) == 0 {
@@ -496,10 +650,21 @@ impl Instrument {
         }
         let seen = ticks();
         let (mut foreign, mut corrupt) = (0_u64, 0_u64);
-        for packet in self.arrived.packets() {
+        for (index, packet) in self.arrived.packets().iter().enumerate() {
+            if H::ACTIVE {
+                self.arrivals[index] = Arrival::default();
+            }
             match classify(packet.bytes(), self.ports_of_flows) {
                 Received::Stamped(stamp) => {
                     let stream = usize::from(stamp.flow & ((1 << STREAM_BITS) - 1));
+                    if H::ACTIVE {
+                        let latency = seen.wrapping_sub(stamp.stamp_ticks) as i64;
+                        self.arrivals[index].stamp = Some((
+                            stream as u16,
+                            stamp.sequence,
+                            latency as f64 * self.clock.to_ns(1),
+                        ));
+                    }
                     let of_trial =
                         stamp.flow >> STREAM_BITS == self.trial & (u16::MAX >> STREAM_BITS);
                     match running.get(stream) {
@@ -524,6 +689,20 @@ impl Instrument {
         tallies[0].corrupt += corrupt;
         tallies[0].foreign += foreign;
         let ours = self.arrived.len() as u64 > foreign;
+        if H::ACTIVE {
+            let arrivals = &self.arrivals[..self.arrived.len()];
+            let back = hand.arrived(self.arrived.packets_mut(), arrivals);
+            if back != 0 {
+                for index in 0..self.arrived.len() {
+                    if back & 1 << index == 0 {
+                        self.arrived.mark_dropped(index);
+                    }
+                }
+                self.arrived.settle(&mut self.slow);
+                // What finds no room is lost, as from any host that answers.
+                port.tx(&mut self.arrived);
+            }
+        }
         self.arrived.clear();
         ours.then_some(seen)
     }
@@ -571,7 +750,7 @@ mod tests {
     use super::*;
     use crate::{EveryPacket, Fate, Stream, Summaries};
     use std::collections::VecDeque;
-    use taut_port::{Link, Packet};
+    use taut_port::Link;
     use taut_wire::UdpFlow;
 
     /// A wire in a loop that does something to every packet.
@@ -644,6 +823,10 @@ mod tests {
             out: Batch::new(),
             pending: [Pending::default(); BURST],
             arrived: Batch::new(),
+            crafted: Vec::new(),
+            arrivals: [Arrival::default(); BATCH_CAPACITY],
+            making: Batch::new(),
+            slow: Batch::new(),
         }
     }
 
@@ -748,7 +931,7 @@ mod tests {
         running[0].schedule.advance();
         let mut records = [EveryPacket::new(TRIAL.packets() as usize)];
         let mut tallies = [Tally::default()];
-        instrument.receive(0, &mut records, &mut running, &mut tallies);
+        instrument.receive(0, &mut records, &mut running, &mut tallies, &mut NoHand);
         let [tally] = tallies;
         assert_eq!((tally.foreign, tally.received), (1, 0));
     }

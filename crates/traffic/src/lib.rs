@@ -4,6 +4,7 @@
 
 mod field;
 mod flood;
+mod hand;
 mod instrument;
 mod interruptions;
 mod pattern;
@@ -17,6 +18,7 @@ mod zipf;
 
 pub use field::{FieldError, FieldName, Order, Values};
 pub use flood::{Flood, Flow};
+pub use hand::{Arrival, Hand, fill_checksums};
 pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
 pub use interruptions::{Interruptions, interruptions};
 pub use pattern::{Pattern, PatternError, Schedule, Trace};
