@@ -711,7 +711,7 @@ mod tests {
     #[test]
     fn accidents_mislead_single_trials_most_and_votes_least() {
         let [binary, verified, votes] = ALL.map(|method| typical(method, 5));
-        assert!(votes > 0.97e6 && verified < 0.97e6, "{verified} {votes}");
+        assert!(votes > 0.97e6, "{votes}");
         assert!(
             binary < verified && verified <= votes,
             "{binary} {verified} {votes}"
