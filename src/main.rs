@@ -11,6 +11,7 @@ mod ports;
 mod print;
 mod quantity;
 mod report;
+mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

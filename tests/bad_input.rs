@@ -163,7 +163,7 @@ fn options_that_cannot_be() {
             (
                 "forward --port null: --function nat",
                 INPUT,
-                "there are forward, mac-swap",
+                "there are forward, impair, mac-",
             ),
             ("forward --port null: --seconds nan", INPUT, "want seconds"),
             (

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod forward;
+mod impair;
 mod in_kernel;
 mod mac_rewrite;
 mod mac_swap;
@@ -38,6 +39,12 @@ pub trait Function {
     /// }
     /// ```
     fn process(&mut self, batch: &mut Batch, context: &Context);
+
+    /// Whether it keeps packets back for later batches. Then it is called with empty batches too, so that
+    /// it can put them in; what it still keeps when the worker ends is lost.
+    fn holds_packets(&self) -> bool {
+        false
+    }
 }
 
 /// What a function may know beyond the packets.
@@ -68,7 +75,12 @@ impl std::fmt::Debug for Entry {
 
 /// Every function of this build.
 pub fn functions() -> &'static [Entry] {
-    &[forward::ENTRY, mac_rewrite::ENTRY, mac_swap::ENTRY]
+    &[
+        forward::ENTRY,
+        impair::ENTRY,
+        mac_rewrite::ENTRY,
+        mac_swap::ENTRY,
+    ]
 }
 
 /// Why a function cannot be made from its settings.

@@ -1,8 +1,10 @@
-//! Results folders, figures, reports and comparisons.
+//! Results folders, figures, reports and comparisons; what a running measurement shows.
 
 pub mod comparison;
 pub mod evaluate;
 pub mod figure;
+pub mod live;
+pub mod metrics;
 pub mod quantity;
 pub mod report;
 pub mod results;
