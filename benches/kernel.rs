@@ -2,19 +2,20 @@
 //! `taut forward --in-kernel` beside `xdp-bench redirect`, and taut's AF_XDP and AF_PACKET ports beside
 //! testpmd (io) on DPDK's drivers for the same sockets. Needs root. `cargo bench --bench kernel`
 //!
+//! Of what runs in the kernel, the processor time per packet is taken as well, which other programs on the
+//! machine disturb less: of the sending thread (generator and forwarder), or of the kernel's threads.
+//!
 //! `XDP_BENCH` names another xdp-bench than the one on the path: that of xdp-tools 1.5 and older does not
 //! load on Linux 6.17 and later, which has fewer trace points.
 #![allow(clippy::unwrap_used)]
 
-mod peers;
-
-use peers::flood;
+use rustix::time::{ClockId, clock_gettime};
 use std::process::Command;
 use std::time::Duration;
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::{CorePlan, DeviceProcess, Steering, Testbed};
 use taut_measure::ratio_interval;
-use taut_port::{Clock, PortSpec};
+use taut_port::{Batch, Clock, PortSpec, Resources, ticks};
 
 const REPETITIONS: usize = 9;
 const DURATION: Duration = Duration::from_millis(500);
@@ -183,7 +184,7 @@ impl Forwarder {
         }
     }
 
-    fn measure(&self, cores: &CorePlan, clock: &Clock) -> Result<f64, String> {
+    fn measure(&self, cores: &CorePlan, clock: &Clock) -> Result<Flood, String> {
         let cpu = cores.device;
         let testbed = Testbed::builder()
             .redirects(self.place != Where::Steered)
@@ -205,11 +206,78 @@ impl Forwarder {
         let _inside = testbed.enter_generator().map_err(|e| e.to_string())?;
         let specs = GENERATOR_INTERFACES
             .map(|interface| PortSpec::parse(&format!("af_packet:{interface}")).unwrap());
-        let rate = flood(&specs, clock, DURATION)?;
+        let flood = flood(&specs, clock, self.cpu_clock())?;
         process.check().map_err(|e| e.to_string())?;
         let _ = process.stop();
-        Ok(rate)
+        Ok(flood)
     }
+
+    /// The processor time in ns that its packets have cost so far, where that can be told.
+    fn cpu_clock(&self) -> fn() -> Option<f64> {
+        match (self.program, self.place) {
+            (Program::TautInKernel { .. } | Program::XdpBench, Where::Sender) => || {
+                let time = clock_gettime(ClockId::ThreadCPUTime);
+                Some(time.tv_sec as f64 * 1e9 + time.tv_nsec as f64)
+            },
+            (Program::TautInKernel { .. } | Program::XdpBench, Where::Thread) => kernel_threads_ns,
+            _ => || None,
+        }
+    }
+}
+
+/// Time of the kernel threads that receive for the device's interfaces.
+fn kernel_threads_ns() -> Option<f64> {
+    let mut sum = None;
+    for process in std::fs::read_dir("/proc").ok()?.flatten() {
+        let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+        if name.starts_with("napi/dut") {
+            let times = std::fs::read_to_string(process.path().join("schedstat")).ok()?;
+            let ns: f64 = times.split(' ').next()?.parse().ok()?;
+            sum = Some(sum.unwrap_or(0.0) + ns);
+        }
+    }
+    sum
+}
+
+/// What a trial found.
+struct Flood {
+    packets_per_second: f64,
+    cpu_ns_per_packet: Option<f64>,
+}
+
+/// Sends as fast as it can from one port and counts what comes back at the other, after a tenth of the
+/// time. Frames are not looked at: the generator must not be what limits.
+fn flood(
+    specs: &[PortSpec; 2],
+    clock: &Clock,
+    cpu_clock: fn() -> Option<f64>,
+) -> Result<Flood, String> {
+    let mut resources = Resources::for_ports(specs).map_err(|e| e.to_string())?;
+    let mut west = specs[0].open(&mut resources).map_err(|e| e.to_string())?;
+    let mut east = specs[1].open(&mut resources).map_err(|e| e.to_string())?;
+    let pool = resources.pool();
+    let (mut out, mut arrived) = (Batch::new(), Batch::new());
+    let mut turn = |for_time: Duration| {
+        let end = ticks() + clock.to_ticks(for_time.as_nanos() as f64) as u64;
+        let mut received = 0;
+        while ticks() < end {
+            if out.is_empty() {
+                pool.fill(&mut out, 32, 60);
+            }
+            west.tx(&mut out);
+            received += east.rx(&mut arrived);
+            arrived.clear();
+        }
+        received as f64
+    };
+    turn(DURATION / 10);
+    let before = cpu_clock();
+    let received = turn(DURATION);
+    let cpu_ns = cpu_clock().zip(before).map(|(now, then)| now - then);
+    Ok(Flood {
+        packets_per_second: received / DURATION.as_secs_f64(),
+        cpu_ns_per_packet: cpu_ns.map(|ns| ns / received.max(1.0)),
+    })
 }
 
 fn main() {
@@ -225,7 +293,7 @@ fn main() {
     let cores = taut_host::choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(100));
     taut_host::pin_current_thread(cores.generator).unwrap();
-    let mut rates: Vec<Vec<Option<f64>>> = FORWARDERS.iter().map(|_| Vec::new()).collect();
+    let mut floods: Vec<Vec<Option<Flood>>> = FORWARDERS.iter().map(|_| Vec::new()).collect();
     let mut seed = fastrand::Rng::with_seed(1);
     for repetition in 0..repetitions {
         let mut order: Vec<usize> = (0..FORWARDERS.len()).collect();
@@ -236,38 +304,47 @@ fn main() {
             if let (Err(e), 0) = (&measured, repetition) {
                 println!("{}: {e}", FORWARDERS[i].name);
             }
-            rates[i].push(measured.ok());
+            floods[i].push(measured.ok());
         }
     }
-    println!("over veth, {repetitions} interleaved repetitions of {DURATION:?}; kpkt/s");
+    println!("over veth, {repetitions} interleaved repetitions of {DURATION:?}");
     println!(
-        "{:<42}{:>10}{:>10}{:>10}",
-        "forwarder", "min", "median", "max"
+        "{:<42}{:>10}{:>10}{:>10}{:>12}",
+        "forwarder, kpkt/s", "min", "median", "max", "CPU ns/pkt"
     );
-    for (forwarder, rates) in FORWARDERS.iter().zip(&rates) {
-        let mut sorted: Vec<f64> = rates.iter().flatten().copied().collect();
-        sorted.sort_by(f64::total_cmp);
-        match (sorted.first(), sorted.last()) {
-            (Some(first), Some(last)) => println!(
-                "{:<42}{:>10.0}{:>10.0}{:>10.0}",
+    for (forwarder, floods) in FORWARDERS.iter().zip(&floods) {
+        let sorted = |value: fn(&Flood) -> Option<f64>| {
+            let mut values: Vec<f64> = floods.iter().flatten().filter_map(value).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let rates = sorted(|f| Some(f.packets_per_second / 1e3));
+        let times = sorted(|f| f.cpu_ns_per_packet);
+        if let (Some(first), Some(last)) = (rates.first(), rates.last()) {
+            let time = times.get(times.len() / 2);
+            println!(
+                "{:<42}{first:>10.0}{:>10.0}{last:>10.0}{:>12}",
                 forwarder.name,
-                first / 1e3,
-                sorted[sorted.len() / 2] / 1e3,
-                last / 1e3
-            ),
-            _ => println!("{:<42} no data", forwarder.name),
+                rates[rates.len() / 2],
+                time.map_or("-".to_string(), |t| format!("{t:.0}"))
+            );
+        } else {
+            println!("{:<42} no data", forwarder.name);
         }
     }
     for (ours, theirs) in RATIOS {
-        // Pairs of one repetition.
-        let (over, under): (Vec<f64>, Vec<f64>) = rates[ours]
-            .iter()
-            .zip(&rates[theirs])
-            .filter_map(|(a, b)| Some(((*a)?, (*b)?)))
-            .unzip();
-        if let Some(r) = ratio_interval(&over, &under, 0.95, 2000, 1) {
+        // Pairs of one repetition; more than 1 is faster, or cheaper.
+        let ratio = |value: fn(&Flood) -> Option<f64>, what: &str| {
+            let (over, under): (Vec<f64>, Vec<f64>) = floods[ours]
+                .iter()
+                .zip(&floods[theirs])
+                .filter_map(|(a, b)| Some((value(a.as_ref()?)?, value(b.as_ref()?)?)))
+                .unzip();
+            let Some(r) = ratio_interval(&over, &under, 0.95, 2000, 1) else {
+                return;
+            };
             println!(
-                "{} / {}: median {:.2} (95 % CI {:.2} to {:.2}; spread {:.2} to {:.2}; n = {})",
+                "{what}, {} / {}: median {:.2} (95 % CI {:.2} to {:.2}; spread {:.2} to {:.2}; n = {})",
                 FORWARDERS[ours].name,
                 FORWARDERS[theirs].name,
                 r.median.point,
@@ -277,6 +354,11 @@ fn main() {
                 r.max,
                 over.len()
             );
-        }
+        };
+        ratio(|f| Some(f.packets_per_second), "rate");
+        ratio(
+            |f| f.cpu_ns_per_packet.map(|t| 1e9 / t),
+            "rate by processor time",
+        );
     }
 }

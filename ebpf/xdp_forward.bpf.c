@@ -15,12 +15,12 @@ struct {
 struct counters {
 	__u64 rx_packets;
 	__u64 rx_bytes;
-	__u64 tx_packets;
-	__u64 tx_bytes;
-	/* Without room for the addresses that are to be changed. */
+	/* Dropped here, without room for the addresses that are to be changed. */
 	__u64 too_short;
-	/* The outgoing interface is not there. */
+	/* Dropped here, as the outgoing interface is not there. */
 	__u64 nowhere;
+	/* Bytes of both. */
+	__u64 dropped_bytes;
 };
 
 struct {
@@ -42,15 +42,15 @@ enum origin {
 const volatile struct {
 	__u8 destination_origin;
 	__u8 source_origin;
-	__u8 destination[6];
-	__u8 source[6];
+	__u16 destination[3];
+	__u16 source[3];
 } change;
 
-static __always_inline void set_address(__u8 *to, __u8 origin, const volatile __u8 *fixed,
+static __always_inline void set_address(__u16 *to, __u8 origin, const volatile __u16 *fixed,
 					const struct ethernet_header *before)
 {
 #pragma unroll
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < 3; i++) {
 		if (origin == OF_DESTINATION)
 			to[i] = before->destination[i];
 		else if (origin == OF_SOURCE)
@@ -80,6 +80,7 @@ int xdp_forward(struct xdp_md *context)
 
 		if ((void *)(frame + 1) > end) {
 			counters->too_short++;
+			counters->dropped_bytes += bytes;
 			return XDP_DROP;
 		}
 		before = *frame;
@@ -90,11 +91,9 @@ int xdp_forward(struct xdp_md *context)
 	}
 	/* The last argument is the verdict where the map has no interface. */
 	verdict = bpf_redirect_map(&out, 0, XDP_DROP);
-	if (verdict == XDP_REDIRECT) {
-		counters->tx_packets++;
-		counters->tx_bytes += bytes;
-	} else {
+	if (verdict != XDP_REDIRECT) {
 		counters->nowhere++;
+		counters->dropped_bytes += bytes;
 	}
 	return verdict;
 }

@@ -36,7 +36,7 @@ struct xdp_md {
 };
 
 struct ethernet_header {
-	__u8 destination[6];
-	__u8 source[6];
+	__u16 destination[3];
+	__u16 source[3];
 	__be16 type;
 };

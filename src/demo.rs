@@ -20,7 +20,8 @@ use taut_lab::results::{LeftOut, Mode, Results, Stage};
   taut demo --devices memif-idle,memif-testpmd-io
 
 Over memif shared memory: taut forward with flush full(32, 100us), every(50us), each and idle(32).
-Over veth in network namespaces (as root): the Linux bridge, taut forward on AF_PACKET and AF_XDP.
+Over veth in network namespaces (as root): the Linux bridge, taut forward on AF_PACKET and AF_XDP and
+in the kernel (XDP).
 Each gets 64-byte frames at 100 kpkt/s, every packet measured, then a sweep up to saturation; devices
 take turns in each repetition. Ends with a table, report.html and the figures as SVG.")]
 pub struct Arguments {
@@ -75,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let mut bar = Bar::new();
     let measured = comparison::run(&plan, &mut bar, stop);
-    bar.0.finish_and_clear();
+    bar.clear();
     let folder = measured?;
     show(&folder, arguments.json)?;
     if stop.load(Ordering::Relaxed) {
@@ -166,13 +167,13 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
 }
 
 /// Held while measuring: two measurements on the same cores would only measure each other.
-struct Alone {
+pub(crate) struct Alone {
     _name: std::os::unix::net::UnixListener,
 }
 
 impl Alone {
     /// Binds an abstract socket name, which the kernel frees however this process ends.
-    fn claim() -> Result<Self, Failure> {
+    pub(crate) fn claim() -> Result<Self, Failure> {
         use std::os::linux::net::SocketAddrExt;
         use std::os::unix::net::{SocketAddr, UnixListener};
         SocketAddr::from_abstract_name("taut-measuring")
@@ -180,7 +181,7 @@ impl Alone {
             .map(|_name| Self { _name })
             .map_err(|_| {
                 Failure::Missing(
-                    "another taut demo is measuring on this machine; both would only measure each other: wait for it to end"
+                    "another taut demo or taut bench is measuring on this machine; both would only measure each other: wait for it to end"
                         .to_string(),
                 )
             })
@@ -189,15 +190,22 @@ impl Alone {
 
 /// The progress bar. It is redrawn between measurements only: a redraw during one would take time from
 /// one of the two cores.
-struct Bar(ProgressBar);
+pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bar = ProgressBar::new(1);
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}") {
             bar.set_style(style);
         }
         Self(bar)
+    }
+}
+
+impl Bar {
+    /// Takes it off the terminal.
+    pub(crate) fn clear(&self) {
+        self.0.finish_and_clear();
     }
 }
 

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Counters, CountersView, End, Flush, NOT_IN_KERNEL, Place, Stage, Worker};
+use taut_engine::{
+    Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Stage, Worker,
+};
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
 use taut_port::{Clock, Link, PortSpec, Resources};
 
@@ -19,6 +21,7 @@ use taut_port::{Clock, Link, PortSpec, Resources};
 #[command(after_help = "Examples:
   taut forward chain.toml
   taut forward --port memif:/tmp/west.sock,role=client --port memif:/tmp/east.sock,role=client --core 1
+  taut forward --port null:source=32 --port null: --function 'burn(cycles=100)' --seconds 1
   taut forward --port af_xdp:eth1 --port af_xdp:eth2 --flush 'idle(32)' --seconds 10 --json
   taut forward --port pcap:in.pcap --port pcap:out.pcap,role=write --function mac-swap
   taut forward --in-kernel --port af_xdp:eth1 --port af_xdp:eth2
@@ -34,8 +37,8 @@ pub struct Arguments {
     /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); give two, or one
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// A function that every packet passes: forward, mac-swap (with settings: in a chain file)
-    #[arg(long, value_name = "NAME")]
+    /// A function that every packet passes: forward, mac-swap, burn(cycles=N), walk(steps=K, bytes=SIZE)
+    #[arg(long, value_name = "NAME(KEY=VALUE...)")]
     function: Vec<String>,
     /// Forward inside the kernel, by XDP programs on the interfaces; no worker, no flush, no core
     #[arg(long)]
@@ -43,6 +46,9 @@ pub struct Arguments {
     /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
     #[arg(long)]
     flush: Option<Flush>,
+    /// Packets taken per receive call at most, 1 to 64 (default: 32)
+    #[arg(long, value_name = "N")]
+    burst: Option<usize>,
     /// Core to run on
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
@@ -190,30 +196,30 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
             let functions = arguments
                 .function
                 .iter()
-                .map(|name| Stage {
-                    name: name.clone(),
-                    settings: toml::Table::new(),
-                })
-                .collect();
-            let chain = Chain {
+                .map(|text| text.parse::<Stage>())
+                .collect::<Result<_, _>>()?;
+            Chain {
                 ports,
                 functions,
                 flush: Flush::default(),
+                burst: DEFAULT_BURST,
                 core: None,
                 place: Place::User,
-            };
-            chain
-                .check()
-                .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
-            chain
+            }
         }
     };
     chain.flush = arguments.flush.unwrap_or(chain.flush);
+    chain.burst = arguments.burst.unwrap_or(chain.burst);
     chain.core = arguments.core.or(chain.core);
+    chain
+        .check()
+        .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
     if arguments.in_kernel {
         chain.place = Place::Kernel;
     }
-    if chain.place == Place::Kernel && (chain.core.is_some() || chain.flush != Flush::default()) {
+    if chain.place == Place::Kernel
+        && (chain.core.is_some() || chain.flush != Flush::default() || chain.burst != DEFAULT_BURST)
+    {
         return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
     }
     Ok(chain)
@@ -255,6 +261,7 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
         ports.push(port);
     }
     let mut worker = Worker::new(ports, chain.build_functions()?, chain.flush, clock);
+    worker.set_burst(chain.burst);
     let names: Vec<String> = chain.ports.iter().map(|p| p.text().to_string()).collect();
     worker.on_link_change(move |port, link| match link {
         Link::Up => eprintln!("taut: {}: up", names[port]),

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod demo;
 mod exit;
 mod forward;
@@ -11,6 +12,8 @@ mod ports;
 mod print;
 mod quantity;
 mod report;
+mod rfc2544;
+mod script;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -35,6 +38,10 @@ enum Command {
     Forward(forward::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
+    /// Measure a device after RFC 2544, or what input and output of a packet cost (io)
+    Bench(bench::Arguments),
+    /// Make and measure traffic with a Lua script
+    Script(script::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
     /// Make the report and figures of a results folder again
@@ -51,8 +58,10 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Forward(arguments) => forward::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
+        Command::Script(arguments) => script::run(arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
 pub struct Arguments {
-    /// Results folder, as `taut demo` has written it
+    /// Results folder, as `taut demo` or `taut bench` has written it
     dir: PathBuf,
     /// Print the summary as JSON instead of the table
     #[arg(long)]
@@ -14,5 +14,11 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if taut_lab::io_cost::is_io_cost(&arguments.dir) {
+        return crate::bench::show(&arguments.dir, arguments.json);
+    }
+    if taut_lab::rfc2544::is_rfc2544(&arguments.dir) {
+        return crate::rfc2544::show(&arguments.dir, arguments.json);
+    }
     crate::demo::show(&arguments.dir, arguments.json)
 }

@@ -161,9 +161,14 @@ fn options_that_cannot_be() {
                 "cannot pin to CPU 999",
             ),
             (
+                "forward --port null: --burst 65",
+                INPUT,
+                "burst 65: want 1 to 64 packets",
+            ),
+            (
                 "forward --port null: --function nat",
                 INPUT,
-                "there are forward, impair, mac-",
+                "there are burn, forward, impair, ",
             ),
             ("forward --port null: --seconds nan", INPUT, "want seconds"),
             (

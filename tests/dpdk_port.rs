@@ -12,6 +12,9 @@ use support::testpmd::Testpmd;
 use support::{Sockets, alone, alone_and_root, taut, testpmd, within_attempts};
 use taut_host::{Testbed, choose_cores};
 
+/// The generator waits 20 ms for a packet; on a loaded machine others are kept from their core for longer.
+const ATTEMPTS: usize = 10;
+
 /// Whether DPDK ports can be opened here; says so if not.
 fn has_dpdk() -> bool {
     let found = taut_port::backends()
@@ -50,11 +53,11 @@ fn generate(ports: &[String], size: usize) -> Command {
     command
 }
 
-/// Whether all that was sent came back, whole and in order; the generator may have been kept from its
-/// core, or have begun before the other end could take anything.
+/// Whether all that was sent came back, whole and in order.
 fn all_came_back(finished: Finished) -> Result<(), String> {
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
-    if finished.code() != Some(0) {
+    // 1: the generator was kept from its core, and sent fewer.
+    if !matches!(finished.code(), Some(0 | 1)) {
         return Err(format!("{finished:?}"));
     }
     let summary = finished.last_json();
@@ -91,7 +94,7 @@ fn dpdks_memif_clients_forward_between_our_memif_servers() {
     }
     let _turn = alone();
     for size in [64, 1518] {
-        within_attempts(4, || {
+        within_attempts(ATTEMPTS, || {
             let sockets = Sockets::new();
             let paths = sockets.paths();
             let mut generator = Program::start(&mut generate(&sockets.ports("server", ""), size));
@@ -115,7 +118,7 @@ fn our_memif_clients_are_served_by_dpdks_memif_servers() {
         return;
     }
     let _turn = alone();
-    within_attempts(4, || {
+    within_attempts(ATTEMPTS, || {
         let sockets = Sockets::new();
         let paths = sockets.paths();
         let devices = paths.iter().enumerate();
@@ -140,7 +143,7 @@ fn every_packet_comes_back_from_a_testpmd_on_virtio_user() {
     }
     let _turn = alone();
     for mode in ["io", "macswap"] {
-        within_attempts(4, || {
+        within_attempts(ATTEMPTS, || {
             let sockets = Sockets::new();
             let paths = sockets.paths();
             let vhost = paths.iter().enumerate();
@@ -166,7 +169,7 @@ fn every_packet_comes_back_over_virtio_user_from_a_testpmd_on_vhost() {
         return;
     }
     let _turn = alone();
-    within_attempts(4, || {
+    within_attempts(ATTEMPTS, || {
         let sockets = Sockets::new();
         let paths = sockets.paths();
         let vhost = paths.iter().enumerate();
@@ -188,39 +191,40 @@ fn every_packet_comes_back_over_virtio_user_from_a_testpmd_on_vhost() {
 }
 
 #[test]
-fn every_packet_crosses_veth_pairs_through_dpdks_packet_sockets() {
+fn every_packet_crosses_veth_pairs_through_dpdks_drivers_for_the_kernel() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
     if !has_dpdk() {
         return;
     }
-    let testbed = Testbed::builder().build().unwrap();
-    let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
-    command.args([
-        "forward",
-        "--json",
-        "--core",
-        &choose_cores().device.to_string(),
-    ]);
-    command.args(ports(
-        [0, 1].map(|i| format!("dpdk:net_af_packet{i},iface=dut{i}")),
-    ));
-    let mut forward = Program::start(&mut command);
-    forward.wait_until("both links up", |_, stderr| {
-        stderr.matches(": up").count() >= 2
-    });
-    within_attempts(4, || {
-        let ours = generate(&ports([0, 1].map(|i| format!("af_packet:gen{i}"))), 64);
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", testbed.generator_namespace()])
-            .arg(ours.get_program())
-            .args(ours.get_args());
-        all_came_back(run(&mut command))
-    });
-    let summary = forward.interrupt().success().last_json();
-    assert!(counter(&summary, "tx_packets") >= 300, "{summary}");
+    for driver in ["net_af_packet", "net_af_xdp"] {
+        let testbed = Testbed::builder().build().unwrap();
+        let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+        let core = choose_cores().device.to_string();
+        command.args(["forward", "--json", "--core", &core]);
+        command.args(ports(
+            [0, 1].map(|i| format!("dpdk:{driver}{i},iface=dut{i}")),
+        ));
+        let mut forward = Program::start(&mut command);
+        forward.wait_until("both links up", |_, stderr| {
+            stderr.matches(": up").count() >= 2
+        });
+        within_attempts(ATTEMPTS, || {
+            let ours = generate(&ports([0, 1].map(|i| format!("af_packet:gen{i}"))), 64);
+            let mut command = Command::new("ip");
+            command
+                .args(["netns", "exec", testbed.generator_namespace()])
+                .arg(ours.get_program())
+                .args(ours.get_args());
+            all_came_back(run(&mut command))
+        });
+        let summary = forward.interrupt().success().last_json();
+        assert!(
+            counter(&summary, "tx_packets") >= 300,
+            "{driver}: {summary}"
+        );
+    }
 }
 
 #[test]

@@ -50,13 +50,13 @@ fn generate(testbed: &Testbed, ports: &[&str]) -> Command {
     for port in ports {
         command.args(["--port", port]);
     }
-    command.args(["--rate", "5k", "--seconds", "0.5"]);
+    command.args(["--rate", "1k", "--seconds", "0.5"]);
     command.args(["--core", &choose_cores().generator.to_string()]);
     command
 }
 
 fn all_come_back(testbed: &Testbed, ports: &[&str]) {
-    within_attempts(3, || {
+    within_attempts(5, || {
         let finished = run(&mut generate(testbed, ports));
         if finished.code() != Some(0) {
             return Err(format!("{finished:?}"));
@@ -88,7 +88,7 @@ fn every_packet_crosses_in_both_modes_and_is_counted() {
         let finished = forward.interrupt().success();
         let summary = finished.last_json();
         let count = |name: &str| summary["counters"][name].as_u64().unwrap();
-        assert!(count("rx_packets") >= 2_500, "{summary}");
+        assert!(count("rx_packets") >= 500, "{summary}");
         assert_eq!(count("tx_packets"), count("rx_packets"), "{summary}");
         assert_eq!(summary["dropped"], 0, "{summary}");
     }
@@ -174,12 +174,12 @@ fn what_the_kernel_cannot_do_is_said() {
         (
             "--in-kernel --port af_xdp:dut0 --core 0",
             2,
-            "neither flush policy nor core",
+            "neither flush policy",
         ),
         (
             "--in-kernel --port af_xdp:dut0 --flush each",
             2,
-            "neither flush policy nor core",
+            "neither flush policy",
         ),
         (
             "--in-kernel --port af_xdp:dut0,queue=1",

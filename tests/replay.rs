@@ -7,6 +7,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use support::program::{Finished, PATIENCE, Program, run};
 use support::{alone, alone_and_root, is_installed, scratch, taut};
@@ -142,6 +143,18 @@ impl Replay {
                 self.testbed.as_ref()?;
                 let far = format!("af_packet:tap{place}");
                 Some((format!("tap:tap{place}"), Some((far, false))))
+            }
+            // A device of DPDK that needs nothing; a name of its own each time.
+            "dpdk" => {
+                static NUMBER: AtomicU32 = AtomicU32::new(0);
+                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+                let socket = format!("{unique}-{number}");
+                let options = format!("role=server,id=0,socket={socket},socket-abstract=no");
+                let far = format!("memif:{socket},role=client");
+                Some((
+                    format!("dpdk:net_memif{number},{options}"),
+                    Some((far, false)),
+                ))
             }
             _ => None,
         }

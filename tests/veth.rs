@@ -244,3 +244,50 @@ fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
         );
     }
 }
+
+#[test]
+fn what_a_filter_leaves_is_the_kernels_while_the_rest_is_forwarded() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !is_installed("ping") {
+        println!("skipped: needs ping (package iputils-ping)");
+        return;
+    }
+    if !backends().any(|backend| backend == "af_xdp") {
+        return;
+    }
+    let testbed = Testbed::builder().build().unwrap();
+    let (near, device) = (testbed.generator_namespace(), testbed.device_namespace());
+    for (namespace, interface, address) in [(near, "gen0", 1), (device, "dut0", 2)] {
+        ip(&format!("-n {namespace} link set {interface} arp on up"));
+        ip(&format!(
+            "-n {namespace} addr add 192.0.2.{address}/24 dev {interface}"
+        ));
+    }
+    let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+    // Frames that it takes go back where they came from.
+    command.args(["forward", "--json", "--port", "af_xdp:dut0,filter=udp"]);
+    let mut forward = Program::start(&mut command);
+    forward.wait_for_stderr("takes udp and leaves the rest");
+    forward.wait_for_stderr("dut0,filter=udp: up");
+    within_attempts(5, || {
+        let mut command = in_namespace(near, env!("CARGO_BIN_EXE_taut"));
+        command.args(["generate", "--port", "af_packet:gen0", "--json"]);
+        let generator = Program::start(command.args(["--rate", "1k", "--seconds", "1"]));
+        let mut command = in_namespace(near, "ping");
+        let pings = run(command.args(["-c", "10", "-i", "0.05", "-W", "10", "192.0.2.2"]));
+        assert!(pings.stdout.contains(" 10 received"), "{pings:?}");
+        let finished = generator.finish();
+        if finished.code() != Some(0) {
+            return Err(finished.stderr);
+        }
+        let summary = finished.last_json();
+        if summary["lost"] == 0 && summary["tally"]["received"] == summary["tally"]["sent"] {
+            Ok(())
+        } else {
+            Err(summary.to_string())
+        }
+    });
+    forward.interrupt().success();
+}

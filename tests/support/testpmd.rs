@@ -104,7 +104,12 @@ impl Testpmd {
     /// Starts it on these devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`.
     /// Its memory can be lent, which takes huge pages ([`has_huge_pages`]).
     pub fn start_devices(mode: &str, devices: &[String]) -> Self {
-        let arguments = ["--auto-start", &format!("--forward-mode={mode}")];
+        // What came before its first moment is not thrown away.
+        let arguments = [
+            "--auto-start",
+            "--no-flush-rx",
+            &format!("--forward-mode={mode}"),
+        ];
         let mut testpmd = Self::launch_devices(LENT_MEMORY, devices, &arguments);
         testpmd
             .program

@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! flush = "idle(32)"
+//! burst = 32
 //! core = 1
 //! ports = ["memif:/run/west.sock,role=client", "memif:/run/east.sock,role=client"]
 //!
@@ -12,9 +13,13 @@
 use crate::Flush;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use taut_function::Function;
 use taut_port::xdp_forward::HeaderChange;
-use taut_port::{PortError, PortSpec};
+use taut_port::{BATCH_CAPACITY, PortError, PortSpec};
+
+/// Packets taken per receive call: DPDK's burst of 32, above which a packet's wait for its batch shows.
+pub const DEFAULT_BURST: usize = 32;
 
 /// What a worker is to do, checked.
 #[derive(Debug, Clone)]
@@ -25,6 +30,8 @@ pub struct Chain {
     pub functions: Vec<Stage>,
     /// When packets are sent.
     pub flush: Flush,
+    /// Packets taken from a port per receive call at most, 1 to [`BATCH_CAPACITY`].
+    pub burst: usize,
     /// The core to run on; None leaves it to the scheduler.
     pub core: Option<usize>,
     /// Where all this happens.
@@ -50,6 +57,57 @@ pub struct Stage {
     /// Its settings.
     #[serde(flatten)]
     pub settings: toml::Table,
+}
+
+/// Reads `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function
+/// on the command line. A value is a number, `true`, `false`, or else text; quotes around it are not
+/// part of it.
+impl FromStr for Stage {
+    type Err = ChainError;
+
+    fn from_str(text: &str) -> Result<Self, ChainError> {
+        let wrong = |reason: String| ChainError::Wrong {
+            place: format!("function \"{text}\""),
+            reason,
+        };
+        let form =
+            || wrong("want NAME or NAME(KEY=VALUE, ...), such as burn(cycles=100)".to_string());
+        let (name, inside) = match text.trim().split_once('(') {
+            None => (text.trim(), ""),
+            Some((name, rest)) => (name.trim(), rest.strip_suffix(')').ok_or_else(form)?),
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || !name.chars().all(plain) {
+            return Err(form());
+        }
+        let mut settings = toml::Table::new();
+        for part in inside.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (key, value) = part.split_once('=').ok_or_else(form)?;
+            let key = key.trim();
+            if settings.insert(key.to_string(), value_of(value)).is_some() {
+                return Err(wrong(format!("\"{key}\" is given twice")));
+            }
+        }
+        Ok(Self {
+            name: name.to_string(),
+            settings,
+        })
+    }
+}
+
+fn value_of(text: &str) -> toml::Value {
+    let text = text.trim();
+    if let Ok(number) = text.parse::<i64>() {
+        return number.into();
+    }
+    match text {
+        "true" => true.into(),
+        "false" => false.into(),
+        _ => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => number.into(),
+            _ => text.trim_matches('"').into(),
+        },
+    }
 }
 
 /// Why a chain cannot be used.
@@ -81,6 +139,7 @@ pub enum ChainError {
 struct File {
     ports: Vec<toml::Spanned<String>>,
     flush: Option<toml::Spanned<String>>,
+    burst: Option<toml::Spanned<usize>>,
     core: Option<toml::Spanned<usize>>,
     #[serde(default)]
     place: Place,
@@ -89,8 +148,8 @@ struct File {
 }
 
 /// What a chain in the kernel cannot have.
-pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy nor core to choose: leave out flush \
-                                 and core, or place = \"kernel\"";
+pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, burst nor core to choose: leave out flush, \
+                                 burst and core, or place = \"kernel\"";
 
 impl Chain {
     /// Reads a chain file.
@@ -135,6 +194,11 @@ impl Chain {
                 .parse()
                 .map_err(|e: crate::FlushError| wrong(Some(flush.span().start), e.to_string()))?,
         };
+        let burst = match &file.burst {
+            None => DEFAULT_BURST,
+            Some(burst) => check_burst(*burst.get_ref())
+                .map_err(|reason| wrong(Some(burst.span().start), reason))?,
+        };
         for stage in &file.functions {
             let s = stage.get_ref();
             match file.place {
@@ -145,7 +209,9 @@ impl Chain {
         }
         if file.place == Place::Kernel {
             let flush = file.flush.as_ref().map(toml::Spanned::span);
-            if let Some(at) = flush.or(file.core.as_ref().map(toml::Spanned::span)) {
+            let core = file.core.as_ref().map(toml::Spanned::span);
+            let burst = file.burst.as_ref().map(toml::Spanned::span);
+            if let Some(at) = flush.or(core).or(burst) {
                 return Err(wrong(Some(at.start), NOT_IN_KERNEL.to_string()));
             }
         }
@@ -158,6 +224,7 @@ impl Chain {
             ports,
             functions,
             flush,
+            burst,
             core: file.core.map(toml::Spanned::into_inner),
             place: file.place,
         };
@@ -175,24 +242,35 @@ impl Chain {
             n if n > 1 && n % 2 == 1 => Err(format!(
                 "{n} ports: give one port (packets go back out of it) or pairs of ports"
             )),
-            _ => Ok(()),
+            _ => check_burst(self.burst).map(|_| ()),
         }
     }
 
-    /// Makes the functions.
+    /// Makes the functions, ready to run on the calling thread's core.
     ///
     /// # Errors
-    /// When a name or a setting is wrong (files have been checked for that already).
+    /// When a name or a setting is wrong (files have been checked for that already), or the machine
+    /// lacks what a function needs.
     pub fn build_functions(&self) -> Result<Vec<Box<dyn Function>>, ChainError> {
-        self.functions
-            .iter()
-            .map(|s| {
-                taut_function::build(&s.name, s.settings.clone()).map_err(|e| ChainError::Wrong {
-                    place: s.name.clone(),
-                    reason: e.to_string(),
-                })
-            })
-            .collect()
+        let mut functions = Vec::new();
+        for stage in &self.functions {
+            let built = taut_function::build(&stage.name, stage.settings.clone());
+            let mut function = built.map_err(|e| ChainError::Wrong {
+                place: format!("function \"{}\"", stage.name),
+                reason: e.to_string(),
+            })?;
+            function.prepare()?;
+            functions.push(function);
+        }
+        Ok(functions)
+    }
+}
+
+fn check_burst(burst: usize) -> Result<usize, String> {
+    if (1..=BATCH_CAPACITY).contains(&burst) {
+        Ok(burst)
+    } else {
+        Err(format!("burst {burst}: want 1 to {BATCH_CAPACITY} packets"))
     }
 }
 
@@ -237,6 +315,55 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_is_read_and_has_a_default() {
+        let burst = |text: &str| Chain::parse(text, "x.toml").unwrap().burst;
+        assert_eq!(burst("ports = [\"null:\"]\n"), DEFAULT_BURST);
+        assert_eq!(burst("burst = 64\nports = [\"null:\"]\n"), 64);
+    }
+
+    #[test]
+    fn a_function_on_the_command_line_reads_with_and_without_settings() {
+        let stage: Stage = "mac-swap".parse().unwrap();
+        assert_eq!((stage.name.as_str(), stage.settings.len()), ("mac-swap", 0));
+        let stage: Stage = "walk( steps=10, bytes = 32 kB )".parse().unwrap();
+        assert_eq!(stage.name, "walk");
+        assert_eq!(stage.settings["steps"], toml::Value::Integer(10));
+        assert_eq!(stage.settings["bytes"].as_str(), Some("32 kB"));
+        let stage: Stage = "x(a=true, b=0.5, c=\"7\")".parse().unwrap();
+        assert_eq!(stage.settings["a"].as_bool(), Some(true));
+        assert_eq!(stage.settings["b"].as_float(), Some(0.5));
+        assert_eq!(stage.settings["c"].as_str(), Some("7"));
+        assert_eq!("burn()".parse::<Stage>().unwrap().name, "burn");
+    }
+
+    #[test]
+    fn a_wrong_function_on_the_command_line_says_what_would_be_right() {
+        for (text, part) in [
+            ("", "such as burn(cycles=100)"),
+            ("burn(cycles=1", "such as burn(cycles=100)"),
+            ("burn(1)", "such as burn(cycles=100)"),
+            ("(cycles=1)", "such as burn(cycles=100)"),
+            ("burn(cycles=1, cycles=2)", "given twice"),
+        ] {
+            let message = text.parse::<Stage>().unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn functions_with_wrong_settings_are_named() {
+        let chain = Chain {
+            functions: vec![
+                "burn(cycles=1)".parse().unwrap(),
+                "burn(cycles=x)".parse().unwrap(),
+            ],
+            ..Chain::parse("ports = [\"null:\"]", "x.toml").unwrap()
+        };
+        let message = chain.build_functions().err().unwrap().to_string();
+        assert!(message.starts_with("function \"burn\": "), "{message}");
+    }
+
+    #[test]
     fn a_chain_in_the_kernel_changes_addresses_by_outgoing_port() {
         let chain = Chain::parse(
             "place = \"kernel\"\nports = [\"null:\", \"null:\"]\n[[function]]\nname = \"mac-swap\"\n\
@@ -275,6 +402,10 @@ mod tests {
             (
                 "ports = [\"null:\"]\n\n[[function]]\nname = \"nat\"\n",
                 "no function \"nat\"",
+            ),
+            (
+                "ports = [\"null:\"]\nburst = 65\n",
+                "x.toml:2: burst 65: want 1 to 64",
             ),
             (
                 "ports = [\"null:\"]\nplace = \"kernel\"\ncore = 1\n",

@@ -43,6 +43,11 @@ impl Outbox {
         }
     }
 
+    /// Whether everything that a receive call of `burst` brings is sent at once.
+    pub(crate) fn sends_at_once(&self, burst: usize) -> bool {
+        matches!(self.policy, Policy::Idle { n } if n <= burst)
+    }
+
     /// Takes what a receive call brought and sends what the policy lets go. `ran_dry` says that the
     /// receive queue is empty now. Returns how many packets the port had no room for; they are dropped.
     #[inline(always)]

@@ -1,14 +1,11 @@
 //! The worker: one thread that runs receive -> functions -> send to completion.
 
 use crate::outbox::Outbox;
-use crate::{Counters, CountersView, Flush};
+use crate::{Counters, CountersView, DEFAULT_BURST, Flush};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
 use taut_port::{Batch, Clock, Link, Port, PortCounters, Supply, ticks};
-
-/// Packets taken per receive call: DPDK's burst of 32, above which a packet's wait for its batch shows.
-const BURST: usize = 32;
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
@@ -50,6 +47,11 @@ pub struct Worker {
     /// A function keeps packets back, and is called when none came as well.
     holds_packets: bool,
     outboxes: Vec<Outbox>,
+    /// Packets taken per receive call at most.
+    burst: usize,
+    /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
+    /// stands between it and its outgoing port.
+    relays: Vec<bool>,
     publish_ticks: u64,
     counters: Arc<Counters>,
     on_link_change: TellLink,
@@ -73,15 +75,30 @@ impl Worker {
                 open: false,
             })
             .collect();
+        let outboxes: Vec<_> = ports.iter().map(|_| Outbox::new(flush, clock)).collect();
+        let relays = outboxes
+            .iter()
+            .map(|outbox| functions.is_empty() && outbox.sends_at_once(DEFAULT_BURST));
         Self {
-            outboxes: ports.iter().map(|_| Outbox::new(flush, clock)).collect(),
+            relays: relays.collect(),
+            outboxes,
             ways,
             holds_packets: functions.iter().any(|f| f.holds_packets()),
             functions,
+            burst: DEFAULT_BURST,
             publish_ticks: clock.to_ticks(PUBLISH_SECONDS * 1e9) as u64,
             counters: Arc::default(),
             on_link_change: Box::new(|_, _| {}),
             ports,
+        }
+    }
+
+    /// Takes `burst` packets per receive call at most (1 to 64) instead of [`DEFAULT_BURST`].
+    pub fn set_burst(&mut self, burst: usize) {
+        self.burst = burst;
+        if burst != DEFAULT_BURST {
+            // Ports that relay have a burst of their own.
+            self.relays.fill(false);
         }
     }
 
@@ -102,7 +119,7 @@ impl Worker {
         let mut was_at_end = false;
         let mut own = CountersView::default();
         let mut links: Vec<Option<Link>> = self.ports.iter().map(|_| None).collect();
-        let mut batch = Batch::new();
+        let mut batch = Batch::limited(self.burst);
         let mut punted = Batch::new();
         let mut last = ticks();
         let mut publish_at = last;
@@ -158,6 +175,16 @@ impl Worker {
         if way.patient && !self.may_take(from) {
             return false;
         }
+        if self.relays[from]
+            && let Ok([port, out]) = self.ports.get_disjoint_mut([from, way.to])
+        {
+            if let Some(relayed) = port.relay(&mut **out) {
+                own.batches += u64::from(relayed.received > 0);
+                own.dropped_tx_full += relayed.refused as u64;
+                return relayed.received > 0;
+            }
+            self.relays[from] = false;
+        }
         let received = self.ports[from].rx(batch);
         let out = &mut *self.ports[way.to];
         let outbox = &mut self.outboxes[from];
@@ -174,9 +201,9 @@ impl Worker {
             own.dropped_punted += punted.len() as u64;
             punted.clear();
             if way.patient {
-                outbox.accept_patiently(batch, received < BURST, out);
+                outbox.accept_patiently(batch, received < self.burst, out);
             } else {
-                own.dropped_tx_full += outbox.accept(batch, received < BURST, out) as u64;
+                own.dropped_tx_full += outbox.accept(batch, received < self.burst, out) as u64;
             }
         }
         if way.patient {
@@ -364,9 +391,80 @@ mod tests {
         assert_eq!(sent.len(), 2);
     }
 
+    /// Relays one burst of 5 to any other port, which has room for 3 of them; shows a packet otherwise.
+    struct Relay {
+        pool: PoolHandle,
+        relayed: bool,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Port for Relay {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            self.stop.store(true, Ordering::Relaxed);
+            self.pool.fill(batch, 1, 60)
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let n = batch.len();
+            batch.clear();
+            n
+        }
+
+        fn relay(&mut self, _: &mut dyn Port) -> Option<taut_port::Relayed> {
+            let first = !std::mem::replace(&mut self.relayed, true);
+            first.then_some(taut_port::Relayed {
+                received: 5,
+                refused: 2,
+            })
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    /// Batches and drops of a worker between two such ports.
+    fn relayed(flush: &str, function: Option<&str>) -> (u64, u64) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let port = || {
+            Box::new(Relay {
+                pool: PoolHandle::new(256, false).unwrap(),
+                relayed: false,
+                stop: Arc::clone(&stop),
+            }) as Box<dyn Port>
+        };
+        let functions = function
+            .map(|name| taut_function::build(name, Default::default()).unwrap())
+            .into_iter()
+            .collect();
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let ports = vec![port(), port()];
+        let mut worker = Worker::new(ports, functions, flush.parse().unwrap(), &clock);
+        worker.run(&stop);
+        let counters = worker.counters().read();
+        (counters.batches, counters.dropped_tx_full)
+    }
+
+    #[test]
+    fn packets_are_relayed_only_where_nothing_stands_between_two_ports() {
+        // Each port relays once, and then has its packets shown.
+        assert_eq!(relayed("idle(32)", None), (4, 4));
+        for (flush, function) in [
+            ("idle(64)", None),
+            ("each", None),
+            ("idle(32)", Some("mac-swap")),
+        ] {
+            assert_eq!(relayed(flush, function), (2, 0), "{flush}");
+        }
+    }
+
     #[test]
     fn idle_sends_what_it_holds_when_the_queue_has_run_dry_since() {
-        assert_eq!(sends("idle(64)", &[40, 0, 0], 64).0, [40]);
+        assert_eq!(sends("idle(64)", &[32, 0, 5], 64).0, [32, 5]);
     }
 
     /// Gives out numbered packets like a file, as many as it has, and notes those that are sent into it.

@@ -57,5 +57,11 @@ mod tests {
         }
         let error = in_kernel("nat", toml::Table::new(), 0).unwrap_err();
         assert!(error.0.contains("no function \"nat\""));
+        let error = in_kernel("burn", "cycles = 100".parse().unwrap(), 0).unwrap_err();
+        assert!(
+            error
+                .0
+                .contains("\"burn\" cannot run in the kernel; these can: forward, ")
+        );
     }
 }

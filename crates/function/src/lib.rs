@@ -5,16 +5,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod burn;
 mod forward;
 mod impair;
 mod in_kernel;
 mod mac_rewrite;
 mod mac_swap;
+mod size;
+mod walk;
 
 pub use in_kernel::in_kernel;
 
 use serde::de::DeserializeOwned;
-use taut_port::Batch;
+use taut_port::{Batch, PortError};
 
 /// One network function: looks at the packets of a batch, changes them in place, and marks those that
 /// are to be dropped or punted. Used by one worker thread; called once per batch.
@@ -44,6 +47,14 @@ pub trait Function {
     /// it can put them in; what it still keeps when the worker ends is lost.
     fn holds_packets(&self) -> bool {
         false
+    }
+
+    /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
+    ///
+    /// # Errors
+    /// When the machine lacks something.
+    fn prepare(&mut self) -> Result<(), PortError> {
+        Ok(())
     }
 }
 
@@ -76,10 +87,12 @@ impl std::fmt::Debug for Entry {
 /// Every function of this build.
 pub fn functions() -> &'static [Entry] {
     &[
+        burn::ENTRY,
         forward::ENTRY,
         impair::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,
+        walk::ENTRY,
     ]
 }
 
@@ -120,7 +133,7 @@ mod tests {
     fn unknown_functions_and_settings_are_named() {
         let message =
             |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
-        assert!(message(build("nat", toml::Table::new())).contains("there are forward, "));
+        assert!(message(build("nat", toml::Table::new())).contains("there are burn, forward, "));
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));
     }

@@ -3,11 +3,13 @@
 pub mod comparison;
 pub mod evaluate;
 pub mod figure;
+pub mod io_cost;
 pub mod live;
 pub mod metrics;
 pub mod quantity;
 pub mod report;
 pub mod results;
+pub mod rfc2544;
 
 #[cfg(test)]
 mod synthetic;

@@ -13,6 +13,12 @@ pub enum Quantity {
     Share,
     /// A quantile of one (0.999), read as a percentile (99.9 %).
     Quantile,
+    /// Cycles of the time-stamp counter.
+    Cycles,
+    /// A number of packets.
+    Packets,
+    /// A size of memory in bytes.
+    Bytes,
 }
 
 impl Quantity {
@@ -24,6 +30,9 @@ impl Quantity {
             Quantity::RatePps => "rate",
             Quantity::Share => "share",
             Quantity::Quantile => "quantile",
+            Quantity::Cycles => "cycles",
+            Quantity::Packets => "packets",
+            Quantity::Bytes => "bytes",
         }
     }
 
@@ -41,6 +50,8 @@ impl Quantity {
             }
             Quantity::Share => format!("{} %", shortest(value * 100.0)),
             Quantity::Quantile => format!("{}", Percentile(value)),
+            Quantity::Cycles | Quantity::Packets => shortest(value),
+            Quantity::Bytes => bytes(value),
         }
     }
 }
@@ -67,6 +78,17 @@ pub fn share(share: f64) -> String {
     } else {
         format!("{percent:.1e} %")
     }
+}
+
+/// A size of memory, in powers of 1024 as caches are made: `32 kB`, `1.5 MB`.
+pub fn bytes(bytes: f64) -> String {
+    let (scaled, unit) = match bytes {
+        b if b >= 1_073_741_824.0 => (b / 1_073_741_824.0, "GB"),
+        b if b >= 1_048_576.0 => (b / 1_048_576.0, "MB"),
+        b if b >= 1_024.0 => (b / 1_024.0, "kB"),
+        b => (b, "B"),
+    };
+    format!("{} {unit}", shortest(scaled))
 }
 
 /// A ratio: `9.8x`, `1.02x`.
@@ -188,6 +210,8 @@ mod tests {
         assert_eq!(Quantity::RatePps.tick(200_000.0), "200k");
         assert_eq!(Quantity::Share.tick(0.3), "30 %");
         assert_eq!(Quantity::Seconds.tick(0.1 + 0.2), "0.3");
+        assert_eq!(Quantity::Bytes.tick(32_768.0), "32 kB");
+        assert_eq!(Quantity::Bytes.tick(1_610_612_736.0), "1.5 GB");
         assert_eq!(Quantity::Quantile.tick(0.5), "50");
         assert_eq!(Quantity::Quantile.tick(0.99999), "99.999");
     }

@@ -4,6 +4,7 @@
 //! once per packet, [`LatencyHistogram::record`] and [`SequenceTracker::record`], neither allocate
 //! nor fail.
 
+pub mod burst;
 pub mod gaps;
 pub mod interval;
 pub mod jitter;
@@ -13,7 +14,9 @@ pub mod rank;
 pub mod search;
 pub mod sequence;
 pub mod summary;
+pub mod throughput;
 
+pub use burst::{BufferTime, BurstSearch};
 pub use gaps::{GapRecorder, GapSummary};
 pub use interval::{
     Interval, PairedRatio, block_bootstrap, bootstrap_interval, mean_interval, quantile_interval,
@@ -27,3 +30,7 @@ pub use search::{
 };
 pub use sequence::{Arrival, SequenceReport, SequenceTracker};
 pub use summary::Summary;
+pub use throughput::{
+    METHODS, Method, ThroughputResult, ThroughputSearch, ThroughputSettings,
+    ThroughputSettingsError, TimedTrial, Wanted,
+};

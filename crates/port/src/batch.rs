@@ -16,6 +16,8 @@ pub struct Batch {
     kept: Vec<Packet>,
     dropped: u64,
     punted: u64,
+    /// Packets it takes, at most its capacity.
+    limit: usize,
 }
 
 impl Default for Batch {
@@ -27,11 +29,18 @@ impl Default for Batch {
 impl Batch {
     /// An empty batch; the only time it allocates.
     pub fn new() -> Self {
+        Self::limited(BATCH_CAPACITY)
+    }
+
+    /// An empty batch that has room for `limit` packets (1 to [`BATCH_CAPACITY`]; others are brought
+    /// into that range): how a worker takes no more than its burst from a port.
+    pub fn limited(limit: usize) -> Self {
         Self {
             packets: Vec::with_capacity(BATCH_CAPACITY),
             kept: Vec::with_capacity(BATCH_CAPACITY),
             dropped: 0,
             punted: 0,
+            limit: limit.clamp(1, BATCH_CAPACITY),
         }
     }
 
@@ -50,7 +59,7 @@ impl Batch {
     /// How many more fit.
     #[inline(always)]
     pub fn room(&self) -> usize {
-        BATCH_CAPACITY - self.packets.len()
+        self.limit - self.packets.len()
     }
 
     /// Appends a packet. A full batch drops it (ports ask [`Batch::room`] first).
@@ -58,8 +67,8 @@ impl Batch {
     pub fn push(&mut self, packet: Packet) {
         debug_assert!(self.room() > 0, "pushed onto a full batch");
         let len = self.packets.len();
-        if len < BATCH_CAPACITY {
-            // SAFETY: both vectors are made with this capacity and never shrink.
+        if len < self.limit {
+            // SAFETY: both vectors are made with a capacity no less than the limit and never shrink.
             unsafe {
                 self.packets.as_mut_ptr().add(len).write(packet);
                 self.packets.set_len(len + 1);
@@ -254,6 +263,16 @@ mod tests {
         batch.mark_dropped(63);
         assert_eq!(batch.settle(&mut Batch::new()), 1);
         assert_eq!(batch.len(), 63);
+    }
+
+    #[test]
+    fn a_limited_batch_takes_no_more_than_its_limit() {
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = Batch::limited(3);
+        assert_eq!(pool.fill(&mut batch, 64, 1), 3);
+        assert_eq!((batch.len(), batch.room()), (3, 0));
+        assert_eq!(Batch::limited(0).room(), 1);
+        assert_eq!(Batch::limited(1000).room(), BATCH_CAPACITY);
     }
 
     #[test]

@@ -61,9 +61,11 @@ impl Surroundings {
                 let spec = |role| format!("memif:{path},role={role}");
                 Some((spec(near), far(&spec(other))))
             }
+            // The same kind at the other end: AF_XDP ports are on the first of the cable's queues, a packet
+            // socket sends on its processor's.
             "af_packet" | "af_xdp" => {
                 let bed = self.bed.as_ref()?;
-                let far = bed.in_right(|| far(&format!("af_packet:right{place}")));
+                let far = bed.in_right(|| far(&format!("{kind}:right{place}")));
                 Some((format!("{kind}:left{place}"), far))
             }
             // The socket at the kernel's side can only be opened once the interface is there.
@@ -109,7 +111,12 @@ impl Surroundings {
         let (mut batch, start) = (Batch::new(), Instant::now());
         while batch.len() < FRAMES as usize {
             a.rx(&mut batch);
-            assert!(start.elapsed() < PATIENCE, "{from_spec}: {batch:?}");
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{from_spec} to {to_spec}: {batch:?} {:?} {:?}",
+                a.counters(),
+                a.link()
+            );
         }
         // A source of its own may deliver more.
         let sent = batch.len() as u64;

@@ -19,6 +19,7 @@ mod background;
 mod batch;
 mod clock;
 mod error;
+mod fence;
 mod frame_copy;
 mod handling;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod handling_tests;
 mod interface;
 #[cfg(test)]
 mod interface_tests;
+mod linked_lines;
 mod memory;
 mod packet;
 mod pool;
@@ -37,6 +39,8 @@ mod xdp_program;
 pub mod af_packet;
 pub mod af_xdp;
 pub mod dpdk;
+#[cfg(feature = "lua")]
+pub mod lua;
 pub mod memif;
 pub mod null;
 pub mod pair;
@@ -47,8 +51,10 @@ pub mod xdp_forward;
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ticks};
 pub use error::PortError;
+pub use fence::wait_for_instructions;
 pub use handling::{Copies, Handling, Receives, Sends, copies};
+pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
-pub use port::{Link, Port, PortCounters, Supply};
+pub use port::{Link, Port, PortCounters, Relayed, Supply};
 pub use registry::{Backend, PortSpec, Resources, backends};

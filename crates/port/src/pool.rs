@@ -7,7 +7,7 @@
 //! the peer's ring, and "free" means "may be handed back to the peer").
 
 use crate::memory::Mapping;
-use crate::{BATCH_CAPACITY, Batch, Packet, PortError};
+use crate::{Batch, Packet, PortError};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -255,7 +255,7 @@ impl PoolHandle {
     /// Appends up to `n` packets of `len` bytes to `batch`; fewer when the pool or the batch runs out.
     #[inline]
     pub fn fill(&self, batch: &mut Batch, n: usize, len: u16) -> usize {
-        let n = n.min(BATCH_CAPACITY - batch.len());
+        let n = n.min(batch.room());
         for taken in 0..n {
             match self.take(len) {
                 Some(packet) => batch.push(packet),

@@ -2,6 +2,7 @@
 
 use crate::Batch;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 
 /// Where packets enter and leave. Used by one thread, polled, never blocking.
 ///
@@ -36,6 +37,18 @@ pub trait Port {
     /// # Ok::<(), taut_port::PortError>(())
     /// ```
     fn tx(&mut self, batch: &mut Batch) -> usize;
+
+    /// Receives and sends on `out` in one go without showing the packets, where the two can (DPDK ports of one
+    /// worker); none, and nothing done, where they cannot. What `out` has no room for is dropped.
+    fn relay(&mut self, out: &mut dyn Port) -> Option<Relayed> {
+        let _ = out;
+        None
+    }
+
+    /// The port itself, for ports of its kind ([`Port::relay`]).
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
 
     /// Whether the other side is there. May make a system call: ask about once a second, not per batch.
     fn link(&mut self) -> Link;
@@ -76,6 +89,15 @@ pub trait Port {
     fn details(&self) -> String {
         String::new()
     }
+}
+
+/// What [`Port::relay`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relayed {
+    /// Packets received.
+    pub received: usize,
+    /// Those of them that the other port had no room for, which are dropped.
+    pub refused: usize,
 }
 
 /// State of a port's other side.

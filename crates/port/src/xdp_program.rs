@@ -138,9 +138,13 @@ fn not_attached(what: &str, name: &str, error: io::Error) -> PortError {
             )
         }
         // Native programs see a frame in one piece of memory.
-        Some(libc::ERANGE | libc::EINVAL | libc::E2BIG) => format!(
+        Some(libc::ERANGE | libc::E2BIG) => format!(
             "a smaller MTU on {name} (on veth: on its other end) for XDP in the driver (ip link set {name} \
              mtu 1500), or mode=generic"
+        ),
+        Some(libc::EINVAL) => format!(
+            "{name} as its driver wants it for XDP: mostly a smaller MTU, or LRO off (ethtool -K {name} lro \
+             off); the kernel's log may say more (dmesg)"
         ),
         Some(libc::ENOSPC) => format!(
             "at least as many receive queues on {name} as its other end has transmit queues (ethtool -L), \

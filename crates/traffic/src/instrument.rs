@@ -4,14 +4,16 @@
 //! the receive stamp first after packets were seen. Latency can also be had from the time a packet was
 //! *due*, so that a late generator (or a device that pushes back) cannot hide waiting time.
 
+use crate::hand::{Arrival, Crafted, Hand, Made, NoHand};
 use crate::{Pattern, Record, Schedule, Traffic};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_port::{
-    Batch, Clock, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources, ticks,
+    BATCH_CAPACITY, Batch, Clock, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec,
+    Resources, ticks,
 };
-use taut_wire::{PortRange, Received, Sum, claimed_stamp, classify};
+use taut_wire::{PortRange, Received, StampLayout, Sum, claimed_stamp, classify};
 
 /// Packets handed over together at most when several are due at once.
 const BURST: usize = 32;
@@ -23,10 +25,14 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// multiplies packets must not keep a trial from ending.
 const ENDLESS: Duration = Duration::from_secs(2);
 
-/// How late a generator may still send what it owes, as a share of the trial (and at least 5 ms):
-/// a short stall of the machine is made good, too high a rate is not.
+/// How late a generator may still send what it owes, as a share of the trial (and at least 1 ms), and as a
+/// multiple of the time that stalls took: these are made good, too high a rate is not.
 const GRACE: f64 = 0.01;
-const SHORTEST_GRACE: Duration = Duration::from_millis(5);
+const SHORTEST_GRACE: Duration = Duration::from_millis(1);
+const STALL_GRACE: u64 = 5;
+
+/// A round of the loop that took longer was stalled: 32 packets take a fraction of that on any port.
+const STALL: Duration = Duration::from_micros(500);
 
 /// What a stream owes after a stall it sends this much closer together than its average gap, and not all
 /// at once: a burst would measure the generator's stall, not the device.
@@ -40,6 +46,13 @@ const SLACK: Duration = Duration::from_micros(2);
 
 /// An idle round of the loop that took longer was interrupted by the machine.
 const INTERRUPTION: Duration = Duration::from_micros(2);
+
+/// Packets that a hand makes ahead at most, and how many at once while nothing else is to be done.
+const CRAFTED_AHEAD: usize = 64;
+const CRAFTED_WHILE_IDLE: usize = 16;
+
+/// How long before the next packet is due a hand may still be asked to make some.
+const AHEAD: Duration = Duration::from_micros(5);
 
 /// One trial: at a rate, for a while.
 #[derive(Debug, Clone, Copy)]
@@ -115,18 +128,25 @@ pub type OpenPort<'a> = dyn FnMut() -> Result<Box<dyn Port>, PortError> + 'a;
 
 /// A generator and receiver over one or two ports, on the calling thread.
 pub struct Instrument {
-    names: Vec<String>,
-    ports: Vec<Box<dyn Port>>,
-    pool: PoolHandle,
-    clock: Clock,
-    traffic: Traffic,
+    specs: Vec<PortSpec>,
+    pub(crate) ports: Vec<Box<dyn Port>>,
+    pub(crate) pool: PoolHandle,
+    pub(crate) clock: Clock,
+    pub(crate) traffic: Traffic,
     ports_of_flows: PortRange,
     /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
     trial: u16,
-    out: Batch,
+    pub(crate) out: Batch,
     /// What the packets in `out` are, and must get when they are stamped.
     pending: [Pending; BURST],
-    arrived: Batch,
+    pub(crate) arrived: Batch,
+    /// Packets that a hand made ahead, by stream.
+    crafted: Vec<Crafted>,
+    /// What is known of the packets in `arrived`.
+    arrivals: [Arrival; BATCH_CAPACITY],
+    /// Empty between two calls.
+    making: Batch,
+    slow: Batch,
 }
 
 /// A packet between being made and being handed over.
@@ -136,6 +156,9 @@ struct Pending {
     template: u16,
     varied: Sum,
     sequence: u64,
+    /// Of a packet that a hand made; it takes the place of the template's.
+    crafted: bool,
+    layout: Option<StampLayout>,
 }
 
 /// How one stream stands in a trial.
@@ -208,21 +231,13 @@ impl Instrument {
     ) -> Result<Self, E> {
         let mut resources = Resources::for_ports(specs)?;
         let traffic = traffic.into();
-        let room_bytes = resources.pool().room();
-        let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
-        if let Some(longest) = longest.filter(|longest| *longest > room_bytes) {
-            return Err(specs[0]
-                .error(format!(
-                    "frames of {longest} bytes do not fit its buffers of {room_bytes}"
-                ))
-                .into());
-        }
+        check_room(&specs[0], &traffic, resources.pool().room())?;
         let mut ports = Vec::new();
         for (index, spec) in specs.iter().enumerate() {
             ports.push(around(index, &mut || spec.open(&mut resources))?);
         }
         Ok(Self {
-            names: specs.iter().map(|s| s.text().to_string()).collect(),
+            specs: specs.to_vec(),
             ports,
             pool: resources.pool(),
             clock,
@@ -232,12 +247,45 @@ impl Instrument {
             out: Batch::new(),
             pending: [Pending::default(); BURST],
             arrived: Batch::new(),
+            crafted: Vec::new(),
+            arrivals: [Arrival::default(); BATCH_CAPACITY],
+            making: Batch::new(),
+            slow: Batch::new(),
         })
+    }
+
+    /// Sends other traffic from the next trial on.
+    ///
+    /// # Errors
+    /// In words, when frames do not fit the buffers that the ports were opened with.
+    pub fn set_traffic(&mut self, traffic: impl Into<Traffic>) -> Result<(), String> {
+        let traffic = traffic.into();
+        let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
+        let room = self.pool.room();
+        if let Some(longest) = longest.filter(|longest| *longest > room) {
+            return Err(format!(
+                "frames of {longest} bytes do not fit the ports' buffers of {room}"
+            ));
+        }
+        self.ports_of_flows = ports_of_flows(&traffic);
+        self.traffic = traffic;
+        Ok(())
     }
 
     /// What it sends.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    /// Sends `traffic` from now on, over the ports as they are.
+    ///
+    /// # Errors
+    /// Frames that do not fit the buffers.
+    pub fn set_traffic(&mut self, traffic: Traffic) -> Result<(), TrialError> {
+        check_room(&self.specs[0], &traffic, self.pool.room())?;
+        self.ports_of_flows = ports_of_flows(&traffic);
+        self.traffic = traffic;
+        Ok(())
     }
 
     /// Waits until all ports' other sides are there.
@@ -254,10 +302,10 @@ impl Instrument {
             let down = self
                 .ports
                 .iter_mut()
-                .zip(&self.names)
-                .find_map(|(port, name)| match port.link() {
+                .zip(&self.specs)
+                .find_map(|(port, spec)| match port.link() {
                     taut_port::Link::Up => None,
-                    taut_port::Link::Down(why) => Some((name.clone(), why)),
+                    taut_port::Link::Down(why) => Some((spec.text().to_string(), why)),
                 });
             let Some((port, why)) = down else {
                 return Ok(());
@@ -291,7 +339,7 @@ impl Instrument {
     ///
     /// Sends a packet when it is due, at once if that is past, up to 32 due ones together; what a stall of
     /// the machine held up follows spaced out, at 4/3 of the stream's rate. Stops sending at the end of
-    /// the trial (plus a grace of 1 %), then waits until all packets are back or none came for 20 ms
+    /// the trial (plus a grace of 1 %, and what stalls take to be made good), then waits until all packets are back or none came for 20 ms
     /// (2 s at most).
     pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
         let tallies = self.run_streams(trial, std::slice::from_mut(record), stop);
@@ -306,6 +354,18 @@ impl Instrument {
         records: &mut [R],
         stop: &AtomicBool,
     ) -> Vec<Tally> {
+        self.run_with(trial, records, &mut NoHand, stop)
+    }
+
+    /// As [`Instrument::run_streams`], with a hand that makes packets and sees what arrives. Without
+    /// streams it only receives, for as long as the trial says.
+    pub fn run_with<R: Record, H: Hand>(
+        &mut self,
+        trial: Trial,
+        records: &mut [R],
+        hand: &mut H,
+        stop: &AtomicBool,
+    ) -> Vec<Tally> {
         self.trial = self.trial.wrapping_add(1);
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
@@ -318,8 +378,20 @@ impl Instrument {
 
         let start = ticks() + ticks_in(Duration::from_micros(20));
         let mut running = self.schedules(trial, start);
-        let mut tallies = vec![Tally::default(); running.len()];
-        let give_up = start + ticks_in(trial.duration) + grace_ticks;
+        // Without streams there is still one that counts what is foreign.
+        let mut tallies = vec![Tally::default(); running.len().max(1)];
+        let listen_until = if running.is_empty() {
+            start + ticks_in(trial.duration)
+        } else {
+            start
+        };
+        self.crafted.clear();
+        if H::ACTIVE {
+            self.crafted.resize_with(running.len(), Crafted::default);
+        }
+        let ahead_ticks = ticks_in(AHEAD);
+        let stall_ticks = ticks_in(STALL);
+        let mut give_up = start + ticks_in(trial.duration) + grace_ticks;
         let mut last_event = start;
         let mut last_sent = start;
         let mut last_round = start;
@@ -330,6 +402,10 @@ impl Instrument {
             if was_idle && now.saturating_sub(last_round) > interruption_ticks {
                 records.iter_mut().for_each(Record::interrupted);
             }
+            let round_ticks = now.saturating_sub(last_round);
+            if round_ticks > stall_ticks {
+                give_up += STALL_GRACE * round_ticks;
+            }
             last_round = now;
             was_idle = true;
             if choose(&running, now).is_some() {
@@ -337,10 +413,20 @@ impl Instrument {
                     break;
                 }
                 was_idle = false;
-                last_sent = self.send(now, start, slack_ticks, &mut running, records, &mut tallies);
+                last_sent = self.send(
+                    now,
+                    start,
+                    slack_ticks,
+                    &mut running,
+                    records,
+                    &mut tallies,
+                    hand,
+                );
                 last_event = last_sent;
+            } else if H::ACTIVE && self.craft_ahead(now + ahead_ticks, &running, hand) {
+                was_idle = false;
             }
-            let seen = self.receive(start, records, &mut running, &mut tallies);
+            let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             if let Some(seen) = seen {
                 was_idle = false;
                 last_event = seen;
@@ -351,11 +437,12 @@ impl Instrument {
                 });
                 let silent = now.saturating_sub(last_event) > settle_ticks;
                 let endless = now.saturating_sub(last_sent) > endless_ticks;
-                if seen.is_none() && (all_back || silent) || endless {
+                let ended = seen.is_none() && (all_back || silent) || endless;
+                if ended && now >= listen_until {
                     break;
                 }
             }
-            if stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) || H::ACTIVE && hand.is_stopped() {
                 stopped = true;
                 break;
             }
@@ -368,7 +455,7 @@ impl Instrument {
             {
                 break;
             }
-            let seen = self.receive(start, records, &mut running, &mut tallies);
+            let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             last_event = seen.unwrap_or(last_event);
         }
         for (tally, running) in tallies.iter_mut().zip(&running) {
@@ -378,7 +465,46 @@ impl Instrument {
             tally.seconds = clock.to_ns(last_sent.saturating_sub(start)).max(1.0) / 1e9;
             tally.stopped = stopped;
         }
+        // Gives what was made ahead and never sent back to the pool.
+        self.crafted.clear();
         tallies
+    }
+
+    /// While nothing is due: lets the hand make packets of a stream whose next one is not due before
+    /// `until`. True if it did.
+    #[inline(always)]
+    fn craft_ahead<H: Hand>(&mut self, until: u64, running: &[Running], hand: &mut H) -> bool {
+        for (stream, running) in running.iter().enumerate() {
+            let due = running.schedule.due_ticks();
+            if hand.crafts(stream)
+                && self.crafted[stream].len() <= CRAFTED_AHEAD - CRAFTED_WHILE_IDLE
+                && due > until
+                && due != u64::MAX
+            {
+                self.craft(stream, CRAFTED_WHILE_IDLE, hand);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets the hand make up to `n` packets of a stream, as far as the pool has memory.
+    fn craft<H: Hand>(&mut self, stream: usize, n: usize, hand: &mut H) {
+        let maker = &mut self.traffic.streams_mut()[stream];
+        let measured = maker.is_measured() && hand.stamps(stream);
+        for _ in 0..n {
+            let (template, len) = maker.next();
+            let Some(mut packet) = self.pool.take(len) else {
+                break;
+            };
+            maker.fill(template, &mut packet);
+            self.making.push(packet);
+        }
+        hand.craft(stream, self.making.packets_mut());
+        let made = self.making.len();
+        let crafted = &mut self.crafted[stream];
+        self.making
+            .take_front(made, |packet| crafted.push(packet, measured));
     }
 
     fn schedules(&self, trial: Trial, start: u64) -> Vec<Running> {
@@ -405,7 +531,8 @@ impl Instrument {
 
     /// Hands over what is due, 32 packets at most; returns the stamp they got.
     #[inline(always)]
-    fn send<R: Record>(
+    #[allow(clippy::too_many_arguments)]
+    fn send<R: Record, H: Hand>(
         &mut self,
         now: u64,
         start: u64,
@@ -413,6 +540,7 @@ impl Instrument {
         running: &mut [Running],
         records: &mut [R],
         tallies: &mut [Tally],
+        hand: &mut H,
     ) -> u64 {
         while self.out.len() < BURST {
             let Some(stream) = choose(running, now) else {
@@ -420,12 +548,11 @@ impl Instrument {
             };
             let schedule = &running[stream].schedule;
             let (sequence, due) = (schedule.next(), schedule.due_ticks());
-            let (template, len) = self.traffic.streams_mut()[stream].next();
             if let Some(record) = records.get_mut(stream) {
                 record.sent(sequence, due - start, now - due);
             }
             running[stream].sent(now, now - due, slack_ticks);
-            let Some(mut packet) = self.pool.take(len) else {
+            let Some((packet, pending)) = self.make(stream, sequence, hand) else {
                 // Every frame is stuck in a ring of a device that does not move.
                 tallies[stream].refused += 1;
                 if let Some(record) = records.get_mut(stream) {
@@ -433,18 +560,20 @@ impl Instrument {
                 }
                 break;
             };
-            self.pending[self.out.len()] = Pending {
-                stream,
-                template,
-                varied: self.traffic.streams_mut()[stream].fill(template, &mut packet),
-                sequence,
-            };
+            self.pending[self.out.len()] = pending;
             self.out.push(packet);
         }
         let made = self.out.len();
         let stamp = ticks();
         for (pending, packet) in self.pending.iter().zip(self.out.packets_mut()) {
             let flow = self.trial << STREAM_BITS | pending.stream as u16;
+            if H::ACTIVE && pending.crafted {
+                if let Some(layout) = &pending.layout {
+                    // Cannot fail: the layout was made for this very packet.
+                    let _ = layout.write(packet.bytes_mut(), flow, pending.sequence, stamp);
+                }
+                continue;
+            }
             self.traffic.streams()[pending.stream].stamp(
                 pending.template,
                 packet,
@@ -468,15 +597,52 @@ impl Instrument {
         stamp
     }
 
+    /// The next packet of a stream, from its templates or from the hand.
+    #[inline(always)]
+    fn make<H: Hand>(
+        &mut self,
+        stream: usize,
+        sequence: u64,
+        hand: &mut H,
+    ) -> Option<(Packet, Pending)> {
+        if H::ACTIVE && hand.crafts(stream) {
+            if self.crafted[stream].len() == 0 {
+                self.craft(stream, BURST, hand);
+            }
+            let Made { packet, layout } = self.crafted[stream].pop()?;
+            let pending = Pending {
+                stream,
+                sequence,
+                crafted: true,
+                layout,
+                ..Pending::default()
+            };
+            return Some((packet, pending));
+        }
+        let maker = &mut self.traffic.streams_mut()[stream];
+        let (template, len) = maker.next();
+        let mut packet = self.pool.take(len)?;
+        let pending = Pending {
+            stream,
+            template,
+            varied: maker.fill(template, &mut packet),
+            sequence,
+            crafted: false,
+            layout: None,
+        };
+        Some((packet, pending))
+    }
+
     /// One receive call; when packets of the trial came, the time at which they were seen. Foreign ones
     /// are counted and nothing else, or a source that never runs dry would keep the trial from ending.
     #[inline(always)]
-    fn receive<R: Record>(
+    fn receive<R: Record, H: Hand>(
         &mut self,
         start: u64,
         records: &mut [R],
         running: &mut [Running],
         tallies: &mut [Tally],
+        hand: &mut H,
     ) -> Option<u64> {
         let port = self.ports.last_mut()?;
         if port.rx(&mut self.arrived) == 0 {
@@ -484,10 +650,21 @@ impl Instrument {
         }
         let seen = ticks();
         let (mut foreign, mut corrupt) = (0_u64, 0_u64);
-        for packet in self.arrived.packets() {
+        for (index, packet) in self.arrived.packets().iter().enumerate() {
+            if H::ACTIVE {
+                self.arrivals[index] = Arrival::default();
+            }
             match classify(packet.bytes(), self.ports_of_flows) {
                 Received::Stamped(stamp) => {
                     let stream = usize::from(stamp.flow & ((1 << STREAM_BITS) - 1));
+                    if H::ACTIVE {
+                        let latency = seen.wrapping_sub(stamp.stamp_ticks) as i64;
+                        self.arrivals[index].stamp = Some((
+                            stream as u16,
+                            stamp.sequence,
+                            latency as f64 * self.clock.to_ns(1),
+                        ));
+                    }
                     let of_trial =
                         stamp.flow >> STREAM_BITS == self.trial & (u16::MAX >> STREAM_BITS);
                     match running.get(stream) {
@@ -516,12 +693,26 @@ impl Instrument {
         tallies[0].corrupt += corrupt;
         tallies[0].foreign += foreign;
         let ours = self.arrived.len() as u64 > foreign;
+        if H::ACTIVE {
+            let arrivals = &self.arrivals[..self.arrived.len()];
+            let back = hand.arrived(self.arrived.packets_mut(), arrivals);
+            if back != 0 {
+                for index in 0..self.arrived.len() {
+                    if back & 1 << index == 0 {
+                        self.arrived.mark_dropped(index);
+                    }
+                }
+                self.arrived.settle(&mut self.slow);
+                // What finds no room is lost, as from any host that answers.
+                port.tx(&mut self.arrived);
+            }
+        }
         self.arrived.clear();
         ours.then_some(seen)
     }
 
     /// Throws away what arrived before the trial (a bounded amount: some sources never run dry).
-    fn discard_arrived(&mut self) {
+    pub(crate) fn discard_arrived(&mut self) {
         for port in &mut self.ports {
             for _ in 0..1024 {
                 if port.rx(&mut self.arrived) == 0 {
@@ -549,6 +740,17 @@ fn tell_damaged<R: Record>(frame: &[u8], trial: u16, running: &[Running], record
     }
 }
 
+/// Whether buffers of `room_bytes` hold all frames of `traffic`.
+fn check_room(spec: &PortSpec, traffic: &Traffic, room_bytes: usize) -> Result<(), PortError> {
+    let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
+    match longest.filter(|longest| *longest > room_bytes) {
+        None => Ok(()),
+        Some(longest) => Err(spec.error(format!(
+            "frames of {longest} bytes do not fit its buffers of {room_bytes}"
+        ))),
+    }
+}
+
 /// Ports by which packets of any stream are known again.
 fn ports_of_flows(traffic: &Traffic) -> PortRange {
     let ports = traffic.streams().iter().map(|s| s.ports());
@@ -568,7 +770,7 @@ mod tests {
     use super::*;
     use crate::{EveryPacket, Fate, Stream, Summaries};
     use std::collections::VecDeque;
-    use taut_port::{Link, Packet};
+    use taut_port::Link;
     use taut_wire::UdpFlow;
 
     /// A wire in a loop that does something to every packet.
@@ -631,7 +833,7 @@ mod tests {
             harm,
         };
         Instrument {
-            names: vec!["loop".to_string()],
+            specs: vec![PortSpec::parse("null:").unwrap()],
             ports: vec![Box::new(wire)],
             pool: PoolHandle::new(256, false).unwrap(),
             clock: Clock::calibrate(Duration::from_millis(5)),
@@ -641,6 +843,10 @@ mod tests {
             out: Batch::new(),
             pending: [Pending::default(); BURST],
             arrived: Batch::new(),
+            crafted: Vec::new(),
+            arrivals: [Arrival::default(); BATCH_CAPACITY],
+            making: Batch::new(),
+            slow: Batch::new(),
         }
     }
 
@@ -745,7 +951,7 @@ mod tests {
         running[0].schedule.advance();
         let mut records = [EveryPacket::new(TRIAL.packets() as usize)];
         let mut tallies = [Tally::default()];
-        instrument.receive(0, &mut records, &mut running, &mut tallies);
+        instrument.receive(0, &mut records, &mut running, &mut tallies, &mut NoHand);
         let [tally] = tallies;
         assert_eq!((tally.foreign, tally.received), (1, 0));
     }

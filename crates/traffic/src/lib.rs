@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod field;
+mod flood;
+mod hand;
 mod instrument;
 mod interruptions;
 mod live;
@@ -19,6 +21,8 @@ mod worst;
 mod zipf;
 
 pub use field::{FieldError, FieldName, Order, Values};
+pub use flood::{Flood, Flow};
+pub use hand::{Arrival, Hand, fill_checksums};
 pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
 pub use interruptions::{Interruptions, interruptions};
 pub use live::{Counts, Interval, Live, Slow, StreamView, WORST_LISTED, live};

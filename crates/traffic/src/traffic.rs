@@ -122,6 +122,13 @@ impl Traffic {
         }
     }
 
+    /// No stream: for a trial that only receives.
+    pub fn none() -> Self {
+        Self {
+            streams: Vec::new(),
+        }
+    }
+
     /// The streams.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
@@ -177,8 +184,9 @@ impl Traffic {
     pub fn of_settings(settings: &[(&str, &str)]) -> Result<Self, String> {
         let mut table = toml::Table::new();
         for (key, value) in settings {
-            let value = match (*key, value.parse::<i64>()) {
-                ("priority" | "seed", Ok(number)) => toml::Value::Integer(number),
+            let value = match (*key, value.parse::<i64>(), value.parse::<f64>()) {
+                ("priority" | "seed", Ok(number), _) => toml::Value::Integer(number),
+                ("share", _, Ok(share)) => toml::Value::Float(share),
                 _ => toml::Value::String((*value).to_string()),
             };
             if table.insert((*key).to_string(), value).is_some() {

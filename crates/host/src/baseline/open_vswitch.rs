@@ -63,7 +63,7 @@ pub(super) const VHOST: Baseline = Baseline {
     probe: probe_vhost,
     steps: |place| {
         let daemon = daemon_with_dpdk().unwrap_or(DAEMON);
-        let settings = dpdk_settings(place.cpu, free_huge_pages());
+        let settings = dpdk_settings(place.cpu);
         open_vswitch(place, daemon, &settings, |_, end| {
             // The daemon makes the socket of the port's name in its folder.
             let name = Path::new(end).file_name().unwrap_or_default();
@@ -85,7 +85,7 @@ pub(super) const VETH_DPDK: Baseline = Baseline {
     probe: probe_dpdk,
     steps: |place| {
         let daemon = daemon_with_dpdk().unwrap_or(DAEMON);
-        let settings = dpdk_settings(place.cpu, free_huge_pages());
+        let settings = dpdk_settings(place.cpu);
         open_vswitch(place, daemon, &settings, |number, end| {
             [
                 format!("dpdk{number}"),
@@ -197,27 +197,17 @@ fn open_vswitch(
     steps
 }
 
-fn dpdk_settings(cpu: usize, free_huge_pages: u64) -> Vec<String> {
+fn dpdk_settings(cpu: usize) -> [String; 6] {
     let mask = mask(cpu);
-    let mut settings = vec![
-        "other_config:dpdk-init=true".to_owned(),
-        format!("other_config:dpdk-lcore-mask={mask:#x}"),
-        format!("other_config:pmd-cpu-mask={mask:#x}"),
-    ];
-    if free_huge_pages * 2 >= MEMORY_MB {
-        settings.push(format!("other_config:dpdk-socket-mem={MEMORY_MB}"));
-        settings.push(format!("other_config:dpdk-socket-limit={MEMORY_MB}"));
-        settings.push(extra("--in-memory"));
-    } else {
-        settings.push(format!("other_config:dpdk-alloc-mem={MEMORY_MB}"));
-        settings.push(extra("--no-huge"));
-    }
-    settings
-}
-
-/// Further arguments of DPDK's.
-fn extra(pages: &str) -> String {
-    format!("other_config:dpdk-extra=\"{pages} --no-pci --no-telemetry\"")
+    [
+        "dpdk-init=true".to_owned(),
+        format!("dpdk-lcore-mask={mask:#x}"),
+        format!("pmd-cpu-mask={mask:#x}"),
+        format!("dpdk-socket-mem={MEMORY_MB}"),
+        format!("dpdk-socket-limit={MEMORY_MB}"),
+        "dpdk-extra=\"--in-memory --no-pci --no-telemetry\"".to_owned(),
+    ]
+    .map(|setting| format!("other_config:{setting}"))
 }
 
 fn mask(cpu: usize) -> u128 {
@@ -248,6 +238,17 @@ fn probe_vhost() -> Result<String, Missing> {
 
 fn probe_daemon_with_dpdk() -> Result<&'static str, Missing> {
     installed()?;
+    let free = free_huge_pages();
+    // Without them it starts, and has no memory for its ports.
+    if free < MEMORY_MB / 2 {
+        return Err(Missing {
+            what: format!(
+                "Open vSwitch with DPDK takes {} free huge pages of 2 MB, and {free} are free",
+                MEMORY_MB / 2
+            ),
+            how_to_get_it: "echo 256 > /proc/sys/vm/nr_hugepages".to_owned(),
+        });
+    }
     daemon_with_dpdk().ok_or_else(|| Missing {
         what: "this build of Open vSwitch has no DPDK ports".to_owned(),
         how_to_get_it: "apt-get install openvswitch-switch-dpdk".to_owned(),
@@ -371,22 +372,16 @@ mod tests {
 
     #[test]
     fn dpdk_gets_its_cpu_and_its_memory_before_the_daemon_starts() {
-        for (free, memory) in [(64, "dpdk-socket-mem=128"), (0, "dpdk-alloc-mem=128")] {
-            let settings = dpdk_settings(2, free);
-            for part in [
-                "dpdk-init=true",
-                "dpdk-lcore-mask=0x4",
-                "pmd-cpu-mask=0x4",
-                memory,
-            ] {
-                position(&settings, part);
-            }
-        }
         let lines = lines(&VETH_DPDK, ["dut0", "dut1"]);
-        assert!(
-            position(&lines, "dpdk-init=true")
-                < position(&lines, "--unixctl=/scratch/ovs-vswitchd.ctl")
-        );
+        let daemon = position(&lines, "--unixctl=/scratch/ovs-vswitchd.ctl");
+        for setting in [
+            "dpdk-init=true",
+            "dpdk-lcore-mask=0x4",
+            "pmd-cpu-mask=0x4",
+            "dpdk-socket-mem=128",
+        ] {
+            assert!(position(&lines, setting) < daemon, "{setting}");
+        }
         position(
             &lines,
             "dpdk1 ofport_request=2 type=dpdk options:dpdk-devargs=net_af_packet1,iface=dut1,framecnt=2048",

@@ -150,11 +150,11 @@ pub(super) fn start(
     for step in steps {
         match step {
             Step::Run(line) => {
-                run_line(&inside(line))?;
+                run_line(&inside(line), &mut running)?;
             }
             Step::Expect(line, expected) => {
                 let line = inside(line);
-                let said = run_line(&line)?;
+                let said = run_line(&line, &mut running)?;
                 if said.trim() != expected {
                     return Err(BaselineError::Unexpected {
                         command: line.join(" "),
@@ -186,9 +186,14 @@ pub(super) fn start(
     Ok(running)
 }
 
-fn run_line(line: &Line) -> Result<String, CommandError> {
+fn run_line(line: &Line, running: &mut Running) -> Result<String, BaselineError> {
     let arguments: Vec<&str> = line[1..].iter().map(String::as_str).collect();
-    run(&line[0], &arguments)
+    let done = run(&line[0], &arguments);
+    if done.is_err() {
+        // A program that died explains itself better than one that waited for it in vain.
+        running.check()?;
+    }
+    Ok(done?)
 }
 
 fn wait(
@@ -280,6 +285,22 @@ mod tests {
         assert!(message.contains("`false` failed"), "{message}");
         let pid = std::fs::read_to_string(pid.path()).unwrap();
         assert!(!Path::new("/proc").join(pid.trim()).exists());
+    }
+
+    #[test]
+    fn a_dead_program_explains_the_step_that_waited_for_it() {
+        let pid = tempfile::NamedTempFile::new().unwrap();
+        let path = pid.path().display();
+        let dies = format!("echo $$ > {path}; echo up; echo no memory >&2; exit 3");
+        let waits = format!(
+            "while grep -qs 'State:.[^Z]' /proc/$(cat {path})/status; do sleep 0.01; done; exit 1"
+        );
+        let (failed, _folder) = start_here(vec![
+            keep(&dies, Ready::LineStart("up")),
+            Step::Run(words(&["sh", "-c", &waits])),
+        ]);
+        let message = failed.unwrap_err().to_string();
+        assert!(message.ends_with("no memory"), "{message}");
     }
 
     #[test]

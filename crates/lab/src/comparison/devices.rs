@@ -4,7 +4,7 @@ use crate::results::{DeviceInfo, Kind, LeftOut, Transport};
 use std::path::Path;
 use std::time::Duration;
 use taut_engine::Flush;
-use taut_host::baseline::{Baseline, Reach, baselines};
+use taut_host::baseline::{Baseline, Frames, Reach, baselines};
 use taut_host::netns::bridge_commands;
 use taut_host::permissions::{Missing, can_make_namespaces};
 use taut_port::backends;
@@ -77,6 +77,14 @@ impl Device {
     /// Transport and name.
     pub fn full_name(&self) -> String {
         format!("{} {}", self.transport().name(), self.label)
+    }
+
+    /// The frames that get through it.
+    pub(crate) fn frames(&self) -> Frames {
+        match self.way {
+            Way::Baseline(baseline) => baseline.frames,
+            _ => Frames::Through,
+        }
     }
 
     pub(super) fn transport(&self) -> Transport {

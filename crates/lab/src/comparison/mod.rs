@@ -4,9 +4,10 @@
 
 mod devices;
 mod lengths;
-mod run;
-mod scratch;
+pub(crate) mod run;
+pub(crate) mod scratch;
 
+pub(crate) use devices::chosen;
 pub use devices::{Choice, Device, Offer, Way, offers};
 pub use lengths::Lengths;
 pub use run::{flow_through, ports_to};
@@ -89,7 +90,7 @@ pub fn run(
     let lengths = Lengths::of(plan.mode);
     let cores = choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(200));
-    let (mut devices, left_out) = devices::chosen(&plan.devices);
+    let (mut devices, left_out) = chosen(&plan.devices);
     if devices.is_empty()
         && let Some(missing) = left_out.first()
     {
@@ -235,7 +236,7 @@ fn describe(
     }
 }
 
-fn noise(cores: &CorePlan, activity: Option<&taut_host::SystemActivity>) -> Vec<Noise> {
+pub(crate) fn noise(cores: &CorePlan, activity: Option<&taut_host::SystemActivity>) -> Vec<Noise> {
     noise_sources(&Machine::read(), &[cores.generator, cores.device], activity)
         .into_iter()
         .map(|s| Noise {
@@ -246,7 +247,10 @@ fn noise(cores: &CorePlan, activity: Option<&taut_host::SystemActivity>) -> Vec<
 }
 
 /// What the machine takes from busy loops on both cores at once, as during every measurement.
-fn measure_interruptions(clock: &Clock, cores: &CorePlan) -> Result<Vec<Noise>, ComparisonError> {
+pub(crate) fn measure_interruptions(
+    clock: &Clock,
+    cores: &CorePlan,
+) -> Result<Vec<Noise>, taut_host::AffinityError> {
     let watch = |cpu: usize| {
         taut_host::pin_current_thread(cpu)?;
         Ok((cpu, interruptions(clock, WATCHED)))
@@ -308,14 +312,19 @@ fn measure_ping_pong(clock: &Clock, cores: &CorePlan) -> Result<PingPongFacts, C
 
 /// A results folder of today under `parent` that does not exist yet: `demo-2026-11-21T08-15-00Z`.
 pub fn fresh_folder(parent: &Path) -> PathBuf {
+    fresh_folder_for(parent, "demo")
+}
+
+/// As [`fresh_folder`], for another experiment: `io-2026-11-21T08-15-00Z`.
+pub fn fresh_folder_for(parent: &Path, experiment: &str) -> PathBuf {
     let now = humantime::format_rfc3339_seconds(SystemTime::now())
         .to_string()
         .replace(':', "-");
     let name = |n: u32| {
         parent.join(if n == 1 {
-            format!("demo-{now}")
+            format!("{experiment}-{now}")
         } else {
-            format!("demo-{now}-{n}")
+            format!("{experiment}-{now}-{n}")
         })
     };
     (1..)

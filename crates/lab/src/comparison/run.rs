@@ -14,7 +14,9 @@ use taut_host::{
 };
 use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
 use taut_port::{Clock, PortError, PortSpec};
-use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Trial, TrialError};
+use taut_traffic::{
+    EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Traffic, Trial, TrialError,
+};
 use taut_wire::{Mac, UdpFlow};
 
 /// How long a device may take until its links are up.
@@ -31,7 +33,7 @@ pub(super) struct Place<'a> {
 }
 
 /// Why a run did not become a result.
-pub(super) enum RunError {
+pub(crate) enum RunError {
     /// Told to stop.
     Stopped,
     /// The results cannot be written: the end of the experiment.
@@ -83,36 +85,71 @@ fn io(what: &str) -> impl FnOnce(std::io::Error) -> RunError + '_ {
     move |e| RunError::Device(format!("{what}: {e}"))
 }
 
-/// Measures `device`: constant rate, then the sweep. On a thread of its own, pinned to the generator's
-/// core and inside the generator's namespace where there is one.
+/// Measures `device`: constant rate, then the sweep.
 pub(super) fn measure(
     place: &Place<'_>,
     device: &Device,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
+    let stream = Stream::new(
+        &flow_through(device.frames(), false),
+        FRAME_SIZE_BYTES as usize,
+    )
+    .map_err(|e| RunError::Device(e.to_string()))?;
+    let site = Site {
+        program: &place.plan.program,
+        cores: place.cores,
+        clock: place.clock,
+    };
+    let writer = with_instrument(&site, device, &stream.into(), stop, |instrument| {
+        let writer = place.folder.begin_run(device.id, place.repetition)?;
+        constant_rate(place, instrument, &writer, stop)?;
+        sweep(place, device, instrument, &writer, stop)?;
+        Ok(writer)
+    })?;
+    writer.finish()?;
+    Ok(())
+}
+
+/// Where a device is set up.
+pub(crate) struct Site<'a> {
+    /// The `taut` program.
+    pub(crate) program: &'a Path,
+    /// Whose core is whose.
+    pub(crate) cores: &'a CorePlan,
+    /// The clock of the stamps.
+    pub(crate) clock: Clock,
+}
+
+/// Sets `device` up from nothing, connects an instrument with it, measures, and takes it down again. On a
+/// thread of its own, pinned to the generator's core and inside the generator's namespace where there is
+/// one.
+pub(crate) fn with_instrument<T: Send>(
+    site: &Site<'_>,
+    device: &Device,
+    traffic: &Traffic,
+    stop: &AtomicBool,
+    measure: impl FnOnce(&mut Instrument) -> Result<T, RunError> + Send,
+) -> Result<T, RunError> {
     let done = std::thread::scope(|scope| {
         scope
-            .spawn(|| set_up_and_measure(place, device, stop))
+            .spawn(|| set_up_and_measure(site, device, traffic, stop, measure))
             .join()
     });
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn set_up_and_measure(
-    place: &Place<'_>,
+fn set_up_and_measure<T>(
+    site: &Site<'_>,
     device: &Device,
+    traffic: &Traffic,
     stop: &AtomicBool,
-) -> Result<(), RunError> {
+    measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
+) -> Result<T, RunError> {
     let scratch = scratch::folder().map_err(io("making a folder for sockets"))?;
-    let device_core = place.cores.device;
-    let frames = match device.way {
-        Way::Baseline(baseline) => baseline.frames,
-        _ => Frames::Through,
-    };
-    let stream = Stream::new(&flow_through(frames, false), FRAME_SIZE_BYTES as usize)
-        .map_err(|e| RunError::Device(e.to_string()))?;
+    let device_core = site.cores.device;
     let pin = || {
-        taut_host::pin_current_thread(place.cores.generator)
+        taut_host::pin_current_thread(site.cores.generator)
             .map_err(|e| RunError::Device(e.to_string()))
     };
     let open = |specs: &[String]| -> Result<Instrument, RunError> {
@@ -120,7 +157,7 @@ fn set_up_and_measure(
             .iter()
             .map(|s| PortSpec::parse(s))
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Instrument::open(&specs, stream.clone(), place.clock)?)
+        Ok(Instrument::open(&specs, traffic.clone(), site.clock)?)
     };
     let start =
         |mut command: std::process::Command, ends: [&str; 2]| -> Result<DeviceProcess, RunError> {
@@ -140,9 +177,9 @@ fn set_up_and_measure(
                 ["west.sock", "east.sock"].map(|s| scratch.path().join(s).display().to_string());
             pin()?;
             let instrument = open(&sockets.clone().map(|s| format!("memif:{s}")))?;
-            let command = std::process::Command::new(&place.plan.program);
+            let command = std::process::Command::new(site.program);
             let process = start(command, [&sockets[0], &sockets[1]])?;
-            watch(place, device, instrument, process.into(), stop)
+            watch(device, instrument, process.into(), stop, measure)
         }
         Way::MemifLoop => {
             let socket = scratch.path().join("loop.sock").display().to_string();
@@ -151,7 +188,7 @@ fn set_up_and_measure(
                 format!("memif:{socket}"),
                 format!("memif:{socket},role=client"),
             ])?;
-            watch(place, device, instrument, Running::default(), stop)
+            watch(device, instrument, Running::default(), stop, measure)
         }
         Way::Bridge => {
             let testbed = Testbed::builder()
@@ -161,7 +198,7 @@ fn set_up_and_measure(
             let _inside = testbed.enter_generator()?;
             pin()?;
             let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
-            watch(place, device, instrument, Running::default(), stop)
+            watch(device, instrument, Running::default(), stop, measure)
         }
         Way::AfPacket { .. } | Way::AfXdp { .. } | Way::Kernel => {
             let steering = match device.way {
@@ -173,14 +210,11 @@ fn set_up_and_measure(
                 .redirects(device.way == Way::Kernel)
                 .steering(steering)
                 .build()?;
-            let process = start(
-                testbed.command_in_device(&place.plan.program),
-                DEVICE_INTERFACES,
-            )?;
+            let process = start(testbed.command_in_device(site.program), DEVICE_INTERFACES)?;
             let _inside = testbed.enter_generator()?;
             pin()?;
             let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
-            watch(place, device, instrument, process.into(), stop)
+            watch(device, instrument, process.into(), stop, measure)
         }
         Way::Baseline(baseline) => {
             let testbed = baseline
@@ -194,7 +228,7 @@ fn set_up_and_measure(
             let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
             pin()?;
             let instrument = open(&ports_to(baseline, scratch.path()))?;
-            watch(place, device, instrument, running, stop)
+            watch(device, instrument, running, stop, measure)
         }
         Way::VethLoop => {
             let testbed = Testbed::builder().build()?;
@@ -205,7 +239,7 @@ fn set_up_and_measure(
             let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
             // The far end lies in the device's namespace; a socket stays where it was opened.
             let instrument =
-                Instrument::open_with(&specs, stream.clone(), place.clock, |index, open| {
+                Instrument::open_with(&specs, traffic.clone(), site.clock, |index, open| {
                     let _far = if index == 1 {
                         Some(testbed.enter_device()?)
                     } else {
@@ -213,7 +247,7 @@ fn set_up_and_measure(
                     };
                     open().map_err(RunError::from)
                 })?;
-            watch(place, device, instrument, Running::default(), stop)
+            watch(device, instrument, Running::default(), stop, measure)
         }
     }
 }
@@ -257,23 +291,18 @@ pub fn ports_to(baseline: &Baseline, folder: &Path) -> [String; 2] {
     }
 }
 
-/// Measures a device that is set up, and writes its run.
-fn watch(
-    place: &Place<'_>,
+/// Measures with a device that is set up, and takes it down.
+fn watch<T>(
     device: &Device,
     mut instrument: Instrument,
     mut running: Running,
     stop: &AtomicBool,
-) -> Result<(), RunError> {
+    measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
+) -> Result<T, RunError> {
     let measured = instrument
         .wait_for_links(PATIENCE, stop)
         .map_err(RunError::from)
-        .and_then(|()| {
-            let writer = place.folder.begin_run(device.id, place.repetition)?;
-            constant_rate(place, &mut instrument, &writer, stop)?;
-            sweep(place, device, &mut instrument, &writer, stop)?;
-            Ok(writer)
-        });
+        .and_then(|()| measure(&mut instrument));
     // A device that died explains itself better than the packets that did not come back.
     if !stop.load(Ordering::Relaxed) {
         running.check()?;
@@ -285,8 +314,7 @@ fn watch(
         drop(instrument);
         running.stop()?;
     }
-    measured?.finish()?;
-    Ok(())
+    measured
 }
 
 fn constant_rate(

@@ -4,14 +4,14 @@ use std::path::Path;
 use tempfile::TempDir;
 
 /// A fresh folder, named after this process; gone when it is dropped.
-pub(super) fn folder() -> std::io::Result<TempDir> {
+pub(crate) fn folder() -> std::io::Result<TempDir> {
     tempfile::Builder::new()
         .prefix(&format!("taut-{}-", std::process::id()))
         .tempdir()
 }
 
 /// Removes the folders of processes that were killed. What cannot be removed (another user's) stays.
-pub(super) fn sweep_stale() {
+pub(crate) fn sweep_stale() {
     sweep_stale_in(&std::env::temp_dir());
 }
 

@@ -5,6 +5,7 @@
 //! must be.
 
 pub mod cdf;
+pub mod curves;
 pub mod histogram;
 pub mod jitter;
 pub mod load;
@@ -18,6 +19,7 @@ mod scale;
 mod style;
 mod svg;
 
+pub use scale::Scale;
 pub use style::Style;
 
 /// Width of every figure, px.

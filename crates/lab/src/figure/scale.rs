@@ -97,6 +97,28 @@ impl Scale {
         }
     }
 
+    /// A logarithmic axis over exactly the positive values, with ticks at powers of two: for sizes that
+    /// are made by doubling.
+    pub fn doublings(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
+        let positive = values.into_iter().filter(|v| v.is_finite() && *v > 0.0);
+        let (min, max) = positive.fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
+        let (min, max) = if max > min {
+            (min, max)
+        } else if max > 0.0 {
+            (max / 2.0, max * 2.0)
+        } else {
+            (1.0, 2.0)
+        };
+        Scale {
+            quantity,
+            spacing: Spacing::Log,
+            min,
+            max,
+        }
+    }
+
     /// A percentile axis for `samples` samples: from the 0th to the last they can show.
     pub fn nines(samples: u64) -> Scale {
         let nines = (samples.max(10) as f64).log10().clamp(1.0, MAX_NINES);
@@ -127,6 +149,9 @@ impl Scale {
     pub fn ticks(&self, wanted: usize) -> Vec<Tick> {
         match self.spacing {
             Spacing::Linear => self.linear_ticks(wanted),
+            Spacing::Log if matches!(self.quantity, Quantity::Bytes | Quantity::Packets) => {
+                self.doubling_ticks(wanted)
+            }
             Spacing::Log => self.log_ticks(wanted),
             Spacing::Nines => self.nines_ticks(),
         }
@@ -169,6 +194,15 @@ impl Scale {
             }
         }
         ticks
+    }
+
+    fn doubling_ticks(&self, wanted: usize) -> Vec<Tick> {
+        let first = (self.min.log2() - 1e-9).ceil() as i32;
+        let last = (self.max.log2() + 1e-9).floor() as i32;
+        let every = ((last - first) / wanted.max(1) as i32 + 1).max(1);
+        (first..=last)
+            .map(|power| self.tick(2_f64.powi(power), (power - first) % every == 0))
+            .collect()
     }
 
     fn nines_ticks(&self) -> Vec<Tick> {
@@ -239,6 +273,16 @@ mod tests {
                 "500 ns", "1 µs", "2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs"
             ]
         );
+    }
+
+    #[test]
+    fn sizes_are_labelled_where_they_double() {
+        let scale = Scale::doublings(Quantity::Packets, [64.0, 1.0, 8.0]);
+        assert_eq!(labels(&scale, 7), ["1", "2", "4", "8", "16", "32", "64"]);
+        let scale = Scale::doublings(Quantity::Bytes, [4096.0, 65536.0]);
+        assert_eq!(labels(&scale, 2), ["4 kB", "32 kB"]);
+        assert_eq!(scale.place(16_384.0), 0.5);
+        assert!(!labels(&Scale::doublings(Quantity::Bytes, []), 5).is_empty());
     }
 
     #[test]

@@ -58,6 +58,14 @@ impl Style {
         }
     }
 
+    /// The style of a model of the series at `index`: its colour, dotted.
+    pub fn model(index: usize) -> Style {
+        Style {
+            colour: Style::of(index).colour,
+            ..Style::reference()
+        }
+    }
+
     /// The outline of the marker around a point; `radius` is that of a circle of equal weight.
     pub(super) fn marker(&self, at: (f64, f64), radius: f64) -> String {
         let mut path = Path::default();

@@ -149,22 +149,31 @@ struct Group<'a> {
     devices: Vec<&'a Device>,
 }
 
-/// Forwarders by transport; calibrations have their own table.
+/// Forwarders by what their transport is made of; calibrations have their own table. Two columns at
+/// most, as more would leave no room for labels.
 fn groups(devices: &[Device]) -> Vec<Group<'_>> {
+    let of = |transports: &[Transport]| -> Vec<&Device> {
+        let forwarders = devices.iter().filter(|d| d.info.kind == Kind::Forwarder);
+        forwarders
+            .filter(|device| transports.contains(&device.info.transport))
+            .collect()
+    };
+    let shared_memory = if of(&[Transport::Vhost]).is_empty() {
+        "memif (shared memory)"
+    } else {
+        "shared memory (memif, vhost-user)"
+    };
     [
-        (Transport::Memif, "memif (shared memory)"),
-        (Transport::Vhost, "vhost-user (shared memory)"),
-        (Transport::Veth, "veth (through the kernel)"),
+        (
+            &[Transport::Memif, Transport::Vhost] as &[Transport],
+            shared_memory,
+        ),
+        (&[Transport::Veth], "veth (through the kernel)"),
     ]
     .into_iter()
-    .map(|(transport, heading)| Group {
+    .map(|(transports, heading)| Group {
         heading,
-        devices: devices
-            .iter()
-            .filter(|device| {
-                device.info.kind == Kind::Forwarder && device.info.transport == transport
-            })
-            .collect(),
+        devices: of(transports),
     })
     .filter(|group| !group.devices.is_empty())
     .collect()
@@ -182,7 +191,11 @@ fn columns<'a, T>(groups: &[Group<'a>], item: impl Fn(&'a Device) -> T) -> Vec<C
 
 fn series(device: &Device) -> Series {
     Series {
-        label: device.info.label.clone(),
+        label: match device.info.transport {
+            // Beside devices on memif of the same name.
+            Transport::Vhost => format!("{} (vhost)", device.info.label),
+            Transport::Memif | Transport::Veth => device.info.label.clone(),
+        },
         style: Style::of(device.index),
     }
 }

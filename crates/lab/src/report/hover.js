@@ -18,6 +18,9 @@
     time: (ns) => scaled(ns, [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]),
     rate: (pps) => scaled(pps, [[1e9, "Gpkt/s"], [1e6, "Mpkt/s"], [1e3, "kpkt/s"], [1, "pkt/s"]]),
     seconds: (s) => s.toFixed(3) + " s",
+    cycles: (c) => digits(c) + " cycles",
+    packets: (n) => digits(n) + " packets",
+    bytes: (b) => scaled(b, [[1 << 30, "GB"], [1 << 20, "MB"], [1 << 10, "kB"], [1, "B"]]),
     share: (p) => digits(p * 100) + " %",
     quantile: (q) => "p" + (q * 100).toFixed(Math.min(7, Math.max(1, Math.ceil(-Math.log10(1 - q) - 1)))).replace(/\.?0+$/, ""),
   };

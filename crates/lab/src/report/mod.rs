@@ -6,6 +6,8 @@ mod finding;
 mod page;
 mod rawdata;
 
+pub(crate) use rawdata::flatten;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

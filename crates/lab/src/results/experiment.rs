@@ -152,7 +152,7 @@ pub struct DeviceInfo {
     pub transport: Transport,
     /// Forwarder or calibration.
     pub kind: Kind,
-    /// What moves its packets: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`, or the name of the program
+    /// What moves its packets: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`, `XDP`, or the name of the program
     /// that does. Devices of one transport and I/O that have a flush policy differ in it alone and are
     /// compared with each other.
     pub io: String,

@@ -242,7 +242,7 @@ fn read_optional<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ResultsE
     }
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
     let text = fs::read(path).map_err(ResultsError::io(path))?;
     serde_json::from_slice(&text).map_err(|source| ResultsError::Json {
         path: path.to_owned(),
@@ -250,7 +250,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
     })
 }
 
-fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|source| ResultsError::Json {
         path: path.to_owned(),
         source,

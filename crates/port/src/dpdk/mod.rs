@@ -42,7 +42,7 @@ pub(crate) const BACKEND: Backend = Backend {
     options: &[
         (
             "ring",
-            "descriptors of each ring, 64 to 32768 (default 512); the driver may round",
+            "descriptors of each ring, 64 to 32768 (default 512; net_af_xdp: 2048); the driver may round",
         ),
         (
             "rss",
@@ -75,6 +75,9 @@ pub(crate) const BACKEND: Backend = Backend {
 
 const RING: u16 = 512;
 
+/// Its driver fills a ring of 2048 whatever it is asked for.
+const AF_XDP_RING: u16 = 2048;
+
 /// What a spec asks of its device, but for its name and arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Settings {
@@ -90,8 +93,15 @@ struct Settings {
 
 impl Settings {
     fn of(spec: &PortSpec) -> Result<Self, PortError> {
+        let default = if spec.target().starts_with("net_af_xdp") {
+            AF_XDP_RING
+        } else {
+            RING
+        };
         Ok(Self {
-            ring: spec.number("ring", 64..=32768)?.map_or(RING, |n| n as u16),
+            ring: spec
+                .number("ring", 64..=32768)?
+                .map_or(default, |n| n as u16),
             queues: spec.number("rss", 1..=16)?.unwrap_or(1) as u16,
             rate_mbps: spec.number("rate", 1..=400_000)?.unwrap_or(0) as u32,
             stamps: match spec.option("stamps") {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes that are written at a time.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -24,6 +24,11 @@ const BLOCKS: usize = 64;
 /// A block that is not full is written when the port has been asked this many times about its link, which
 /// a worker does ten times a second.
 const LINK_CALLS: u32 = 5;
+
+/// How often a claimed file is asked for, and how long apart: a program that another thread is starting has
+/// copies of this process's files until it runs, those that have been closed here too.
+const CLAIM_TRIES: u32 = 20;
+const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
 /// A block of whole records and how many frames and bytes of frames they are.
 #[derive(Default)]
@@ -274,12 +279,15 @@ pub(super) fn claim(file: &File, writing: bool, what: &str) -> Result<(), PortEr
     } else {
         FlockOperation::NonBlockingLockShared
     };
-    match flock(file, operation) {
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(PortError::missing(
-            what,
-            "a file that no other port reads or writes at this moment; choose another name",
-        )),
-        // Not every file system has such marks.
-        _ => Ok(()),
+    for _ in 0..CLAIM_TRIES {
+        match flock(file, operation) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(CLAIM_PAUSE),
+            // Not every file system has such marks.
+            _ => return Ok(()),
+        }
     }
+    Err(PortError::missing(
+        what,
+        "a file that no other port reads or writes at this moment; choose another name",
+    ))
 }

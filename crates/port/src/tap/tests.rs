@@ -9,7 +9,7 @@ use std::process::Command;
 fn testbed() -> Option<Testbed> {
     let bed = Testbed::new(0)?;
     if let Err(error) = super::device::probe() {
-        eprintln!("skipped: {error}");
+        eprintln!("skipped: needs {error}");
         return None;
     }
     Some(bed)

@@ -75,16 +75,15 @@ impl Direction {
                 .chunks_exact(8)
                 .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
             // In the order of `struct counters` in the program.
-            for counter in [
-                &mut sum.rx_packets,
-                &mut sum.rx_bytes,
-                &mut sum.tx_packets,
-                &mut sum.tx_bytes,
-                &mut sum.too_short,
-                &mut sum.refused,
-            ] {
-                *counter += words.next().unwrap_or(0);
-            }
+            let [rx_packets, rx_bytes, too_short, nowhere, dropped_bytes] =
+                std::array::from_fn(|_| words.next().unwrap_or(0));
+            sum.rx_packets += rx_packets;
+            sum.rx_bytes += rx_bytes;
+            sum.too_short += too_short;
+            sum.refused += nowhere;
+            // Read while the program counts on: one of them may be a step behind.
+            sum.tx_packets += rx_packets.saturating_sub(too_short + nowhere);
+            sum.tx_bytes += rx_bytes.saturating_sub(dropped_bytes);
         }
     }
 }

@@ -212,6 +212,12 @@ fn what_cannot_be_forwarded_is_said() {
         gone.is_missing() && gone.to_string().contains("\"none0\""),
         "{gone}"
     );
+    let plain = error(&["af_xdp:lo,mode=native"]);
+    let needs = "a driver with XDP behind lo";
+    assert!(
+        plain.is_missing() && plain.to_string().contains(needs),
+        "{plain}"
+    );
     let _other = bed.in_right(|| open("af_xdp:right1").unwrap());
     let taken = error(&["af_xdp:right0", "af_xdp:right1"]);
     assert!(taken.is_missing(), "{taken}");

@@ -1,0 +1,80 @@
+//! Sizes of memory as people write them: `32 kB`, `8GB`, or a number of bytes.
+
+use serde::Deserialize;
+
+/// A number of bytes. `kB`, `MB` and `GB` are powers of 1024, as caches are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
+pub(crate) struct Size {
+    pub(crate) bytes: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Bytes(u64),
+    Text(String),
+}
+
+impl TryFrom<Written> for Size {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Bytes(bytes) => Ok(Self { bytes }),
+            Written::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("\"{text}\": want a size such as \"32 kB\", \"8 MB\" or \"2 GB\"");
+        let text_only = text.trim();
+        let at = text_only
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text_only.len());
+        let (number, unit) = text_only.split_at(at);
+        let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "kb" | "kib" | "k" => 1 << 10,
+            "mb" | "mib" | "m" => 1 << 20,
+            "gb" | "gib" | "g" => 1 << 30,
+            _ => return Err(wrong()),
+        };
+        let bytes = number
+            .parse::<u64>()
+            .ok()
+            .and_then(|n| n.checked_mul(factor));
+        bytes.map(|bytes| Self { bytes }).ok_or_else(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_with_and_without_a_unit() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("4 kB", 4096),
+            ("4kb", 4096),
+            ("8 MB", 8 << 20),
+            ("8GB", 8 << 30),
+            ("1 GiB", 1 << 30),
+        ] {
+            assert_eq!(text.parse(), Ok(Size { bytes }), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_says_what_one_is() {
+        for text in ["", "big", "4 TB", "1.5 kB", "-4", "99999999999 GB"] {
+            let message = text.parse::<Size>().err().unwrap_or_default();
+            assert!(message.contains("such as \"32 kB\""), "{text}: {message}");
+        }
+    }
+}

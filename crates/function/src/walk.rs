@@ -1,0 +1,179 @@
+//! WALK: takes `steps` steps per packet through a randomly permuted list of a set size, one cache line
+//! per element. (Gallenmüller 2021, sections 4.2 and 5.1: SHEEP's cache loader.)
+
+use crate::size::Size;
+use crate::{Context, Entry, Function, SettingsError, settings};
+use serde::Deserialize;
+use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError};
+
+/// The smallest list: one page.
+const LEAST_BYTES: u64 = 4 << 10;
+/// The largest list.
+const MOST_BYTES: u64 = 8 << 30;
+/// Steps per packet at most: a batch of them still ends within a second.
+const MOST_STEPS: u32 = 100_000;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "walk",
+    summary: "takes `steps` steps per packet through a list of `bytes`, for a set number of cache misses",
+    build: |table| {
+        settings(table).and_then(|settings: Settings| {
+            Ok(Box::new(Walk::new(settings.check()?)) as Box<dyn Function>)
+        })
+    },
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    steps: u32,
+    bytes: Size,
+    #[serde(default = "first_seed")]
+    seed: u64,
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+impl Settings {
+    fn check(self) -> Result<Self, SettingsError> {
+        if self.steps > MOST_STEPS {
+            return Err(SettingsError(format!(
+                "steps: want 0 to {MOST_STEPS} per packet"
+            )));
+        }
+        if !(LEAST_BYTES..=MOST_BYTES).contains(&self.bytes.bytes) {
+            return Err(SettingsError("bytes: want 4 kB to 8 GB".to_string()));
+        }
+        Ok(self)
+    }
+}
+
+struct Walk {
+    settings: Settings,
+    list: Option<LinkedLines>,
+    /// Where the last packet left off.
+    at: usize,
+}
+
+impl Walk {
+    fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            list: None,
+            at: 0,
+        }
+    }
+}
+
+impl Function for Walk {
+    #[inline]
+    fn process(&mut self, batch: &mut Batch, _: &Context) {
+        if let Some(list) = &self.list {
+            for _ in 0..batch.len() {
+                self.at = list.follow(self.at, self.settings.steps);
+            }
+        }
+    }
+
+    fn prepare(&mut self) -> Result<(), PortError> {
+        let mut list = LinkedLines::new((self.settings.bytes.bytes as usize).div_ceil(LINE_BYTES))?;
+        make_one_cycle(&mut list, self.settings.seed);
+        self.list = Some(list);
+        Ok(())
+    }
+}
+
+/// Links all lines into one cycle in random order (Sattolo 1986): every walk sees all of them before it
+/// sees one again, and no prefetcher knows the next.
+fn make_one_cycle(list: &mut LinkedLines, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for line in 0..list.lines() {
+        list.link(line, line);
+    }
+    for line in (1..list.lines()).rev() {
+        let other = random.usize(..line);
+        let (here, there) = (list.next(line), list.next(other));
+        list.link(line, there);
+        list.link(other, here);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_port::PoolHandle;
+
+    /// Steps from line 0 until it comes again.
+    fn cycle_length(list: &LinkedLines) -> usize {
+        let mut at = list.next(0);
+        let mut steps = 1;
+        while at != 0 {
+            at = list.next(at);
+            steps += 1;
+        }
+        steps
+    }
+
+    #[test]
+    fn every_line_is_on_one_cycle_whatever_the_size_and_seed() {
+        for lines in (1..70).chain([64, 100, 1_000, 4_097, 65_536]) {
+            for seed in [1, 2, 99] {
+                let mut list = LinkedLines::new(lines).unwrap();
+                make_one_cycle(&mut list, seed);
+                assert_eq!(cycle_length(&list), lines, "{lines} lines, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_walk_and_another_seed_another() {
+        let walk = |seed| {
+            let mut list = LinkedLines::new(1_000).unwrap();
+            make_one_cycle(&mut list, seed);
+            (0..1_000).map(|line| list.next(line)).collect::<Vec<_>>()
+        };
+        assert_eq!(walk(1), walk(1));
+        assert_ne!(walk(1), walk(2));
+    }
+
+    #[test]
+    fn a_walk_goes_on_where_the_last_packet_left_it() {
+        let mut walk = Walk::new(Settings {
+            steps: 3,
+            bytes: Size { bytes: 4096 },
+            seed: 1,
+        });
+        walk.prepare().unwrap();
+        let pool = PoolHandle::new(64, false).unwrap();
+        // 64 lines, 3 steps a packet: 64 packets go round three times and end where they began.
+        let mut seen = Vec::new();
+        for packets in [1, 2, 29, 32] {
+            let mut batch = Batch::new();
+            pool.fill(&mut batch, packets, 60);
+            walk.process(&mut batch, &Context::default());
+            seen.push(walk.at);
+        }
+        let list = walk.list.as_ref().unwrap();
+        let expected = [3, 9, 96, 192].map(|steps| list.follow(0, steps));
+        assert_eq!(seen, expected);
+        assert_eq!(seen[3], 0);
+        assert!(seen[0] != seen[1]);
+    }
+
+    #[test]
+    fn settings_out_of_range_say_what_is_in_it() {
+        let message = |toml: &str| {
+            let table: toml::Table = toml.parse().unwrap();
+            (ENTRY.build)(table).err().map(|e| e.0).unwrap_or_default()
+        };
+        assert!(message("steps = 1\nbytes = \"1 kB\"").contains("4 kB to 8 GB"));
+        assert!(message("steps = 1\nbytes = \"16 GB\"").contains("4 kB to 8 GB"));
+        assert!(message("steps = 1\nbytes = \"much\"").contains("such as \"32 kB\""));
+        assert!(message("steps = 200000\nbytes = 4096").contains("0 to 100000"));
+        assert!(message("bytes = 4096").contains("steps"));
+        assert_eq!(message("steps = 1\nbytes = \"8 GB\""), "");
+    }
+}

@@ -1,0 +1,264 @@
+//! Curves over one variable, in panels one below the other: median with the spread over repetitions,
+//! lines without marks for models, verticals for thresholds.
+
+use super::axes::{Hover, Labels, Panel};
+use super::scale::Scale;
+use super::svg::{Anchor, Path, Svg};
+use super::{Series, WIDTH, legend};
+
+/// A point of a curve.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// Where it lies.
+    pub x: f64,
+    /// Smallest, middle and largest over the repetitions.
+    pub y: [f64; 3],
+    /// What the pointer reads there, lines separated by `|`.
+    pub tip: String,
+}
+
+/// A curve.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// Whose.
+    pub series: Series,
+    /// By rising x.
+    pub points: Vec<Point>,
+}
+
+/// One of the panels.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// Title of its y axis.
+    pub title: &'static str,
+    /// Its y axis.
+    pub y: Scale,
+    /// What was measured.
+    pub curves: Vec<Curve>,
+    /// Models and published figures: points joined by a thin line, with a name.
+    pub models: Vec<Curve>,
+}
+
+/// A figure of several panels over the same x axis.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    /// Makes its ids unique on a page.
+    pub name: &'static str,
+    /// For who cannot see it.
+    pub title: &'static str,
+    /// The same, longer.
+    pub description: &'static str,
+    /// Title of the x axis.
+    pub x_title: &'static str,
+    /// The x axis.
+    pub x: Scale,
+    /// Panels, top to bottom.
+    pub parts: Vec<Part>,
+    /// Values of x to mark, with a word each.
+    pub verticals: Vec<(f64, String)>,
+    /// A line below.
+    pub note: String,
+}
+
+const LEFT: f64 = 74.0;
+const RIGHT: f64 = 26.0;
+const GAP: f64 = 26.0;
+
+/// Draws the figure.
+pub fn draw(figure: &Figure) -> String {
+    let mut keys: Vec<&Series> = Vec::new();
+    for curve in figure
+        .parts
+        .iter()
+        .flat_map(|part| part.curves.iter().chain(&part.models))
+    {
+        if !keys.iter().any(|known| known.label == curve.series.label) {
+            keys.push(&curve.series);
+        }
+    }
+    let width = WIDTH - LEFT - RIGHT;
+    let height = if figure.parts.len() == 1 {
+        300.0
+    } else {
+        220.0
+    };
+    // Words at the verticals stand above the first panel.
+    let words = if figure.verticals.is_empty() {
+        0.0
+    } else {
+        16.0
+    };
+    let top = 8.0 + legend::strip_height(width, &keys) + 14.0 + words;
+    let parts = figure.parts.len() as f64;
+    let below = top + parts * height + (parts - 1.0) * GAP;
+    let note = if figure.note.is_empty() { 0.0 } else { 18.0 };
+    let mut svg = Svg::new(
+        figure.name,
+        WIDTH,
+        below + 46.0 + note,
+        figure.title,
+        figure.description,
+    );
+    legend::strip(&mut svg, (LEFT, 8.0), width, &keys);
+    for (row, part) in figure.parts.iter().enumerate() {
+        let panel = Panel {
+            left: LEFT,
+            top: top + row as f64 * (height + GAP),
+            width,
+            height,
+            x: figure.x,
+            y: part.y,
+        };
+        let labels = Labels {
+            x: (row + 1 == figure.parts.len()).then_some(figure.x_title),
+            y: Some(part.title),
+            x_ticks: 12,
+            y_ticks: 6,
+        };
+        panel.open(&mut svg, Hover::Nearest, labels);
+        if part.curves.iter().all(|curve| curve.points.is_empty()) {
+            panel.empty(&mut svg, "no data");
+        }
+        for (value, word) in &figure.verticals {
+            vertical(&mut svg, &panel, *value, (row == 0).then_some(word));
+        }
+        part.models
+            .iter()
+            .for_each(|curve| model(&mut svg, &panel, curve));
+        part.curves
+            .iter()
+            .for_each(|curve| measured(&mut svg, &panel, curve));
+        panel.close(&mut svg);
+    }
+    if !figure.note.is_empty() {
+        svg.text(
+            (WIDTH / 2.0, below + 56.0),
+            Anchor::Middle,
+            "note",
+            &figure.note,
+        );
+    }
+    svg.finish()
+}
+
+fn vertical(svg: &mut Svg, panel: &Panel, value: f64, word: Option<&String>) {
+    if value < panel.x.min || value > panel.x.max {
+        return;
+    }
+    let x = panel.px(value);
+    svg.line(
+        (x, panel.top),
+        (x, panel.bottom()),
+        &[
+            ("stroke", "#555"),
+            ("stroke-width", "1"),
+            ("stroke-dasharray", "5 3"),
+        ],
+    );
+    if let Some(word) = word {
+        svg.text((x, panel.top - 5.0), Anchor::Middle, "note", word);
+    }
+}
+
+fn model(svg: &mut Svg, panel: &Panel, curve: &Curve) {
+    let points = curve
+        .points
+        .iter()
+        .map(|p| (panel.px(p.x), panel.py(p.y[1])));
+    svg.path(
+        Path::through(points).data(),
+        &[
+            ("class", "line"),
+            ("stroke", curve.series.style.colour),
+            ("stroke-dasharray", curve.series.style.dash),
+            ("stroke-width", "1.1"),
+        ],
+    );
+}
+
+fn measured(svg: &mut Svg, panel: &Panel, curve: &Curve) {
+    let style = &curve.series.style;
+    let at = |point: &Point, which: usize| (panel.px(point.x), panel.py(point.y[which]));
+    if curve.points.iter().any(|point| point.y[0] < point.y[2]) {
+        let low = curve.points.iter().map(|point| at(point, 0));
+        let high = curve.points.iter().rev().map(|point| at(point, 2));
+        svg.path(
+            Path::through(low.chain(high)).data(),
+            &[("fill", style.colour), ("fill-opacity", "0.13")],
+        );
+    }
+    svg.path(
+        Path::through(curve.points.iter().map(|point| at(point, 1))).data(),
+        &[
+            ("class", "line"),
+            ("stroke", style.colour),
+            ("stroke-dasharray", style.dash),
+            ("stroke-width", "1.6"),
+        ],
+    );
+    for point in &curve.points {
+        let tip = format!("{}|{}", curve.series.label, point.tip);
+        svg.path(
+            &style.marker(at(point, 1), 3.2),
+            &[("fill", style.colour), ("data-tip", &tip)],
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Style;
+    use crate::quantity::Quantity;
+
+    fn curve(label: &str, points: &[(f64, f64)]) -> Curve {
+        Curve {
+            series: Series {
+                label: label.to_string(),
+                style: Style::of(0),
+            },
+            points: points
+                .iter()
+                .map(|(x, y)| Point {
+                    x: *x,
+                    y: [*y * 0.9, *y, *y * 1.1],
+                    tip: format!("{y}"),
+                })
+                .collect(),
+        }
+    }
+
+    fn figure(curves: Vec<Curve>) -> String {
+        draw(&Figure {
+            name: "f",
+            title: "t",
+            description: "d",
+            x_title: "x",
+            x: Scale::doublings(Quantity::Bytes, [4096.0, 65536.0]),
+            parts: vec![Part {
+                title: "y",
+                y: Scale::linear_from_zero(Quantity::Cycles, [10.0]),
+                curves,
+                models: vec![curve("model", &[(4096.0, 5.0), (65536.0, 5.0)])],
+            }],
+            verticals: vec![(32_768.0, "L1".to_string()), (1e9, "beyond".to_string())],
+            note: String::new(),
+        })
+    }
+
+    #[test]
+    fn every_point_has_a_mark_and_a_tip_and_thresholds_inside_have_a_word() {
+        let svg = figure(vec![curve(
+            "a",
+            &[(4096.0, 1.0), (8192.0, 2.0), (65536.0, 9.0)],
+        )]);
+        assert_eq!(svg.matches("data-tip=\"a|").count(), 3);
+        assert!(svg.contains(">L1<") && !svg.contains("beyond"));
+        assert!(svg.contains(">model<") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn a_figure_without_data_says_so() {
+        assert!(figure(vec![curve("a", &[])]).contains("no data"));
+    }
+}

@@ -1,0 +1,556 @@
+//! From trials to figures: medians over the repetitions with their intervals.
+
+use super::framework::{Framework, Program, Transport};
+use super::results::Results;
+use super::trial::{Part, Series, Trial};
+use crate::quantity::{rate, three_digits, time};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use taut_measure::bootstrap_interval;
+
+const CONFIDENCE: f64 = 0.95;
+const RESAMPLES: usize = 2_000;
+
+/// The load of the published check of the model, cycles.
+pub const CHECKED_LOAD: u32 = 350;
+
+/// A figure over the repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Median.
+    pub median: f64,
+    /// Ends of the 95 % interval of the median by bootstrap over the repetitions; the range of the
+    /// repetitions at most, and with fewer than six of them it covers less than it says.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Repetitions.
+    pub count: usize,
+}
+
+impl Estimate {
+    /// Of some values, with a seed for the resampling; none of no values.
+    pub fn of(values: &[f64], seed: u64) -> Option<Self> {
+        let middle = median(values)?;
+        let interval = bootstrap_interval(
+            values,
+            |values| median(values).unwrap_or(f64::NAN),
+            CONFIDENCE,
+            RESAMPLES,
+            seed,
+        );
+        let (low, high) = interval.map_or((middle, middle), |i| (i.low, i.high));
+        Some(Self {
+            median: middle,
+            low,
+            high,
+            count: values.len(),
+        })
+    }
+}
+
+/// A framework in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The framework's id.
+    pub id: String,
+    /// Its name.
+    pub label: String,
+    /// Who forwards.
+    pub program: Program,
+    /// How frames reach it.
+    pub transport: Transport,
+    /// Repetitions that are there.
+    pub repetitions: usize,
+    /// Repetitions planned.
+    pub planned: u32,
+    /// Rate offered while the load rose, packets per second; none without a generator.
+    pub offered_pps: Option<f64>,
+    /// What came through without load, packets per second.
+    pub throughput_pps: Option<f64>,
+    /// Load at which the throughput begins to decline, cycles per packet.
+    pub knee_cycles: Option<Estimate>,
+    /// Cycles of input and output per packet: f/n - c_task where the throughput has just declined.
+    pub io_cycles: Option<Estimate>,
+    /// Idle cycles per packet without load at the rate offered: f/n - c_io.
+    pub busy_wait_cycles: Option<Estimate>,
+    /// Change of the cycles per packet for each cycle of load beyond the knee: 1 if the model holds.
+    pub slope: Option<Estimate>,
+    /// The forwarder's own count of busy cycles per packet, without load at the rate offered.
+    pub own_cycles: Option<Estimate>,
+    /// The same at saturation, with the usual burst.
+    pub own_saturated_cycles: Option<Estimate>,
+    /// Throughput at saturation, packets per second.
+    pub saturated_pps: Option<Estimate>,
+    /// Average round trip at 95 % of that, ns.
+    pub latency_avg_ns: Option<Estimate>,
+    /// Predicted and measured throughput under the load of the published check, packets per second.
+    pub check_pps: Option<[f64; 2]>,
+}
+
+/// Smallest, median and largest of a figure at one value of what was varied.
+pub type Spread = [f64; 3];
+
+/// Trials of one value of what was varied, one per repetition.
+#[derive(Debug, Clone, Default)]
+pub struct Points<'a, K: Ord> {
+    by: BTreeMap<K, Vec<&'a Trial>>,
+}
+
+impl<'a, K: Ord + Copy> Points<'a, K> {
+    /// The spread of a figure at each value that has any.
+    pub fn spread(&self, figure: impl Fn(&Trial) -> Option<f64>) -> Vec<(K, Spread)> {
+        self.by
+            .iter()
+            .filter_map(|(key, trials)| {
+                let values: Vec<f64> = trials.iter().filter_map(|t| figure(t)).collect();
+                Some((*key, spread(&values)?))
+            })
+            .collect()
+    }
+
+    fn at(&self, key: K) -> &[&'a Trial] {
+        self.by.get(&key).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// A results folder evaluated.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    /// Where it comes from.
+    pub results: &'a Results,
+    /// One per framework, in their order.
+    pub rows: Vec<Row>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Evaluates what is there.
+    pub fn of(results: &'a Results) -> Self {
+        let mut evaluation = Self {
+            results,
+            rows: Vec::new(),
+        };
+        let frameworks = results.head.frameworks.iter();
+        evaluation.rows = frameworks.map(|f| evaluation.row(f)).collect();
+        evaluation
+    }
+
+    fn series(&self, id: &str, part: Part) -> impl Iterator<Item = &'a Series> {
+        let id = id.to_string();
+        self.results
+            .series
+            .iter()
+            .filter(move |s| s.framework == id && s.part == part)
+    }
+
+    /// Trials by load: of one repeated in a series, the better.
+    pub fn loads(&self, id: &str) -> Points<'a, u32> {
+        let mut by: BTreeMap<u32, Vec<&Trial>> = BTreeMap::new();
+        for series in self.series(id, Part::Load) {
+            let mut best: BTreeMap<u32, &Trial> = BTreeMap::new();
+            for trial in &series.trials {
+                let known = best.entry(trial.work.burn_cycles).or_insert(trial);
+                if trial.throughput_pps > known.throughput_pps {
+                    *known = trial;
+                }
+            }
+            for (load, trial) in best {
+                by.entry(load).or_default().push(trial);
+            }
+        }
+        Points { by }
+    }
+
+    /// Trials by burst: those for throughput, or those for latency.
+    pub fn bursts(&self, id: &str, latency: bool) -> Points<'a, usize> {
+        let mut by: BTreeMap<usize, Vec<&Trial>> = BTreeMap::new();
+        let series = self.series(id, Part::Batch);
+        for trial in series.flat_map(|s| &s.trials) {
+            if trial.latency.is_some() == latency {
+                by.entry(trial.work.burst).or_default().push(trial);
+            }
+        }
+        Points { by }
+    }
+
+    /// Trials by size of the list.
+    pub fn walks(&self, id: &str) -> Points<'a, u64> {
+        let mut by: BTreeMap<u64, Vec<&Trial>> = BTreeMap::new();
+        for trial in self.series(id, Part::Walk).flat_map(|s| &s.trials) {
+            if let Some((_, bytes)) = trial.work.walk {
+                by.entry(bytes).or_default().push(trial);
+            }
+        }
+        Points { by }
+    }
+
+    /// Cycles per access by size of the list, where there is no generator whose rate could be the limit.
+    pub fn access_cycles(&self, id: &str) -> Vec<(u64, Spread)> {
+        let hz = self.results.head.tsc_hz;
+        let mut by: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for series in self.series(id, Part::Walk) {
+            let Some(bare) = series.trials.iter().find(|t| t.work.walk.is_none()) else {
+                continue;
+            };
+            for trial in &series.trials {
+                if let Some((steps, bytes)) = trial.work.walk {
+                    let more = hz / trial.throughput_pps - hz / bare.throughput_pps;
+                    by.entry(bytes)
+                        .or_default()
+                        .push(more / f64::from(steps.max(1)));
+                }
+            }
+        }
+        by.into_iter()
+            .filter_map(|(bytes, values)| Some((bytes, spread(&values)?)))
+            .collect()
+    }
+
+    fn row(&self, framework: &Framework) -> Row {
+        let head = &self.results.head;
+        let (hz, seed) = (head.tsc_hz, head.seed);
+        let estimate = |values: &[f64]| Estimate::of(values, seed);
+        let loads = self.loads(&framework.id);
+        let unloaded = loads.at(0);
+        let of_unloaded = |figure: fn(&Trial) -> Option<f64>| -> Vec<f64> {
+            unloaded.iter().filter_map(|t| figure(t)).collect()
+        };
+        let throughputs = of_unloaded(|t| Some(t.throughput_pps));
+        let knees = || {
+            self.series(&framework.id, Part::Load)
+                .filter_map(|s| s.knee)
+        };
+        let io: Vec<f64> = if framework.has_generator() {
+            knees().filter_map(|knee| knee.io_cycles(hz)).collect()
+        } else {
+            throughputs.iter().map(|pps| hz / pps).collect()
+        };
+        let knee: Vec<f64> = if framework.has_generator() {
+            knees().filter_map(|knee| knee.at()).collect()
+        } else if framework.can_be_loaded() {
+            vec![0.0; throughputs.len()]
+        } else {
+            Vec::new()
+        };
+        let idle: Vec<f64> = knees()
+            .filter_map(|knee| Some(hz / knee.plateau_pps - knee.io_cycles(hz)?))
+            .collect();
+        let bursts = self.bursts(&framework.id, false);
+        let saturated = bursts.at(taut_engine::DEFAULT_BURST);
+        let delayed = self.bursts(&framework.id, true);
+        let io_cycles = estimate(&io);
+        let loaded: Vec<f64> = loads
+            .at(CHECKED_LOAD)
+            .iter()
+            .map(|t| t.throughput_pps)
+            .collect();
+        Row {
+            id: framework.id.clone(),
+            label: framework.label.clone(),
+            program: framework.program,
+            transport: framework.transport,
+            repetitions: self.series(&framework.id, Part::Load).count(),
+            planned: head.repetitions,
+            offered_pps: median(&of_unloaded(|t| t.offered_pps)),
+            throughput_pps: median(&throughputs),
+            knee_cycles: estimate(&knee),
+            io_cycles,
+            busy_wait_cycles: estimate(&idle),
+            slope: estimate(&self.slopes(&framework.id)),
+            own_cycles: estimate(&of_unloaded(|t| t.own.busy_cycles)),
+            own_saturated_cycles: estimate(&figures(saturated, |t| t.own.busy_cycles)),
+            saturated_pps: estimate(&figures(saturated, |t| Some(t.throughput_pps))),
+            latency_avg_ns: estimate(&figures(delayed.at(taut_engine::DEFAULT_BURST), |t| {
+                t.latency.as_ref().map(|l| l.avg_ns)
+            })),
+            check_pps: io_cycles.zip(median(&loaded)).and_then(|(io, measured)| {
+                let alone = hz / (io.median + f64::from(CHECKED_LOAD));
+                let plateau = median(&throughputs)?;
+                // Below the knee the offered rate decides, which is no prediction.
+                (alone < plateau).then_some([alone, measured])
+            }),
+        }
+    }
+
+    /// Per repetition, cycles per packet over cycles of load from the knee on: least squares.
+    fn slopes(&self, id: &str) -> Vec<f64> {
+        let hz = self.results.head.tsc_hz;
+        let fit = |series: &Series| {
+            let from = series.knee.map_or(Some(0), |knee| knee.declined_at)?;
+            let points: Vec<(f64, f64)> = series
+                .trials
+                .iter()
+                .filter(|t| t.work.burn_cycles >= from)
+                .map(|t| (f64::from(t.work.burn_cycles), hz / t.throughput_pps))
+                .collect();
+            slope(&points)
+        };
+        self.series(id, Part::Load).filter_map(fit).collect()
+    }
+}
+
+fn figures(trials: &[&Trial], figure: impl Fn(&Trial) -> Option<f64>) -> Vec<f64> {
+    trials.iter().filter_map(|t| figure(t)).collect()
+}
+
+/// The slope of a line through at least three different points; none otherwise.
+fn slope(points: &[(f64, f64)]) -> Option<f64> {
+    let n = points.len() as f64;
+    let mean = |which: fn(&(f64, f64)) -> f64| points.iter().map(which).sum::<f64>() / n;
+    let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+    let spread: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
+    let together: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();
+    (points.len() >= 3 && spread > 0.0).then(|| together / spread)
+}
+
+pub(super) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => sorted.get(half).copied(),
+        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
+    }
+}
+
+fn spread(values: &[f64]) -> Option<Spread> {
+    let least = values.iter().copied().reduce(f64::min)?;
+    let most = values.iter().copied().reduce(f64::max)?;
+    Some([least, median(values)?, most])
+}
+
+/// A figure and its interval: `92 (90 to 95)`; `-` where there is none.
+fn cycles(estimate: Option<&Estimate>) -> String {
+    estimate.map_or("-".to_string(), |e| {
+        if e.count < 2 {
+            three_digits(e.median)
+        } else {
+            format!(
+                "{} ({} to {})",
+                three_digits(e.median),
+                three_digits(e.low),
+                three_digits(e.high)
+            )
+        }
+    })
+}
+
+/// The table for a terminal.
+pub fn render_text_table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "framework",
+        "over",
+        "offered",
+        "knee\ncycles",
+        "c_IO\ncycles/packet",
+        "idle at that rate\ncycles/packet",
+        "own count\ncycles/packet",
+        "own count, saturated\ncycles/packet",
+        "saturated\nat",
+        "latency at\n95 % of it",
+    ]);
+    for row in rows {
+        let short = |estimate: Option<&Estimate>| {
+            estimate.map_or("-".to_string(), |e| three_digits(e.median))
+        };
+        table.add_row([
+            row.label.clone(),
+            row.transport.name().to_string(),
+            row.offered_pps.map_or("-".to_string(), rate),
+            short(row.knee_cycles.as_ref()),
+            cycles(row.io_cycles.as_ref()),
+            short(row.busy_wait_cycles.as_ref()),
+            short(row.own_cycles.as_ref()),
+            short(row.own_saturated_cycles.as_ref()),
+            row.saturated_pps
+                .map_or("-".to_string(), |e| rate(e.median)),
+            row.latency_avg_ns
+                .map_or("-".to_string(), |e| time(e.median)),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        if column.index >= 2 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.to_string();
+    text.lines()
+        .map(str::trim_end)
+        .collect::<Vec<_>>()
+        .join("\n")
+        + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::knee::Knee;
+    use super::super::results::Head;
+    use super::super::session::{Own, Work};
+    use super::*;
+    use crate::results::{Mode, Stage};
+
+    #[test]
+    fn medians_and_their_intervals_stay_within_the_values() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0]), Some(2.0));
+        let estimate = Estimate::of(&[90.0, 100.0, 95.0, 102.0, 91.0], 1).unwrap();
+        assert_eq!((estimate.median, estimate.count), (95.0, 5));
+        assert!(estimate.low >= 90.0 && estimate.high <= 102.0);
+        let alone = Estimate::of(&[7.0], 1).unwrap();
+        assert_eq!((alone.low, alone.high), (7.0, 7.0));
+        assert_eq!(Estimate::of(&[], 1), None);
+    }
+
+    const HZ: f64 = 2.6e9;
+
+    /// Results of a null framework that costs 40 cycles and a memif that costs 100 at 10 Mpkt/s offered,
+    /// 10 cycles more in every repetition after the first.
+    fn made_up() -> Results {
+        let (frameworks, _) = super::super::framework::possible();
+        let wanted = |f: &Framework| ["null", "memif"].contains(&f.id.as_str());
+        let frameworks: Vec<Framework> = frameworks.into_iter().filter(wanted).collect();
+        let mut series = Vec::new();
+        for framework in &frameworks {
+            for repetition in 1..=3 {
+                series.extend(series_of(framework, repetition));
+            }
+        }
+        Results {
+            head: Head {
+                schema: Head::SCHEMA,
+                title: "made up".to_string(),
+                taut_version: String::new(),
+                started: String::new(),
+                command_line: String::new(),
+                stage: Stage::Finished,
+                mode: Mode::Quick,
+                seed: 1,
+                repetitions: 3,
+                trial_seconds: 0.1,
+                steps: 10,
+                frame_size_bytes: 64,
+                caches: Vec::new(),
+                machine: serde_json::Value::Null,
+                core_plan: String::new(),
+                noise: Vec::new(),
+                left_out: Vec::new(),
+                frameworks,
+                tsc_hz: HZ,
+                tsc_error_ppm: 1.0,
+                burn_errors: Vec::new(),
+                cache_misses: String::new(),
+            },
+            series,
+            problems: Vec::new(),
+        }
+    }
+
+    fn series_of(framework: &Framework, repetition: u32) -> Vec<Series> {
+        let more = f64::from(repetition - 1) * 10.0;
+        let (io, offered) = if framework.has_generator() {
+            (100.0 + more, Some(10e6))
+        } else {
+            (40.0 + more, None)
+        };
+        let trial = |work: Work, cycles: f64| Trial {
+            work,
+            offered_pps: offered,
+            sent_pps: offered,
+            throughput_pps: (HZ / cycles).min(offered.unwrap_or(f64::MAX)),
+            own: Own {
+                busy_cycles: Some(cycles),
+                average_batch: None,
+                pps: None,
+            },
+            latency: None,
+            generator_behind: false,
+        };
+        let load = |burn_cycles: u32| {
+            let work = Work {
+                burn_cycles,
+                ..Work::default()
+            };
+            trial(work, io + f64::from(burn_cycles))
+        };
+        let walk = |walk: Option<(u32, u64)>, access: f64| {
+            let work = Work {
+                walk,
+                ..Work::default()
+            };
+            trial(work, io + 10.0 * access)
+        };
+        let whole = |part, knee, trials| Series {
+            framework: framework.id.clone(),
+            part,
+            repetition,
+            capacity_pps: offered,
+            knee,
+            trials,
+        };
+        let loads = vec![load(0), load(100), load(200), load(350), load(1_000)];
+        let knee = framework.has_generator().then(|| Knee {
+            plateau_pps: 10e6,
+            holds_at: 150,
+            declined_at: Some(200),
+            declined_pps: Some(loads[2].throughput_pps),
+        });
+        let walks = vec![
+            walk(None, 0.0),
+            walk(Some((10, 4096)), 5.0),
+            walk(Some((10, 1 << 20)), 25.0),
+        ];
+        vec![
+            whole(Part::Load, knee, loads),
+            whole(Part::Batch, None, vec![load(0)]),
+            whole(Part::Walk, None, walks),
+        ]
+    }
+
+    #[test]
+    fn costs_knees_and_predictions_come_out_of_the_trials() {
+        let results = made_up();
+        let rows = Evaluation::of(&results).rows;
+        let (null, memif) = (&rows[0], &rows[1]);
+        let io = null.io_cycles.unwrap();
+        assert!((io.median - 50.0).abs() < 1e-6 && io.low >= 40.0 - 1e-6 && io.high <= 60.0 + 1e-6);
+        assert_eq!(null.knee_cycles.unwrap().median, 0.0);
+        assert!((memif.io_cycles.unwrap().median - 110.0).abs() < 1e-6);
+        assert_eq!(memif.knee_cycles.unwrap().median, 175.0);
+        // 260 cycles per packet at 10 Mpkt/s, of which 110 are used.
+        assert!((memif.busy_wait_cycles.unwrap().median - 150.0).abs() < 1e-6);
+        assert!((memif.own_cycles.unwrap().median - 110.0).abs() < 1e-6);
+        for row in [null, memif] {
+            assert!((row.slope.unwrap().median - 1.0).abs() < 1e-6, "{row:?}");
+            let [predicted, measured] = row.check_pps.unwrap();
+            assert!((predicted / measured - 1.0).abs() < 1e-6, "{row:?}");
+            assert_eq!((row.repetitions, row.planned), (3, 3));
+        }
+        assert!(render_text_table(&rows).contains("50.0 (40.0 to 60.0)"));
+    }
+
+    #[test]
+    fn an_access_costs_what_the_steps_add() {
+        let results = made_up();
+        let access = Evaluation::of(&results).access_cycles("null");
+        assert_eq!(access.len(), 2);
+        assert!((access[0].1[1] - 5.0).abs() < 1e-6 && (access[1].1[1] - 25.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_slope_takes_three_points() {
+        let line: Vec<(f64, f64)> = (0..5)
+            .map(|i| (f64::from(i), 100.0 + 1.5 * f64::from(i)))
+            .collect();
+        assert!((slope(&line).unwrap() - 1.5).abs() < 1e-9);
+        assert_eq!(slope(&line[..2]), None);
+        assert_eq!(slope(&[(1.0, 1.0); 4]), None);
+    }
+}

@@ -1,0 +1,704 @@
+//! The report of a results folder of this experiment: a self-contained page, an SVG file per figure with
+//! its data beside it, and the summary in JSON, all made from what lies there.
+
+use super::evaluate::{CHECKED_LOAD, Estimate, Evaluation, Points, Row, Spread};
+use super::results::{HEAD, Results};
+use super::trial::Trial;
+use crate::figure::curves::{self, Curve, Figure, Part as PanelPart, Point};
+use crate::figure::{Scale, Series, Style};
+use crate::quantity::{Quantity, bytes, rate, three_digits, time};
+use crate::report::ReportError;
+use crate::report::flatten;
+use crate::results::{Mode, ResultsError, Stage, write_json, write_whole};
+use askama::Template;
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Steps of a random access in cycles, as published (Gallenmüller 2021, section 5.1): up to which size of
+/// the list, and how many.
+const PUBLISHED_STEPS: [(f64, f64); 4] = [
+    (32.0 * 1024.0, 10.0),
+    (256.0 * 1024.0, 20.0),
+    (8.0 * 1024.0 * 1024.0, 60.0),
+    (f64::INFINITY, 250.0),
+];
+
+/// Of a cache, what a list may fill and still be found there.
+const USABLE: f64 = 0.85;
+
+/// `summary.json`.
+#[derive(Serialize)]
+struct Summary<'a> {
+    tsc_hz: f64,
+    frameworks: &'a [Row],
+    access: &'a [Level],
+    burn_errors: &'a [taut_function::burn::BurnError],
+    cache_misses: &'a str,
+    problems: &'a [String],
+}
+
+/// A level of the memory and what an access to it costs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Level {
+    name: String,
+    size_bytes: Option<u64>,
+    measured_cycles: Option<f64>,
+    published_cycles: f64,
+}
+
+#[derive(Template)]
+#[template(path = "io_cost.html")]
+struct Page<'a> {
+    title: &'a str,
+    style: &'static str,
+    script: &'static str,
+    subtitle: String,
+    state: Option<&'static str>,
+    finding: String,
+    rows: Vec<RowCells>,
+    checks: Vec<[String; 4]>,
+    figures: &'a [Drawn],
+    levels: Vec<[String; 4]>,
+    burns: Vec<[String; 5]>,
+    cache_misses: &'a str,
+    core_plan: &'a str,
+    frameworks: Vec<[String; 3]>,
+    noise: &'a [crate::results::Noise],
+    left_out: &'a [crate::results::LeftOut],
+    problems: &'a [String],
+    machine: Vec<(String, String)>,
+    command_line: &'a str,
+    few: bool,
+}
+
+struct RowCells {
+    colour: &'static str,
+    label: String,
+    over: &'static str,
+    /// A figure and, where there is one, its interval.
+    cells: Vec<[String; 2]>,
+}
+
+/// A figure, its caption, and the data it shows.
+struct Drawn {
+    name: &'static str,
+    title: &'static str,
+    caption: String,
+    svg: String,
+    data: serde_json::Value,
+}
+
+/// Whether a folder holds results of this experiment.
+pub fn is_io_cost(dir: &Path) -> bool {
+    dir.join(HEAD).is_file()
+}
+
+/// Writes `summary.json`, `figures/` and `report.html` into the results folder `dir`, from what lies
+/// there, and returns the page's path. Earlier ones are replaced.
+///
+/// # Errors
+/// When the folder cannot be read or written.
+pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
+    let results = Results::load(dir)?;
+    let evaluation = Evaluation::of(&results);
+    let levels = levels(&evaluation);
+    let summary = Summary {
+        tsc_hz: results.head.tsc_hz,
+        frameworks: &evaluation.rows,
+        access: &levels,
+        burn_errors: &results.head.burn_errors,
+        cache_misses: &results.head.cache_misses,
+        problems: &results.problems,
+    };
+    write_json(&dir.join("summary.json"), &summary)?;
+    let figures = draw(&evaluation, &levels);
+    let folder = dir.join("figures");
+    fs::create_dir_all(&folder).map_err(ResultsError::io(folder.clone()))?;
+    for figure in &figures {
+        write_whole(
+            &folder.join(format!("{}.svg", figure.name)),
+            figure.svg.as_bytes(),
+        )?;
+        write_json(&folder.join(format!("{}.json", figure.name)), &figure.data)?;
+    }
+    let page = page(&evaluation, &levels, &figures).render()?;
+    let path = dir.join("report.html");
+    write_whole(&path, page.as_bytes())?;
+    Ok(path)
+}
+
+fn page<'a>(evaluation: &Evaluation<'a>, levels: &[Level], figures: &'a [Drawn]) -> Page<'a> {
+    let results = evaluation.results;
+    let head = &results.head;
+    let text = |value: Option<f64>| value.map_or("–".to_string(), three_digits);
+    Page {
+        title: &head.title,
+        style: include_str!("../report/report.css"),
+        script: include_str!("../report/hover.js"),
+        subtitle: format!(
+            "{} · {} repetitions, trials of {} · {}-byte frames · time-stamp counter at {:.3} GHz · taut {}",
+            head.started,
+            head.repetitions,
+            time(head.trial_seconds * 1e9),
+            head.frame_size_bytes,
+            head.tsc_hz / 1e9,
+            head.taut_version
+        ),
+        state: match (head.stage, head.mode) {
+            (Stage::Interrupted, _) => {
+                Some("Interrupted: only series that were complete are shown.")
+            }
+            (Stage::Running, _) => Some("This experiment did not come to its end."),
+            (Stage::Finished, Mode::Quick) => {
+                Some("Shortened run, to see that it works: short trials and few repetitions.")
+            }
+            _ => None,
+        },
+        finding: finding(&evaluation.rows),
+        rows: evaluation.rows.iter().enumerate().map(row_cells).collect(),
+        checks: evaluation.rows.iter().filter_map(check_cells).collect(),
+        figures,
+        levels: levels
+            .iter()
+            .map(|level| {
+                [
+                    level.name.clone(),
+                    level
+                        .size_bytes
+                        .map_or("–".to_string(), |b| bytes(b as f64)),
+                    text(level.measured_cycles),
+                    three_digits(level.published_cycles),
+                ]
+            })
+            .collect(),
+        burns: head
+            .burn_errors
+            .iter()
+            .map(|e| {
+                [
+                    e.cycles.to_string(),
+                    format!("{:+.2}", e.mean_cycles),
+                    e.interval.map_or("–".to_string(), |i| {
+                        format!("{:+.2} to {:+.2}", i.low, i.high)
+                    }),
+                    format!("{} ({} left out)", e.count, e.disturbed),
+                    if e.is_within_bounds() { "yes" } else { "no" }.to_string(),
+                ]
+            })
+            .collect(),
+        cache_misses: &head.cache_misses,
+        core_plan: &head.core_plan,
+        frameworks: head
+            .frameworks
+            .iter()
+            .map(|f| [f.label.clone(), f.ports.join("  "), f.note.clone()])
+            .collect(),
+        noise: &head.noise,
+        left_out: &head.left_out,
+        problems: &results.problems,
+        machine: flatten(&head.machine),
+        command_line: &head.command_line,
+        few: head.repetitions < 6,
+    }
+}
+
+/// The outcome in a sentence or two.
+fn finding(rows: &[Row]) -> String {
+    let mut costs: Vec<(&str, f64)> = rows
+        .iter()
+        .filter_map(|row| Some((row.label.as_str(), row.io_cycles?.median)))
+        .collect();
+    costs.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let said: Vec<String> = costs
+        .iter()
+        .map(|(label, cost)| format!("{label} {}", three_digits(*cost)))
+        .collect();
+    if said.is_empty() {
+        "No framework's cost could be determined.".to_string()
+    } else {
+        format!(
+            "Input and output of a packet cost, in cycles of the time-stamp counter: {}.",
+            said.join(", ")
+        )
+    }
+}
+
+fn row_cells((index, row): (usize, &Row)) -> RowCells {
+    let pps = |value: Option<f64>| value.map_or("–".to_string(), rate);
+    let plain = |text: String| [text, String::new()];
+    let estimate = |e: Option<&Estimate>| match e {
+        None => plain("–".to_string()),
+        Some(e) if e.low == e.high => plain(three_digits(e.median)),
+        Some(e) => [
+            three_digits(e.median),
+            format!("{} to {}", three_digits(e.low), three_digits(e.high)),
+        ],
+    };
+    RowCells {
+        colour: Style::of(index).colour,
+        label: row.label.clone(),
+        over: row.transport.name(),
+        cells: vec![
+            plain(pps(row.offered_pps)),
+            plain(pps(row.throughput_pps)),
+            estimate(row.knee_cycles.as_ref()),
+            estimate(row.io_cycles.as_ref()),
+            estimate(row.busy_wait_cycles.as_ref()),
+            estimate(row.slope.as_ref()),
+            estimate(row.own_cycles.as_ref()),
+            estimate(row.own_saturated_cycles.as_ref()),
+            plain(pps(row.saturated_pps.map(|e| e.median))),
+            plain(
+                row.latency_avg_ns
+                    .map_or("–".to_string(), |e| time(e.median)),
+            ),
+        ],
+    }
+}
+
+fn check_cells(row: &Row) -> Option<[String; 4]> {
+    let [predicted, measured] = row.check_pps?;
+    Some([
+        row.label.clone(),
+        format!("{} + {CHECKED_LOAD}", three_digits(row.io_cycles?.median)),
+        rate(predicted),
+        rate(measured),
+    ])
+}
+
+/// The caches of this machine, memory behind them, and what an access costs in each.
+fn levels(evaluation: &Evaluation<'_>) -> Vec<Level> {
+    let access = evaluation.access_cycles("null");
+    let mut caches: Vec<(u8, u64)> = evaluation
+        .results
+        .head
+        .caches
+        .iter()
+        .filter(|cache| cache.kind != "Instruction")
+        .map(|cache| (cache.level, cache.size_bytes))
+        .collect();
+    caches.sort_unstable();
+    let mut before = 0;
+    let mut levels = Vec::new();
+    let within = |from: f64, to: f64| {
+        let inside = access
+            .iter()
+            .filter(|(bytes, _)| (*bytes as f64) > from && (*bytes as f64) <= to);
+        super::evaluate::median(&inside.map(|(_, spread)| spread[1]).collect::<Vec<_>>())
+    };
+    for ((level, size), published) in caches.iter().zip(PUBLISHED_STEPS) {
+        levels.push(Level {
+            name: format!("L{level}"),
+            size_bytes: Some(*size),
+            measured_cycles: within(before as f64, *size as f64 * USABLE),
+            published_cycles: published.1,
+        });
+        before = *size;
+    }
+    levels.push(Level {
+        name: "memory".to_string(),
+        size_bytes: None,
+        // Well beyond the last cache, where it hardly ever helps.
+        measured_cycles: within(before as f64 * 4.0, f64::INFINITY),
+        published_cycles: PUBLISHED_STEPS[3].1,
+    });
+    levels
+}
+
+fn draw(evaluation: &Evaluation<'_>, levels: &[Level]) -> Vec<Drawn> {
+    vec![
+        draw_loads(evaluation),
+        draw_bursts(evaluation),
+        draw_latency(evaluation),
+        draw_walks(evaluation, levels),
+    ]
+}
+
+fn series(index: usize, row: &Row) -> Series {
+    Series {
+        label: row.label.clone(),
+        style: Style::of(index),
+    }
+}
+
+/// A model or a published figure, drawn thin and grey.
+fn grey(label: &str) -> Series {
+    Series {
+        label: label.to_string(),
+        style: Style::reference(),
+    }
+}
+
+fn points<K: Ord + Copy>(
+    from: &Points<'_, K>,
+    x: impl Fn(K) -> f64,
+    figure: impl Fn(&Trial) -> Option<f64>,
+    tip: impl Fn(f64, &Spread) -> String,
+) -> Vec<Point> {
+    from.spread(figure)
+        .into_iter()
+        .map(|(key, y)| Point {
+            x: x(key),
+            y,
+            tip: tip(x(key), &y),
+        })
+        .collect()
+}
+
+/// What is drawn, as numbers.
+fn data(parts: &[PanelPart], x: &str) -> serde_json::Value {
+    let curve = |curve: &Curve| {
+        serde_json::json!({
+            "label": curve.series.label,
+            "points": curve.points.iter().map(|p| serde_json::json!({
+                "x": p.x, "min": p.y[0], "median": p.y[1], "max": p.y[2]
+            })).collect::<Vec<_>>()
+        })
+    };
+    let parts: Vec<_> = parts
+        .iter()
+        .map(|part| {
+            serde_json::json!({
+                "y": part.title,
+                "curves": part.curves.iter().map(curve).collect::<Vec<_>>(),
+                "models": part.models.iter().map(curve).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    serde_json::json!({"x": x, "panels": parts})
+}
+
+fn values(curves: &[Curve]) -> impl Iterator<Item = f64> {
+    curves.iter().flat_map(|c| &c.points).flat_map(|p| p.y)
+}
+
+fn xs(curves: &[Curve]) -> impl Iterator<Item = f64> {
+    curves.iter().flat_map(|c| &c.points).map(|p| p.x)
+}
+
+fn rate_tip(unit: &'static str) -> impl Fn(f64, &Spread) -> String {
+    move |x, y| {
+        format!(
+            "{} {unit}|{}|{} to {} over the repetitions",
+            three_digits(x),
+            rate(y[1]),
+            rate(y[0]),
+            rate(y[2])
+        )
+    }
+}
+
+fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
+    let hz = evaluation.results.head.tsc_hz;
+    let rows = || evaluation.rows.iter().enumerate();
+    let curves: Vec<Curve> = rows()
+        .filter(|(_, row)| row.program != super::Program::Testpmd)
+        .map(|(index, row)| Curve {
+            series: series(index, row),
+            points: points(
+                &evaluation.loads(&row.id),
+                f64::from,
+                |t| Some(t.throughput_pps),
+                rate_tip("cycles of load"),
+            ),
+        })
+        .collect();
+    // From tens of cycles to ten thousands: no load sits on the left edge.
+    let x = Scale::log(Quantity::Cycles, xs(&curves));
+    let models = rows()
+        .filter_map(|(index, row)| {
+            let (io, plateau) = (row.io_cycles?.median, row.throughput_pps?);
+            let at = |load: f64| Point {
+                x: load,
+                y: [plateau.min(hz / (io + load)); 3],
+                tip: String::new(),
+            };
+            (row.program != super::Program::Testpmd).then(|| Curve {
+                series: Series {
+                    label: "model: f / (c_IO + load)".to_string(),
+                    style: Style::model(index),
+                },
+                points: (0..=300)
+                    .map(|i| at(x.min * (x.max / x.min).powf(f64::from(i) / 300.0)))
+                    .collect(),
+            })
+        })
+        .collect();
+    let parts = vec![PanelPart {
+        title: "throughput (packets/s)",
+        y: Scale::log(Quantity::RatePps, values(&curves)),
+        curves,
+        models,
+    }];
+    let figure = Figure {
+        name: "load",
+        title: "Throughput over the load per packet",
+        description: "Throughput of each framework over the cycles that each packet is made to cost.",
+        x_title: "load (cycles of the time-stamp counter per packet)",
+        x,
+        parts,
+        verticals: Vec::new(),
+        note:
+            "marks: medians · shaded: smallest to largest over the repetitions · left edge: no load"
+                .to_string(),
+    };
+    Drawn {
+        name: "load",
+        title: "Throughput over the load per packet",
+        caption: "As long as the processor has cycles left, a load takes them and the throughput stays. Beyond the knee none is left: \
+                  there cycles per packet less the load are what input and output cost. After Gallenmüller 2021, Fig. 5.2, where DPDK has its \
+                  knee at 150 cycles and netmap at 50."
+            .to_string(),
+        data: data(&figure.parts, "cycles of load per packet"),
+        svg: curves::draw(&figure),
+    }
+}
+
+fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
+    let of = |figure: fn(&Trial) -> Option<f64>, tip: &dyn Fn(f64, &Spread) -> String| {
+        let curve = |(index, row): (usize, &Row)| Curve {
+            series: series(index, row),
+            points: points(
+                &evaluation.bursts(&row.id, false),
+                |n| n as f64,
+                figure,
+                tip,
+            ),
+        };
+        let curves = evaluation.rows.iter().enumerate().map(curve);
+        curves.collect::<Vec<Curve>>()
+    };
+    let throughput = of(|t| Some(t.throughput_pps), &rate_tip("packets per call"));
+    let cost = of(|t| t.own.busy_cycles, &|x, y| {
+        format!(
+            "{} packets per call|{} cycles per packet|{} to {} over the repetitions",
+            three_digits(x),
+            three_digits(y[1]),
+            three_digits(y[0]),
+            three_digits(y[2])
+        )
+    });
+    let x = Scale::doublings(Quantity::Packets, xs(&throughput));
+    let parts = vec![
+        PanelPart {
+            title: "throughput (packets/s)",
+            y: Scale::log(Quantity::RatePps, values(&throughput)),
+            curves: throughput,
+            models: Vec::new(),
+        },
+        PanelPart {
+            title: "busy cycles per packet",
+            y: Scale::log(Quantity::Cycles, values(&cost)),
+            curves: cost,
+            models: Vec::new(),
+        },
+    ];
+    let figure = Figure {
+        name: "batch",
+        title: "Throughput and cost over the batch size",
+        description: "Throughput at saturation and busy cycles per packet over the packets taken per receive call.",
+        x_title: "packets per receive call at most",
+        x,
+        parts,
+        verticals: Vec::new(),
+        note: String::new(),
+    };
+    Drawn {
+        name: "batch",
+        title: "Throughput and cost over the batch size",
+        caption: "At saturation; cycles by the forwarder's own count. Batches of taut hold 64 packets at most (the bits of a mask), so 128 and 256 of the \
+                  reference are not tried. After Gallenmüller 2021, Fig. 5.3, where DPDK and PF_RING are at their best with 32 and netmap with 256."
+            .to_string(),
+        data: data(&figure.parts, "packets per receive call"),
+        svg: curves::draw(&figure),
+    }
+}
+
+fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
+    let curves: Vec<Curve> = evaluation
+        .rows
+        .iter()
+        .enumerate()
+        .map(|(index, row)| Curve {
+            series: series(index, row),
+            points: points(
+                &evaluation.bursts(&row.id, true),
+                |n| n as f64,
+                |t| t.latency.as_ref().map(|l| l.avg_ns),
+                |x, y| {
+                    format!(
+                        "{} packets per call|average latency {}|{} to {} over the repetitions",
+                        three_digits(x),
+                        time(y[1]),
+                        time(y[0]),
+                        time(y[2])
+                    )
+                },
+            ),
+        })
+        .filter(|curve| !curve.points.is_empty())
+        .collect();
+    let behind = evaluation
+        .results
+        .series
+        .iter()
+        .flat_map(|s| &s.trials)
+        .any(|t| t.latency.is_some() && t.generator_behind);
+    let parts = vec![PanelPart {
+        title: "average latency",
+        y: Scale::log(Quantity::TimeNs, values(&curves)),
+        curves,
+        models: Vec::new(),
+    }];
+    let figure = Figure {
+        name: "latency",
+        title: "Average latency over the batch size",
+        description: "Average round trip at 95 % of the throughput at saturation over the packets taken per receive call.",
+        x_title: "packets per receive call at most",
+        x: Scale::doublings(Quantity::Packets, xs(&parts[0].curves)),
+        parts,
+        verticals: Vec::new(),
+        note: String::new(),
+    };
+    let generator = if behind {
+        " Where the generator, which stamps and checks every packet, could not offer that much, at 95 % of what it could."
+    } else {
+        ""
+    };
+    Drawn {
+        name: "latency",
+        title: "Average latency over the batch size, just below saturation",
+        caption: format!(
+            "At 95 % of the throughput found for each batch size.{generator} After Gallenmüller 2021, Fig. 5.4: 9 µs at a batch of 16 and 99 % of line rate \
+             there, growing with the batch."
+        ),
+        data: data(&figure.parts, "packets per receive call"),
+        svg: curves::draw(&figure),
+    }
+}
+
+fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
+    let head = &evaluation.results.head;
+    let mut throughput = Vec::new();
+    let mut cost = Vec::new();
+    for (index, row) in evaluation.rows.iter().enumerate() {
+        let through = points(
+            &evaluation.walks(&row.id),
+            |b| b as f64,
+            |t| Some(t.throughput_pps),
+            |x, y| {
+                format!(
+                    "list of {}|{}|{} to {} over the repetitions",
+                    bytes(x),
+                    rate(y[1]),
+                    rate(y[0]),
+                    rate(y[2])
+                )
+            },
+        );
+        if !through.is_empty() {
+            throughput.push(Curve {
+                series: series(index, row),
+                points: through,
+            });
+        }
+        if row.transport == super::Transport::Nothing {
+            let access = evaluation.access_cycles(&row.id).into_iter();
+            let access: Vec<Point> = access
+                .map(|(size, y)| Point {
+                    x: size as f64,
+                    y,
+                    tip: format!(
+                        "list of {}|{} cycles per access|{} to {} over the repetitions",
+                        bytes(size as f64),
+                        three_digits(y[1]),
+                        three_digits(y[0]),
+                        three_digits(y[2])
+                    ),
+                })
+                .collect();
+            if !access.is_empty() {
+                cost.push(Curve {
+                    series: series(index, row),
+                    points: access,
+                });
+            }
+        }
+    }
+    let x = Scale::doublings(Quantity::Bytes, xs(&throughput));
+    let steps = |label: &str, steps: &[(f64, f64)]| {
+        let mut from = x.min;
+        let mut line = Vec::new();
+        for (to, height) in steps {
+            let to = to.min(x.max);
+            if to > from {
+                line.extend([from, to].map(|x| Point {
+                    x,
+                    y: [*height; 3],
+                    tip: String::new(),
+                }));
+                from = to;
+            }
+        }
+        Curve {
+            series: grey(label),
+            points: line,
+        }
+    };
+    let here: Vec<(f64, f64)> = levels
+        .iter()
+        .filter_map(|level| {
+            let size = level.size_bytes.map_or(f64::INFINITY, |b| b as f64);
+            Some((size, level.measured_cycles?))
+        })
+        .collect();
+    let mut published = steps("published steps (another machine)", &PUBLISHED_STEPS);
+    published.series.style.dash = "6 3";
+    let models = vec![
+        steps("steps at the caches of this machine", &here),
+        published,
+    ];
+    let parts = vec![
+        PanelPart {
+            title: "throughput (packets/s)",
+            y: Scale::log(Quantity::RatePps, values(&throughput)),
+            curves: throughput,
+            models: Vec::new(),
+        },
+        PanelPart {
+            title: "cycles per access",
+            y: Scale::log(
+                Quantity::Cycles,
+                values(&cost).chain(values(&models)).map(|v| v.max(1.0)),
+            ),
+            curves: cost,
+            models,
+        },
+    ];
+    let figure = Figure {
+        name: "walk",
+        title: "Throughput and cost over the size of the list",
+        description: "Throughput and cycles per access over the size of the list that packets walk through, with the caches of this machine.",
+        x_title: "size of the list",
+        x,
+        parts,
+        verticals: levels
+            .iter()
+            .filter_map(|level| Some((level.size_bytes? as f64, level.name.clone())))
+            .collect(),
+        note: String::new(),
+    };
+    Drawn {
+        name: "walk",
+        title: "Throughput and cost over the size of the list",
+        caption: format!(
+            "Each packet takes {} steps through a randomly permuted list, one cache line per element; each step waits for the one before. Verticals: the \
+             caches of this machine. Grey: random access as steps, measured here (median of lists up to 85 % of each cache) and published (10, 20, 60 and 250 cycles). \
+             After Gallenmüller 2021, Fig. 5.5.",
+            head.steps
+        ),
+        data: data(&figure.parts, "bytes of the list"),
+        svg: curves::draw(&figure),
+    }
+}

@@ -1,0 +1,158 @@
+//! The results folder: `io.json` says what was measured where, `series/` holds every trial.
+
+use super::framework::Framework;
+use super::trial::Series;
+use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_json, write_json};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+use taut_function::burn::BurnError;
+use taut_host::machine::Cache;
+
+/// The whole of `io.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    /// Layout version of the folder; [`Head::SCHEMA`] when written by this version.
+    pub schema: u32,
+    /// One line that names the experiment.
+    pub title: String,
+    /// Version of taut that ran it.
+    pub taut_version: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// The command that repeats it.
+    pub command_line: String,
+    /// How far it came.
+    pub stage: Stage,
+    /// Lengths chosen by the user.
+    pub mode: Mode,
+    /// Seed of the order in which frameworks take turns.
+    pub seed: u64,
+    /// Repetitions planned.
+    pub repetitions: u32,
+    /// Length of a trial, s.
+    pub trial_seconds: f64,
+    /// Steps per packet through a list.
+    pub steps: u32,
+    /// Frame size in bytes, frame check sequence included.
+    pub frame_size_bytes: u32,
+    /// Caches of the first CPU.
+    pub caches: Vec<Cache>,
+    /// Facts about the machine.
+    pub machine: serde_json::Value,
+    /// Which core did what.
+    pub core_plan: String,
+    /// Known sources of noise.
+    pub noise: Vec<Noise>,
+    /// What could not be measured here.
+    pub left_out: Vec<LeftOut>,
+    /// Frameworks in the order of the report.
+    pub frameworks: Vec<Framework>,
+    /// Ticks of the time-stamp counter per second: the cycles of every figure.
+    pub tsc_hz: f64,
+    /// Bound of that figure's error, parts per million.
+    pub tsc_error_ppm: f64,
+    /// How exactly the load is what it says.
+    pub burn_errors: Vec<BurnError>,
+    /// Cache misses, or why there are none.
+    pub cache_misses: String,
+}
+
+impl Head {
+    /// The layout version that this program reads and writes.
+    pub const SCHEMA: u32 = 1;
+}
+
+/// Name of the file that makes a folder one of these.
+pub(super) const HEAD: &str = "io.json";
+
+/// A results folder being filled.
+pub(super) struct Folder {
+    dir: PathBuf,
+}
+
+impl Folder {
+    pub(super) fn create(dir: &Path, head: &Head) -> Result<Self, ResultsError> {
+        for taken in [HEAD, "experiment.json"] {
+            let path = dir.join(taken);
+            if path.exists() {
+                return Err(ResultsError::Exists { path });
+            }
+        }
+        let series = dir.join("series");
+        fs::create_dir_all(&series).map_err(ResultsError::io(series))?;
+        let folder = Self {
+            dir: dir.to_owned(),
+        };
+        folder.update(head)?;
+        Ok(folder)
+    }
+
+    pub(super) fn update(&self, head: &Head) -> Result<(), ResultsError> {
+        write_json(&self.dir.join(HEAD), head)
+    }
+
+    pub(super) fn write(&self, series: &Series) -> Result<(), ResultsError> {
+        let name = format!(
+            "{}-{}-{}.json",
+            series.framework,
+            series.part.name(),
+            series.repetition
+        );
+        write_json(&self.dir.join("series").join(name), series)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.dir
+    }
+}
+
+/// A results folder read back.
+#[derive(Debug)]
+pub struct Results {
+    /// Its `io.json`.
+    pub head: Head,
+    /// Every complete series, by framework, part and repetition.
+    pub series: Vec<Series>,
+    /// What cannot be read, one sentence each.
+    pub problems: Vec<String>,
+}
+
+impl Results {
+    /// Reads a folder. Series that are damaged are named in `problems` and left out.
+    ///
+    /// # Errors
+    /// When `io.json` is missing or unreadable.
+    pub fn load(dir: &Path) -> Result<Self, ResultsError> {
+        let path = dir.join(HEAD);
+        let value: serde_json::Value = read_json(&path)?;
+        let found = value["schema"].as_u64().unwrap_or(0) as u32;
+        if found != Head::SCHEMA {
+            return Err(ResultsError::Schema {
+                path,
+                found,
+                supported: Head::SCHEMA,
+            });
+        }
+        let mut results = Self {
+            head: read_json(&path)?,
+            series: Vec::new(),
+            problems: Vec::new(),
+        };
+        let folder = dir.join("series");
+        let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
+            .map_err(ResultsError::io(folder))?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "json"))
+            .collect();
+        paths.sort();
+        for path in paths {
+            match read_json(&path) {
+                Ok(series) => results.series.push(series),
+                Err(e) => results.problems.push(e.to_string()),
+            }
+        }
+        Ok(results)
+    }
+}

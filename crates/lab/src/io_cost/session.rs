@@ -1,0 +1,543 @@
+//! A framework set up for a series of trials: transport and generator stay, the forwarder is started
+//! anew for each load.
+
+use super::framework::{Framework, Program, Transport};
+use crate::comparison::scratch;
+use serde::{Deserialize, Serialize};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use taut_engine::{Chain, CountersView, Flush, Worker};
+use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
+use taut_host::{CorePlan, DeviceError, DeviceProcess, Steering, Testbed, TestbedError};
+use taut_port::{Clock, PortError, PortSpec, Resources};
+use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated, TrialError};
+use taut_wire::UdpFlow;
+
+/// Frame size in bytes, frame check sequence included.
+pub(super) const FRAME_SIZE_BYTES: usize = 64;
+
+/// How long a forwarder may take to start; a list of gigabytes is long in the making.
+const START_PATIENCE: Duration = Duration::from_secs(90);
+/// How long links may take to come up after that.
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
+/// Offered before anything is counted, so that caches and page tables are as they will stay.
+const WARM_UP: Duration = Duration::from_millis(15);
+
+/// What the forwarder is to do with every packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Cycles to burn.
+    pub burn_cycles: u32,
+    /// Steps to walk, and the size of the list, bytes.
+    pub walk: Option<(u32, u64)>,
+    /// Packets per receive call at most.
+    pub burst: usize,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            burn_cycles: 0,
+            walk: None,
+            burst: taut_engine::DEFAULT_BURST,
+        }
+    }
+}
+
+impl Work {
+    fn functions(&self) -> Vec<String> {
+        let mut functions = Vec::new();
+        if self.burn_cycles > 0 {
+            functions.push(format!("burn(cycles={})", self.burn_cycles));
+        }
+        if let Some((steps, bytes)) = self.walk {
+            functions.push(format!("walk(steps={steps}, bytes={bytes})"));
+        }
+        functions
+    }
+}
+
+/// What the forwarder says of itself at its end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Own {
+    /// Ticks of the time-stamp counter in rounds that had packets, per packet sent.
+    pub busy_cycles: Option<f64>,
+    /// Packets per receive call that brought any.
+    pub average_batch: Option<f64>,
+    /// Packets per second sent over all its time: the throughput where there is no generator.
+    pub pps: Option<f64>,
+}
+
+/// Why a trial has no result.
+#[derive(Debug)]
+pub(super) enum SessionError {
+    /// Told to stop.
+    Stopped,
+    /// It does not work here.
+    Broken(String),
+}
+
+macro_rules! broken_from {
+    ($($error:ty),*) => {$(
+        impl From<$error> for SessionError {
+            fn from(e: $error) -> Self {
+                Self::Broken(e.to_string())
+            }
+        }
+    )*};
+}
+broken_from!(
+    PortError,
+    TestbedError,
+    DeviceError,
+    taut_host::AffinityError,
+    std::io::Error,
+    taut_engine::ChainError
+);
+
+impl From<TrialError> for SessionError {
+    fn from(e: TrialError) -> Self {
+        match e {
+            TrialError::Stopped => Self::Stopped,
+            other => Self::Broken(other.to_string()),
+        }
+    }
+}
+
+/// What sessions share.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) program: &'a std::path::Path,
+    pub(super) cores: &'a CorePlan,
+    pub(super) clock: Clock,
+}
+
+/// A framework set up. Fields are dropped in order: ports before the namespaces they live in.
+pub(super) struct Session<'a> {
+    place: Place<'a>,
+    framework: &'a Framework,
+    instrument: Option<Instrument>,
+    ends: [String; 2],
+    _inside: Option<taut_host::netns::NamespaceGuard>,
+    testbed: Option<Testbed>,
+    scratch: tempfile::TempDir,
+}
+
+impl<'a> Session<'a> {
+    /// Sets the transport and the generator up on the calling thread, which is pinned to the generator's
+    /// core and, for veth, moved into the generator's namespace for the session's life.
+    pub(super) fn open(place: Place<'a>, framework: &'a Framework) -> Result<Self, SessionError> {
+        let scratch = scratch::folder()?;
+        taut_host::pin_current_thread(place.cores.generator)?;
+        let in_scratch =
+            ["west.sock", "east.sock"].map(|s| scratch.path().join(s).display().to_string());
+        let mut session = Self {
+            place,
+            framework,
+            instrument: None,
+            ends: in_scratch.clone(),
+            _inside: None,
+            testbed: None,
+            scratch,
+        };
+        match framework.transport {
+            Transport::Nothing => {}
+            Transport::Memif => {
+                session.open_instrument(in_scratch.map(|s| format!("memif:{s}")))?
+            }
+            Transport::Pair => {
+                session.ends = ["west", "east"].map(|n| format!("{n}-{}", std::process::id()));
+            }
+            Transport::Veth => {
+                // XDP takes frames before they can be steered, on the sender's core.
+                let steering = if framework.ports[0].contains("af_xdp") {
+                    Steering::Sender
+                } else {
+                    Steering::PacketSteering {
+                        cpu: place.cores.device,
+                    }
+                };
+                let testbed = Testbed::builder().steering(steering).build()?;
+                session._inside = Some(testbed.enter_generator()?);
+                session.testbed = Some(testbed);
+                session.ends = DEVICE_INTERFACES.map(str::to_string);
+                session.open_instrument(GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
+            }
+        }
+        Ok(session)
+    }
+
+    fn open_instrument(&mut self, specs: [String; 2]) -> Result<(), SessionError> {
+        let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
+        let stream = Stream::new(&UdpFlow::default(), FRAME_SIZE_BYTES)
+            .map_err(|e| SessionError::Broken(e.to_string()))?;
+        self.instrument = Some(Instrument::open(&specs, stream, self.place.clock)?);
+        Ok(())
+    }
+
+    /// What is set up.
+    pub(super) fn framework(&self) -> &'a Framework {
+        self.framework
+    }
+
+    /// Starts the forwarder with `work`, waits for its links, has `measure` measure, and stops it.
+    /// What `measure` gave, and what the forwarder says of itself.
+    pub(super) fn with_forwarder<T>(
+        &mut self,
+        work: &Work,
+        stop: &AtomicBool,
+        measure: impl FnOnce(&mut Generator<'_>) -> T,
+    ) -> Result<(T, Own), SessionError> {
+        if self.framework.transport == Transport::Pair {
+            // A pair whose one end was closed is of no use any more.
+            self.instrument = None;
+            self.open_instrument(self.ends.clone().map(|end| format!("pair:{end}")))?;
+        }
+        let mut forwarder = Forwarder::start(self, work)?;
+        let mut instrument = self.instrument.take();
+        let measured = match &mut instrument {
+            Some(instrument) => instrument
+                .wait_for_links(LINK_PATIENCE, stop)
+                .map_err(SessionError::from)
+                .and_then(|()| wait_for_packets(instrument, stop)),
+            None => Ok(()),
+        }
+        .map(|()| {
+            measure(&mut Generator {
+                instrument: instrument.as_mut(),
+                clock: self.place.clock,
+                stop,
+            })
+        });
+        self.instrument = instrument;
+        let alive = forwarder.check(stop);
+        // Stopped in any case: a thread would go on for ever.
+        let own = forwarder.stop();
+        if stop.load(Ordering::Relaxed) {
+            return Err(SessionError::Stopped);
+        }
+        // A forwarder that died explains itself better than the packets that did not come.
+        alive?;
+        Ok((measured?, own?))
+    }
+}
+
+/// Sends a little until some of it comes through: a link may be up before the program behind it polls.
+fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<(), SessionError> {
+    let little = Flood {
+        rate_pps: Some(20e3),
+        warm_up: Duration::ZERO,
+        duration: Duration::from_millis(2),
+    };
+    let begun = Instant::now();
+    while instrument.flood(little, stop).received == 0 {
+        if stop.load(Ordering::Relaxed) {
+            return Err(SessionError::Stopped);
+        }
+        if begun.elapsed() > LINK_PATIENCE {
+            return Err(SessionError::Broken(format!(
+                "links are up, but nothing came through in {} s",
+                LINK_PATIENCE.as_secs()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The generator while a forwarder runs.
+pub(super) struct Generator<'a> {
+    instrument: Option<&'a mut Instrument>,
+    clock: Clock,
+    stop: &'a AtomicBool,
+}
+
+impl Generator<'_> {
+    /// Offers a rate, or as much as the transport takes. Without a generator, waits as long: the
+    /// forwarder counts for itself.
+    pub(super) fn flood(&mut self, rate_pps: Option<f64>, duration: Duration) -> Flow {
+        match &mut self.instrument {
+            Some(instrument) => instrument.flood(
+                Flood {
+                    rate_pps,
+                    warm_up: WARM_UP,
+                    duration,
+                },
+                self.stop,
+            ),
+            None => {
+                let end = Instant::now() + duration + WARM_UP;
+                while Instant::now() < end && !self.stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Flow::default()
+            }
+        }
+    }
+
+    /// Sends at a rate and takes the latency of every packet. None without a generator.
+    pub(super) fn latency(
+        &mut self,
+        rate_pps: f64,
+        duration: Duration,
+    ) -> Option<(Tally, Summaries)> {
+        let instrument = self.instrument.as_mut()?;
+        let mut record = Summaries::new(&self.clock);
+        let trial = |duration| Rated { rate_pps, duration };
+        instrument.run(trial(WARM_UP), &mut Summaries::new(&self.clock), self.stop);
+        let tally = instrument.run(trial(duration), &mut record, self.stop);
+        Some((tally, record))
+    }
+}
+
+/// A forwarder that runs.
+enum Forwarder {
+    Process {
+        process: DeviceProcess,
+        output: std::path::PathBuf,
+        program: Program,
+        hz: f64,
+    },
+    Thread {
+        stop: Arc<AtomicBool>,
+        thread: std::thread::JoinHandle<Result<CountersView, SessionError>>,
+        hz: f64,
+    },
+}
+
+impl Forwarder {
+    fn start(session: &Session<'_>, work: &Work) -> Result<Self, SessionError> {
+        let Session {
+            place, framework, ..
+        } = session;
+        let ports = framework.ports_on(session.ends.each_ref().map(String::as_str), work.burst);
+        if framework.program == Program::TautThread {
+            return Self::start_thread(place, &ports, work);
+        }
+        let program = match framework.program {
+            Program::Testpmd => std::path::Path::new("dpdk-testpmd"),
+            _ => place.program,
+        };
+        let mut command = match &session.testbed {
+            Some(testbed) => testbed.command_in_device(program),
+            None => Command::new(program),
+        };
+        match framework.program {
+            Program::Testpmd => {
+                testpmd_arguments(&mut command, &ports, work, place.cores.device);
+                // It leaves its run-time files behind.
+                command.env("RUNTIME_DIRECTORY", session.scratch.path());
+            }
+            _ => taut_arguments(&mut command, &ports, work, place.cores.device),
+        }
+        let folder = session.scratch.path();
+        let mut process = DeviceProcess::start("device", command, place.cores.device, folder)?;
+        let ready = |line: &str| line.contains("\"started\"") || line.contains("packet forwarding");
+        process.wait_for_line(ready, START_PATIENCE)?;
+        Ok(Self::Process {
+            process,
+            output: folder.join("device.stdout"),
+            program: framework.program,
+            hz: place.clock.hz,
+        })
+    }
+
+    /// The worker of a chain on a thread of this process.
+    fn start_thread(
+        place: &Place<'_>,
+        ports: &[String; 2],
+        work: &Work,
+    ) -> Result<Self, SessionError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let functions = work.functions().into_iter().map(|f| f.parse());
+        let chain = Chain {
+            ports: vec![PortSpec::parse(&ports[0])?, PortSpec::parse(&ports[1])?],
+            functions: functions.collect::<Result<_, _>>()?,
+            flush: Flush::Idle { n: work.burst },
+            burst: work.burst,
+            place: taut_engine::Place::User,
+            core: Some(place.cores.device),
+        };
+        let (clock, core, until) = (place.clock, place.cores.device, Arc::clone(&stop));
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            taut_host::pin_current_thread(core)?;
+            let mut resources = Resources::for_ports(&chain.ports)?;
+            let ports = chain.ports.iter().map(|p| p.open(&mut resources));
+            let ports = ports.collect::<Result<_, _>>()?;
+            let mut worker = Worker::new(ports, chain.build_functions()?, chain.flush, &clock);
+            worker.set_burst(chain.burst);
+            let counters = worker.counters();
+            let _ = ready.send(());
+            worker.run(&until);
+            Ok(counters.read())
+        });
+        // A thread that failed has closed the channel, and says why when it is joined.
+        let _ = is_ready.recv();
+        Ok(Self::Thread {
+            stop,
+            thread,
+            hz: place.clock.hz,
+        })
+    }
+
+    fn check(&mut self, stop: &AtomicBool) -> Result<(), SessionError> {
+        match self {
+            Self::Process { process, .. } if !stop.load(Ordering::Relaxed) => Ok(process.check()?),
+            _ => Ok(()),
+        }
+    }
+
+    fn stop(self) -> Result<Own, SessionError> {
+        match self {
+            Self::Process {
+                process,
+                output,
+                program,
+                hz,
+            } => {
+                process.stop()?;
+                let text = std::fs::read_to_string(&output)?;
+                let said = match program {
+                    Program::Testpmd => testpmd_says(&text, hz),
+                    _ => taut_says(&text),
+                };
+                said.ok_or_else(|| {
+                    SessionError::Broken("it ended without saying what it counted".to_string())
+                })
+            }
+            Self::Thread { stop, thread, hz } => {
+                stop.store(true, Ordering::Relaxed);
+                let counters = thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                Ok(own(&counters, hz))
+            }
+        }
+    }
+}
+
+fn own(c: &CountersView, hz: f64) -> Own {
+    let packets = c.tx_packets as f64;
+    Own {
+        busy_cycles: (packets > 0.0).then(|| c.busy_ticks as f64 / packets),
+        average_batch: (c.batches > 0).then(|| c.average_batch()),
+        pps: (c.total_ticks > 0).then(|| packets * hz / c.total_ticks as f64),
+    }
+}
+
+fn taut_arguments(command: &mut Command, ports: &[String; 2], work: &Work, core: usize) {
+    command.arg("forward");
+    for port in ports {
+        command.args(["--port", port]);
+    }
+    for function in work.functions() {
+        command.args(["--function", &function]);
+    }
+    command.args(["--burst", &work.burst.to_string()]);
+    command.args(["--flush", &format!("idle({})", work.burst)]);
+    command.args(["--core", &core.to_string()]);
+    command.args(["--json", "--quiet", "--until-stdin-closes"]);
+}
+
+/// What the last line of `taut forward --json` says.
+fn taut_says(output: &str) -> Option<Own> {
+    let line = output
+        .lines()
+        .rev()
+        .find(|line| line.contains("\"summary\""))?;
+    let summary: serde_json::Value = serde_json::from_str(line).ok()?;
+    let counters = &summary["counters"];
+    let count = |name: &str| counters[name].as_f64();
+    let packets = count("tx_packets")?;
+    Some(Own {
+        busy_cycles: (packets > 0.0)
+            .then(|| summary["busy_ticks_per_packet"].as_f64())
+            .flatten(),
+        average_batch: summary["average_batch"].as_f64(),
+        pps: Some(packets * summary["tsc_hz"].as_f64()? / count("total_ticks")?),
+    })
+}
+
+fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, core: usize) {
+    command.args([
+        "--no-pci",
+        "--no-telemetry",
+        "--in-memory",
+        "--single-file-segments",
+    ]);
+    command.args(["-m", "64", "--lcores", &format!("0@{core},1@{core}")]);
+    for device in devices {
+        command.arg(format!("--vdev={device}"));
+    }
+    command.args(["--", "--forward-mode=io", "--auto-start", "--nb-cores=1"]);
+    command.args(["--total-num-mbufs=8192", "--record-core-cycles"]);
+    command.arg(format!("--burst={}", work.burst));
+}
+
+/// What `dpdk-testpmd` prints at its end. It starts too slowly to be timed from outside, so that its
+/// throughput is that of the time it was busy: all of its time where its devices make the frames.
+fn testpmd_says(output: &str, hz: f64) -> Option<Own> {
+    let all = output
+        .rsplit("Accumulated forward statistics for all ports")
+        .next()?;
+    let after = |name: &str| {
+        let digits = all.split(name).nth(1)?.trim_start();
+        let end = digits.find(|c: char| !c.is_ascii_digit() && c != '.');
+        digits[..end.unwrap_or(digits.len())].parse::<f64>().ok()
+    };
+    let busy_cycles = after("CPU cycles/packet=").filter(|cycles| *cycles > 0.0);
+    after("TX-packets:").map(|_| Own {
+        busy_cycles,
+        average_batch: None,
+        pps: busy_cycles.map(|cycles| hz / cycles),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn tauts_own_figures_are_read_from_its_summary() {
+        let text = "{\"event\":\"started\"}\n{\"event\":\"summary\",\"average_batch\":31.5,\"busy_ticks_per_packet\":80.5,\
+            \"counters\":{\"tx_packets\":1000,\"total_ticks\":260000},\"tsc_hz\":2.6e9}\n";
+        let own = taut_says(text).unwrap();
+        assert_eq!(
+            (own.busy_cycles, own.average_batch),
+            (Some(80.5), Some(31.5))
+        );
+        assert!((own.pps.unwrap() - 1e7).abs() < 1.0);
+        assert_eq!(taut_says("{\"event\":\"started\"}\n"), None);
+    }
+
+    #[test]
+    fn testpmds_own_figures_are_read_from_its_last_statistics() {
+        let text = "RX-packets: 1 TX-packets: 1\n\
+            +++ Accumulated forward statistics for all ports+++\n\
+            RX-packets: 3000           RX-dropped: 0\n  TX-packets: 2000           TX-dropped: 0\n\
+            CPU cycles/packet=15.05 (total cycles=31 / total io packets=2) at 2600 MHz Clock\n";
+        let own = testpmd_says(text, 2.6e9).unwrap();
+        assert_eq!(
+            (own.busy_cycles, own.pps),
+            (Some(15.05), Some(2.6e9 / 15.05))
+        );
+        assert_eq!(testpmd_says("EAL: no\n", 2.6e9), None);
+    }
+
+    #[test]
+    fn work_becomes_functions_that_the_engine_reads() {
+        let work = Work {
+            burn_cycles: 50,
+            walk: Some((10, 4096)),
+            burst: 8,
+        };
+        for function in work.functions() {
+            let stage: taut_engine::Stage = function.parse().unwrap();
+            taut_function::build(&stage.name, stage.settings).unwrap();
+        }
+        assert!(Work::default().functions().is_empty());
+    }
+}

@@ -1,0 +1,322 @@
+//! Trials: one forwarder with one load under one offered rate, and the series of them that make a part.
+
+use super::framework::Transport;
+use super::knee::{Knee, KneeSearch};
+use super::lengths::Lengths;
+use super::session::{Generator, Own, Session, SessionError, Work};
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use taut_measure::Summary;
+use taut_traffic::Flow;
+
+/// What is varied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Cycles burnt per packet.
+    Load,
+    /// Packets per receive call.
+    Batch,
+    /// The size of a list that packets walk through.
+    Walk,
+}
+
+impl Part {
+    /// Its name in files and on the progress bar.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Batch => "batch",
+            Self::Walk => "walk",
+        }
+    }
+}
+
+/// One trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// What the forwarder had to do.
+    pub work: Work,
+    /// Rate asked of the generator, packets per second; none for as much as the transport takes, and
+    /// where there is no generator.
+    pub offered_pps: Option<f64>,
+    /// Rate handed over, packets per second; none without a generator.
+    pub sent_pps: Option<f64>,
+    /// What came through, packets per second.
+    pub throughput_pps: f64,
+    /// What the forwarder said of itself.
+    pub own: Own,
+    /// Round trips of every packet, where they were taken.
+    pub latency: Option<Summary>,
+    /// The generator could not offer the rate.
+    pub generator_behind: bool,
+}
+
+/// A part of a framework in one repetition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The framework's id.
+    pub framework: String,
+    /// What was varied.
+    pub part: Part,
+    /// From 1.
+    pub repetition: u32,
+    /// Most that came through without load, packets per second; none without a generator.
+    pub capacity_pps: Option<f64>,
+    /// What the search for the knee found.
+    pub knee: Option<Knee>,
+    /// All trials, in order.
+    pub trials: Vec<Trial>,
+}
+
+/// The share of what a transport can carry that is offered while the load rises. Where the generator
+/// or the rings push back (shared memory) that can be most of it; where the kernel drops frames it
+/// cannot carry, only what it carries every time.
+fn offered_share(transport: Transport) -> f64 {
+    match transport {
+        Transport::Veth => 0.8,
+        _ => 0.9,
+    }
+}
+
+/// Just below saturation.
+const BELOW_SATURATION: f64 = 0.95;
+
+/// A rate is carried if no more than this share of it is lost.
+const CARRIED_LOSS: f64 = 0.03;
+
+/// Measures one part of the framework of `session`.
+pub(super) fn measure(
+    session: &mut Session<'_>,
+    series: &mut Series,
+    lengths: &Lengths,
+    stop: &AtomicBool,
+) -> Result<(), SessionError> {
+    match series.part {
+        Part::Load => measure_loads(session, series, lengths, stop),
+        Part::Batch => measure_bursts(session, series, lengths, stop),
+        Part::Walk => measure_walks(session, series, lengths, stop),
+    }
+}
+
+fn measure_loads(
+    session: &mut Session<'_>,
+    series: &mut Series,
+    lengths: &Lengths,
+    stop: &AtomicBool,
+) -> Result<(), SessionError> {
+    let framework = session.framework();
+    let with_load = |burn_cycles| Work {
+        burn_cycles,
+        ..Work::default()
+    };
+    if !framework.has_generator() {
+        // The device is always full, so that every load lowers the throughput: the knee is at nothing.
+        let loads: &[u32] = if framework.can_be_loaded() {
+            &lengths.loads
+        } else {
+            &[0]
+        };
+        for load in loads {
+            let trial = throughput(session, with_load(*load), None, lengths.trial, stop)?;
+            series.trials.push(trial);
+        }
+        return Ok(());
+    }
+    let transport = framework.transport;
+    let (capacity_pps, _) = session.with_forwarder(&Work::default(), stop, |generator| {
+        capacity(generator, transport, lengths.trial, None)
+    })?;
+    series.capacity_pps = Some(capacity_pps);
+    let offered_pps = Some(capacity_pps * offered_share(transport));
+    if !framework.can_be_loaded() {
+        let trial = throughput(session, with_load(0), offered_pps, lengths.trial, stop)?;
+        series.trials.push(trial);
+        return Ok(());
+    }
+    let mut search = KneeSearch::new(lengths.knee());
+    while let Some(load) = search.next_load() {
+        let trial = throughput(session, with_load(load), offered_pps, lengths.trial, stop)?;
+        search.report(load, trial.throughput_pps);
+        series.trials.push(trial);
+    }
+    series.knee = search.knee();
+    Ok(())
+}
+
+fn measure_bursts(
+    session: &mut Session<'_>,
+    series: &mut Series,
+    lengths: &Lengths,
+    stop: &AtomicBool,
+) -> Result<(), SessionError> {
+    let transport = session.framework().transport;
+    let mut hint_pps = None;
+    for burst in lengths.bursts(session.framework().program) {
+        let work = Work {
+            burst: *burst,
+            ..Work::default()
+        };
+        if !session.framework().has_generator() {
+            let trial = throughput(session, work, None, lengths.trial, stop)?;
+            series.trials.push(trial);
+            continue;
+        }
+        let (capacity_pps, _) = session.with_forwarder(&work, stop, |generator| {
+            capacity(generator, transport, lengths.trial, hint_pps)
+        })?;
+        hint_pps = Some(capacity_pps);
+        series.capacity_pps = Some(
+            series
+                .capacity_pps
+                .map_or(capacity_pps, |c| c.max(capacity_pps)),
+        );
+        // As much as the rings take, or all that the kernel carries.
+        let offered_pps = (transport == Transport::Veth).then_some(capacity_pps);
+        let trial = throughput(session, work, offered_pps, lengths.trial, stop)?;
+        series.trials.push(trial);
+        let rate_pps = capacity_pps * BELOW_SATURATION;
+        series
+            .trials
+            .push(latency(session, work, rate_pps, lengths.trial, stop)?);
+    }
+    Ok(())
+}
+
+fn measure_walks(
+    session: &mut Session<'_>,
+    series: &mut Series,
+    lengths: &Lengths,
+    stop: &AtomicBool,
+) -> Result<(), SessionError> {
+    let walks = lengths
+        .lists
+        .iter()
+        .map(|bytes| Some((lengths.steps, *bytes)));
+    for walk in std::iter::once(None).chain(walks) {
+        let work = Work {
+            walk,
+            ..Work::default()
+        };
+        let trial = throughput(session, work, None, lengths.trial, stop)?;
+        series.trials.push(trial);
+    }
+    Ok(())
+}
+
+/// Attempts at a trial in which nothing comes through, each twice as long as the one before: a core that
+/// was taken away for all of a short trial is no fault of the framework.
+const ATTEMPTS: u32 = 5;
+
+/// One trial of what comes through.
+fn throughput(
+    session: &mut Session<'_>,
+    work: Work,
+    offered_pps: Option<f64>,
+    duration: Duration,
+    stop: &AtomicBool,
+) -> Result<Trial, SessionError> {
+    let with_generator = session.framework().has_generator();
+    let mut last = Flow::default();
+    for attempt in 0..ATTEMPTS {
+        let (flow, own) = session.with_forwarder(&work, stop, |generator| {
+            generator.flood(offered_pps, duration * 2_u32.pow(attempt))
+        })?;
+        let throughput_pps = if with_generator {
+            flow.received_pps()
+        } else {
+            own.pps.unwrap_or(0.0)
+        };
+        if throughput_pps > 0.0 {
+            return Ok(Trial {
+                work,
+                offered_pps,
+                sent_pps: with_generator.then(|| flow.sent_pps()),
+                throughput_pps,
+                own,
+                latency: None,
+                generator_behind: flow.is_behind(),
+            });
+        }
+        last = flow;
+    }
+    Err(SessionError::Broken(format!(
+        "not one packet came through ({} sent, {} refused)",
+        last.sent, last.refused
+    )))
+}
+
+/// One trial of round trips at `rate_pps`, or at what the generator can offer with stamps, if that is
+/// less.
+fn latency(
+    session: &mut Session<'_>,
+    work: Work,
+    rate_pps: f64,
+    duration: Duration,
+    stop: &AtomicBool,
+) -> Result<Trial, SessionError> {
+    let (measured, own) = session.with_forwarder(&work, stop, |generator| {
+        let first = generator.latency(rate_pps, duration)?;
+        if !first.0.generator_behind() {
+            return Some((rate_pps, false, first));
+        }
+        let possible_pps = first.0.sent as f64 / first.0.seconds * BELOW_SATURATION;
+        Some((
+            possible_pps,
+            true,
+            generator.latency(possible_pps, duration)?,
+        ))
+    })?;
+    let Some((rate_pps, generator_behind, (tally, record))) = measured else {
+        return Err(SessionError::Broken("it has no generator".to_string()));
+    };
+    Ok(Trial {
+        work,
+        offered_pps: Some(rate_pps),
+        sent_pps: Some(tally.sent as f64 / tally.seconds),
+        throughput_pps: tally.received as f64 / tally.seconds,
+        own,
+        latency: Summary::from_histogram(&record.latency),
+        generator_behind,
+    })
+}
+
+/// The most that comes through, packets per second. Shared memory pushes back, so that it is what comes
+/// through at full speed. The kernel drops what it cannot carry and wastes time on it: there the rate
+/// rises until some is lost, from a quarter of `hint_pps` or of what came through at full speed.
+fn capacity(
+    generator: &mut Generator<'_>,
+    transport: Transport,
+    duration: Duration,
+    hint_pps: Option<f64>,
+) -> f64 {
+    const STEP: f64 = 1.3;
+    const RUNGS: usize = 24;
+    let mut full_pps = 0.0;
+    for attempt in 0..ATTEMPTS {
+        full_pps = generator
+            .flood(None, duration * 2_u32.pow(attempt))
+            .received_pps();
+        if full_pps > 0.0 {
+            break;
+        }
+    }
+    if transport != Transport::Veth {
+        return full_pps;
+    }
+    let mut rate_pps = hint_pps.unwrap_or(full_pps).max(20e3) / 4.0;
+    let (mut best_pps, mut lost) = (full_pps, false);
+    for _ in 0..RUNGS {
+        let through_pps = generator.flood(Some(rate_pps), duration / 2).received_pps();
+        best_pps = best_pps.max(through_pps);
+        if through_pps >= rate_pps * (1.0 - CARRIED_LOSS) {
+            (rate_pps, lost) = (rate_pps * STEP, false);
+        } else if lost {
+            break;
+        } else {
+            lost = true;
+        }
+    }
+    best_pps
+}

@@ -1,0 +1,673 @@
+//! What the trials say: per frame size the throughput, latency quantiles, loss and bursts, each with the
+//! spread or interval that its repetitions allow.
+
+use super::results::{Counts, LoadLatency, Measured, Part, Results, Unit};
+use crate::quantity::{count, rate, share, three_digits, time};
+use crate::results::Stage;
+use serde::Serialize;
+use taut_measure::{BufferTime, Interval, LatencyHistogram, Limit, block_bootstrap, mean_interval};
+
+/// Quantiles of every latency.
+pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
+
+/// Packets that must lie beyond a quantile: p99.999 needs more than a million.
+const BEYOND: f64 = 10.0;
+
+/// Confidence of every interval.
+const CONFIDENCE: f64 = 0.95;
+
+/// Resamples of a bootstrap, and its seed: the same folder gives the same report.
+const RESAMPLES: usize = 300;
+const SEED: u64 = 1;
+
+/// Bytes on the wire around a frame: preamble, start delimiter, shortest gap (IEEE 802.3).
+const WIRE_OVERHEAD_BYTES: f64 = 20.0;
+
+/// Throughput of a frame size.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ThroughputRow {
+    /// Mean over the repetitions, packets per second.
+    pub mean_pps: f64,
+    /// Its 95 % interval (Student's t), from two repetitions on.
+    pub interval: Option<Interval>,
+    /// The lowest repetition.
+    pub min_pps: f64,
+    /// The highest.
+    pub max_pps: f64,
+    /// Mean of the Conditional Throughput: less the loss that was tolerated.
+    pub conditional_pps: f64,
+    /// Bits per second of frames, check sequence included.
+    pub layer2_bits: f64,
+    /// Bits per second on a wire, preambles and gaps included.
+    pub layer1_bits: f64,
+    /// What stood in the way of more, in most repetitions.
+    pub limited_by: Limit,
+    /// Whether no rate below failed, in any repetition.
+    pub monotonic: bool,
+    /// Repetitions in which no rate held.
+    pub none_held: u32,
+    /// Complete searches.
+    pub repetitions: u32,
+}
+
+/// A quantile of latency.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct QuantileRow {
+    /// Which: 0.99 is p99.
+    pub quantile: f64,
+    /// Its value in ns; none where too few packets lie beyond it.
+    pub ns: Option<f64>,
+    /// 95 % interval by bootstrap over slices of time.
+    pub interval: Option<Interval>,
+}
+
+/// Latency at one load.
+#[derive(Debug, Clone, Serialize)]
+pub struct LatencyRow {
+    /// Share of the throughput; none where the rate was given.
+    pub share: Option<f64>,
+    /// Rate, packets per second.
+    pub rate_pps: f64,
+    /// Packets measured, all repetitions together.
+    pub packets: u64,
+    /// Mean, ns.
+    pub mean_ns: Option<f64>,
+    /// The largest, ns.
+    pub max_ns: Option<u64>,
+    /// By rising quantile.
+    pub quantiles: Vec<QuantileRow>,
+    /// Share of the packets that were lost.
+    pub loss: f64,
+    /// Packets that the generator never sent: it fell behind.
+    pub unsent: u64,
+    #[serde(skip)]
+    pub(super) histogram: LatencyHistogram,
+}
+
+impl LatencyRow {
+    /// `10 % of the throughput`, or the rate.
+    pub fn load(&self) -> String {
+        match self.share {
+            Some(load) => format!(
+                "{} % of it",
+                three_digits(load * 100.0).trim_end_matches(".0")
+            ),
+            None => rate(self.rate_pps),
+        }
+    }
+}
+
+/// Loss at one offered rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LossRow {
+    /// Packets per second offered.
+    pub offered_pps: f64,
+    /// Lowest, middle and highest share lost over the repetitions.
+    pub loss: [f64; 3],
+    /// The generator fell behind at it, in one repetition at least.
+    pub generator_behind: bool,
+}
+
+/// Back-to-back frames of a frame size.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BurstRow {
+    /// Mean over the repetitions, packets (RFC 9004).
+    pub mean: f64,
+    /// Its 95 % interval (Student's t).
+    pub interval: Option<Interval>,
+    /// The shortest repetition.
+    pub min: u64,
+    /// The longest.
+    pub max: u64,
+    /// Standard deviation.
+    pub deviation: f64,
+    /// Rate at which bursts were handed over, packets per second.
+    pub burst_pps: f64,
+    /// What it says of the buffer; none if nothing filled it.
+    pub buffer: Option<BufferTime>,
+    /// Repetitions in which no burst failed.
+    pub unlimited: u32,
+    /// Repetitions.
+    pub repetitions: u32,
+}
+
+/// A frame size.
+#[derive(Debug, Clone, Serialize)]
+pub struct SizeRow {
+    /// As asked for.
+    pub size: String,
+    /// Average, bytes.
+    pub average_bytes: f64,
+    /// Highest rate that holds.
+    pub throughput: Option<ThroughputRow>,
+    /// By rising load.
+    pub latency: Vec<LatencyRow>,
+    /// By falling rate.
+    pub loss: Vec<LossRow>,
+    /// Longest burst.
+    pub back_to_back: Option<BurstRow>,
+}
+
+/// A limit that was missed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Missed(pub String);
+
+/// Everything, evaluated.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    /// Of what.
+    pub results: &'a Results,
+    /// By frame size, in the order asked for.
+    pub rows: Vec<SizeRow>,
+    /// Limits that were missed.
+    pub missed: Vec<Missed>,
+    /// What a reader must know: too few packets, a generator that fell behind, holes.
+    pub warnings: Vec<String>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Evaluates a folder's results.
+    pub fn of(results: &'a Results) -> Self {
+        let sizes = results.head.sizes.iter().zip(&results.head.average_bytes);
+        let rows: Vec<SizeRow> = sizes
+            .map(|(size, bytes)| {
+                let units: Vec<&Unit> = results.units.iter().filter(|u| u.size == *size).collect();
+                let throughput = throughput(&units, *bytes);
+                SizeRow {
+                    size: size.clone(),
+                    average_bytes: *bytes,
+                    latency: latency(&units),
+                    loss: loss(&units),
+                    back_to_back: bursts(&units, throughput.as_ref()),
+                    throughput,
+                }
+            })
+            .collect();
+        let missed = missed(results, &rows);
+        let warnings = warnings(results, &rows);
+        Self {
+            results,
+            rows,
+            missed,
+            warnings,
+        }
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn throughput(units: &[&Unit], bytes: f64) -> Option<ThroughputRow> {
+    let complete: Vec<_> = units
+        .iter()
+        .filter_map(|unit| match &unit.measured {
+            Measured::Throughput { result } if result.complete => Some(result),
+            _ => None,
+        })
+        .collect();
+    let rates: Vec<f64> = complete.iter().filter_map(|r| r.rate_pps).collect();
+    let conditional: Vec<f64> = complete.iter().filter_map(|r| r.conditional_pps).collect();
+    let mean_pps = mean(&rates);
+    let of_limit = |limit: Limit| complete.iter().filter(|r| r.limited_by == limit).count();
+    let limited_by = [Limit::Device, Limit::Generator, Limit::Range]
+        .into_iter()
+        // The first of those that are equally frequent.
+        .rev()
+        .max_by_key(|limit| of_limit(*limit))?;
+    (!complete.is_empty()).then(|| ThroughputRow {
+        mean_pps,
+        interval: mean_interval(&rates, CONFIDENCE),
+        min_pps: rates
+            .iter()
+            .copied()
+            .fold(f64::INFINITY, f64::min)
+            .min(mean_pps),
+        max_pps: rates.iter().copied().fold(0.0, f64::max),
+        conditional_pps: mean(&conditional),
+        layer2_bits: mean_pps * bytes * 8.0,
+        layer1_bits: mean_pps * (bytes + WIRE_OVERHEAD_BYTES) * 8.0,
+        limited_by,
+        monotonic: complete.iter().all(|r| r.monotonic),
+        none_held: (complete.len() - rates.len()) as u32,
+        repetitions: complete.len() as u32,
+    })
+}
+
+fn latency(units: &[&Unit]) -> Vec<LatencyRow> {
+    let repetitions: Vec<&Vec<LoadLatency>> = units
+        .iter()
+        .filter_map(|unit| match &unit.measured {
+            Measured::Latency { loads } => Some(loads),
+            _ => None,
+        })
+        .collect();
+    let loads = repetitions
+        .iter()
+        .map(|loads| loads.len())
+        .max()
+        .unwrap_or(0);
+    (0..loads)
+        .map(|index| {
+            let of_load: Vec<&LoadLatency> = repetitions
+                .iter()
+                .filter_map(|loads| loads.get(index))
+                .collect();
+            latency_row(&of_load)
+        })
+        .collect()
+}
+
+fn latency_row(repetitions: &[&LoadLatency]) -> LatencyRow {
+    let slices: Vec<LatencyHistogram> = repetitions
+        .iter()
+        .flat_map(|load| load.histograms())
+        .filter(|slice| slice.count() > 0)
+        .collect();
+    let merged = |which: &mut dyn Iterator<Item = usize>| {
+        let mut whole = LatencyHistogram::new();
+        which.for_each(|index| whole.merge(&slices[index]));
+        whole
+    };
+    let histogram = merged(&mut (0..slices.len()));
+    let packets = histogram.count();
+    let indices: Vec<f64> = (0..slices.len()).map(|index| index as f64).collect();
+    let quantiles = QUANTILES
+        .into_iter()
+        .map(|quantile| {
+            // 1 - 0.99999 is a little less than 0.00001.
+            let enough = packets as f64 * (1.0 - quantile) >= BEYOND * (1.0 - 1e-9);
+            let value = histogram.quantile(quantile).filter(|_| enough);
+            // Whole slices are drawn, as what disturbs one packet disturbs its neighbours.
+            let interval = value.and_then(|_| {
+                let statistic = |drawn: &[f64]| {
+                    let whole = merged(&mut drawn.iter().map(|index| *index as usize));
+                    whole.quantile(quantile).map_or(f64::NAN, |ns| ns as f64)
+                };
+                block_bootstrap(&indices, 1, statistic, CONFIDENCE, RESAMPLES, SEED)
+            });
+            QuantileRow {
+                quantile,
+                ns: value.map(|ns| ns as f64),
+                interval,
+            }
+        })
+        .collect();
+    let sum = |of: fn(&Counts) -> u64| repetitions.iter().map(|r| of(&r.counts)).sum::<u64>();
+    let offered = sum(|c| c.sent + c.refused);
+    let max_ns = repetitions
+        .iter()
+        .filter_map(|r| Some(r.summary.as_ref()?.max_ns))
+        .max();
+    let means: Vec<(f64, f64)> = repetitions
+        .iter()
+        .filter_map(|r| Some((r.summary.as_ref()?.avg_ns, r.summary.as_ref()?.count as f64)))
+        .collect();
+    let weight: f64 = means.iter().map(|m| m.1).sum();
+    LatencyRow {
+        share: repetitions.first().and_then(|r| r.share),
+        rate_pps: mean(
+            &repetitions
+                .iter()
+                .map(|r| r.counts.offered_pps)
+                .collect::<Vec<_>>(),
+        ),
+        packets,
+        mean_ns: (weight > 0.0).then(|| means.iter().map(|m| m.0 * m.1).sum::<f64>() / weight),
+        max_ns,
+        quantiles,
+        loss: (offered - sum(|c| c.received).min(offered)) as f64 / (offered as f64).max(1.0),
+        unsent: sum(|c| c.unsent),
+        histogram,
+    }
+}
+
+fn loss(units: &[&Unit]) -> Vec<LossRow> {
+    let repetitions: Vec<&Vec<Counts>> = units
+        .iter()
+        .filter_map(|unit| match &unit.measured {
+            Measured::Loss { points } => Some(points),
+            _ => None,
+        })
+        .collect();
+    let longest = repetitions
+        .iter()
+        .map(|points| points.len())
+        .max()
+        .unwrap_or(0);
+    (0..longest)
+        .map(|index| {
+            let at: Vec<&Counts> = repetitions.iter().filter_map(|p| p.get(index)).collect();
+            let mut losses: Vec<f64> = at.iter().map(|c| c.loss()).collect();
+            losses.sort_by(f64::total_cmp);
+            LossRow {
+                offered_pps: mean(&at.iter().map(|c| c.offered_pps).collect::<Vec<_>>()),
+                loss: [
+                    losses[0],
+                    losses[losses.len() / 2],
+                    losses[losses.len() - 1],
+                ],
+                generator_behind: at.iter().any(|c| c.unsent > 0),
+            }
+        })
+        .collect()
+}
+
+fn bursts(units: &[&Unit], throughput: Option<&ThroughputRow>) -> Option<BurstRow> {
+    let mut lengths = Vec::new();
+    let (mut rates, mut unlimited_in) = (Vec::new(), 0);
+    for unit in units {
+        if let Measured::BackToBack {
+            length,
+            unlimited,
+            bursts,
+        } = &unit.measured
+        {
+            lengths.push(*length);
+            unlimited_in += u32::from(*unlimited);
+            // The longest says best how fast they were handed over.
+            let longest = bursts.iter().max_by_key(|burst| burst.length);
+            rates.extend(
+                longest.map(|b| (b.counts.sent + b.counts.refused) as f64 / b.counts.seconds),
+            );
+        }
+    }
+    let values: Vec<f64> = lengths.iter().map(|length| *length as f64).collect();
+    let (mean_length, burst_pps) = (mean(&values), mean(&rates));
+    let squares: f64 = values.iter().map(|v| (v - mean_length).powi(2)).sum();
+    Some(BurstRow {
+        mean: mean_length,
+        interval: mean_interval(&values, CONFIDENCE),
+        min: *lengths.iter().min()?,
+        max: *lengths.iter().max()?,
+        deviation: (squares / (values.len() as f64 - 1.0).max(1.0)).sqrt(),
+        burst_pps,
+        buffer: throughput
+            .filter(|_| unlimited_in == 0)
+            .and_then(|t| BufferTime::of(mean_length, burst_pps, t.mean_pps)),
+        unlimited: unlimited_in,
+        repetitions: values.len() as u32,
+    })
+}
+
+fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
+    let limits = results.head.settings.limits;
+    let mut missed = Vec::new();
+    for row in rows {
+        if let (Some(least), Some(found)) = (limits.min_throughput_pps, &row.throughput)
+            && found.mean_pps < least
+        {
+            missed.push(Missed(format!(
+                "throughput of {} bytes is {}, less than the {} asked for",
+                row.size,
+                rate(found.mean_pps),
+                rate(least)
+            )));
+        }
+        for load in &row.latency {
+            let p99 = load.quantiles.iter().find(|q| q.quantile == 0.99);
+            let (Some(most), Some(ns)) = (limits.max_p99_ns, p99.and_then(|q| q.ns)) else {
+                continue;
+            };
+            if ns > most {
+                missed.push(Missed(format!(
+                    "p99 of {} bytes at {} is {}, more than the {} asked for",
+                    row.size,
+                    rate(load.rate_pps),
+                    time(ns),
+                    time(most)
+                )));
+            }
+        }
+    }
+    missed
+}
+
+fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<String> {
+    let settings = &results.head.settings;
+    let mut warnings = Vec::new();
+    let mut few: Option<(f64, u64)> = None;
+    for row in rows {
+        if let Some(found) = &row.throughput {
+            match found.limited_by {
+                Limit::Device => {}
+                Limit::Generator => warnings.push(format!(
+                    "{} bytes: the generator could not offer more; the device may be faster",
+                    row.size
+                )),
+                Limit::Range => warnings.push(format!(
+                    "{} bytes: the highest rate offered held; the device may be faster",
+                    row.size
+                )),
+            }
+            if !found.monotonic {
+                warnings.push(format!(
+                    "{} bytes: a rate below one that held failed; one figure does not describe this device, see the loss curve",
+                    row.size
+                ));
+            }
+            if found.none_held > 0 {
+                warnings.push(format!(
+                    "{} bytes: no rate held in {} of {} repetitions",
+                    row.size, found.none_held, found.repetitions
+                ));
+            }
+        }
+        for load in &row.latency {
+            if load.packets == 0 {
+                warnings.push(format!(
+                    "{} bytes at {}: no data: nothing came back with a stamp",
+                    row.size,
+                    rate(load.rate_pps)
+                ));
+            } else if let Some(first) = load.quantiles.iter().find(|q| q.ns.is_none()) {
+                let worst = few.get_or_insert((first.quantile, load.packets));
+                if first.quantile < worst.0 {
+                    *worst = (first.quantile, load.packets);
+                }
+            }
+            if load.unsent > 0 {
+                warnings.push(format!(
+                    "{} bytes at {}: the generator fell behind by {} packets; the load was lower than that",
+                    row.size,
+                    rate(load.rate_pps),
+                    count(load.unsent)
+                ));
+            }
+        }
+        if settings.has(Part::Latency)
+            && row.latency.is_empty()
+            && results.head.stage == Stage::Finished
+        {
+            warnings.push(format!(
+                "{} bytes: no latency, as no rate held to measure it at",
+                row.size
+            ));
+        }
+    }
+    if let Some((quantile, packets)) = few {
+        warnings.push(format!(
+            "too few packets for {} and above at some loads: it needs {} or more, there were {}; see --latency-seconds",
+            percentile(quantile),
+            count((BEYOND / (1.0 - quantile)).round() as u64),
+            count(packets)
+        ));
+    }
+    if let Some(soak) = &results.soak {
+        if soak.counts.unsent > 0 && results.head.stage == Stage::Finished {
+            warnings.push(format!(
+                "soak: the generator never sent {} packets",
+                count(soak.counts.unsent)
+            ));
+        }
+        if soak.skipped_intervals > 0 {
+            warnings.push(format!(
+                "soak: {} intervals were lost because the disk was too slow",
+                soak.skipped_intervals
+            ));
+        }
+        if soak.latency.is_none() {
+            warnings.push("soak: no data: nothing came back".to_string());
+        }
+    }
+    for unit in &results.units {
+        if let Measured::Throughput { result } = &unit.measured
+            && !result.complete
+        {
+            warnings.push(format!(
+                "{} bytes, repetition {}: the search did not end; it had found {} after {} trials",
+                unit.size,
+                unit.repetition,
+                result.rate_pps.map_or("nothing".to_string(), rate),
+                result.trials.len()
+            ));
+        }
+    }
+    warnings
+}
+
+/// `p99.9`.
+pub(super) fn percentile(quantile: f64) -> String {
+    format!("p{}", crate::quantity::Quantity::Quantile.tick(quantile))
+}
+
+/// Gbit/s of a bit rate.
+pub(super) fn gigabits(bits: f64) -> String {
+    format!("{} Gbit/s", three_digits(bits / 1e9))
+}
+
+/// Half of an interval beside its point, in the unit of `show`.
+pub(super) fn plus_minus(interval: Option<&Interval>, show: fn(f64) -> String) -> String {
+    interval.map_or(String::new(), |i| {
+        format!("± {}", show((i.high - i.low) / 2.0))
+    })
+}
+
+/// The tables for a terminal.
+pub fn render_text(evaluation: &Evaluation<'_>) -> String {
+    use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+    let mut out = Vec::new();
+    let mut table = |head: Vec<String>, rows: Vec<Vec<String>>| {
+        if rows.is_empty() {
+            return;
+        }
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_header(head);
+        rows.into_iter().for_each(|row| {
+            table.add_row(row);
+        });
+        table
+            .column_iter_mut()
+            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        out.push(table.to_string());
+    };
+    let words = |list: &[&str]| list.iter().map(|w| (*w).to_string()).collect::<Vec<_>>();
+    let rows = &evaluation.rows;
+    table(
+        words(&[
+            "frame",
+            "throughput",
+            "95 %",
+            "lowest",
+            "highest",
+            "frames",
+            "on a wire",
+        ]),
+        rows.iter()
+            .filter_map(|row| {
+                let t = row.throughput.as_ref()?;
+                Some(vec![
+                    row.size.clone(),
+                    rate(t.mean_pps),
+                    plus_minus(t.interval.as_ref(), rate),
+                    rate(t.min_pps),
+                    rate(t.max_pps),
+                    gigabits(t.layer2_bits),
+                    gigabits(t.layer1_bits),
+                ])
+            })
+            .collect(),
+    );
+    let mut head = words(&["frame", "load", "rate", "packets", "lost"]);
+    head.extend(QUANTILES.map(percentile));
+    head.push("max".to_string());
+    table(
+        head,
+        rows.iter()
+            .flat_map(|row| row.latency.iter().map(move |load| (row, load)))
+            .map(|(row, load)| {
+                let mut cells = vec![
+                    row.size.clone(),
+                    load.load(),
+                    rate(load.rate_pps),
+                    count(load.packets),
+                    share(load.loss),
+                ];
+                let value = |ns: Option<f64>| ns.map_or("no data".to_string(), time);
+                cells.extend(load.quantiles.iter().map(|q| value(q.ns)));
+                cells.push(value(load.max_ns.map(|ns| ns as f64)));
+                cells
+            })
+            .collect(),
+    );
+    table(
+        words(&[
+            "frame",
+            "longest burst",
+            "95 %",
+            "shortest",
+            "longest",
+            "buffer, corrected",
+        ]),
+        rows.iter()
+            .filter_map(|row| {
+                let b = row.back_to_back.as_ref()?;
+                Some(vec![
+                    row.size.clone(),
+                    count(b.mean.round() as u64),
+                    plus_minus(b.interval.as_ref(), three_digits),
+                    count(b.min),
+                    count(b.max),
+                    match b.buffer {
+                        Some(buffer) => format!(
+                            "{} packets, {}",
+                            count(buffer.corrected_packets.round() as u64),
+                            time(buffer.corrected_seconds * 1e9)
+                        ),
+                        None => "never filled".to_string(),
+                    },
+                ])
+            })
+            .collect(),
+    );
+    for row in rows.iter().filter(|row| !row.loss.is_empty()) {
+        let points: Vec<String> = row
+            .loss
+            .iter()
+            .map(|point| format!("{} at {}", share(point.loss[1]), rate(point.offered_pps)))
+            .collect();
+        out.push(format!("loss of {}: {}", row.size, points.join(", ")));
+    }
+    if let Some(soak) = &evaluation.results.soak {
+        let quantiles = soak.latency.as_ref().map_or("no data".to_string(), |l| {
+            format!(
+                "p50 {}, p99 {}, max {}",
+                l.p50_ns.map_or("n/a".to_string(), |ns| time(ns as f64)),
+                l.p99_ns.map_or("n/a".to_string(), |ns| time(ns as f64)),
+                time(l.max_ns as f64)
+            )
+        });
+        out.push(format!(
+            "soak of {}: {} at {} for {} s, {} lost; {quantiles}",
+            soak.size,
+            count(soak.counts.sent),
+            rate(soak.counts.offered_pps),
+            three_digits(soak.counts.seconds),
+            share(soak.counts.loss()),
+        ));
+    }
+    out.join("\n\n")
+}

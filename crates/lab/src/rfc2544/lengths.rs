@@ -1,0 +1,70 @@
+//! How long and how often each part is measured, by mode.
+
+use crate::results::Mode;
+use std::time::Duration;
+use taut_traffic::Sizes;
+
+/// Frame sizes of RFC 2544 section 9.1 for Ethernet.
+const RFC_SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+
+/// Lengths of one mode.
+#[derive(Debug, Clone)]
+pub struct Lengths {
+    /// Frame sizes.
+    pub sizes: Vec<Sizes>,
+    /// Each full trial.
+    pub trial: Duration,
+    /// Whole searches, latency trials and loss curves per frame size.
+    pub repetitions: u32,
+    /// Full trials that vote on a rate.
+    pub votes: u32,
+    /// How close a search comes, as a share of the rate.
+    pub precision: f64,
+    /// Each latency trial.
+    pub latency: Duration,
+    /// Searches for the longest burst per frame size.
+    pub bursts: u32,
+    /// The longest burst tried: RFC 2544 section 26.4 asks for 2 s.
+    pub longest_burst: Duration,
+}
+
+impl Lengths {
+    /// Quick: under a minute. Default: some 20 minutes for everything. Full: trials of 60 s (RFC 2544
+    /// section 24), hours.
+    pub fn of(mode: Mode) -> Self {
+        let ms = Duration::from_millis;
+        let sizes = |which: &[usize]| which.iter().map(|size| Sizes::one(*size)).collect();
+        match mode {
+            Mode::Quick => Self {
+                sizes: sizes(&[64, 512, 1518]),
+                trial: ms(50),
+                repetitions: 2,
+                votes: 3,
+                precision: 0.02,
+                latency: ms(300),
+                bursts: 3,
+                longest_burst: ms(100),
+            },
+            Mode::Default => Self {
+                sizes: sizes(&RFC_SIZES),
+                trial: ms(1_000),
+                repetitions: 3,
+                votes: 5,
+                precision: 0.005,
+                latency: ms(5_000),
+                bursts: 10,
+                longest_burst: ms(2_000),
+            },
+            Mode::Full => Self {
+                sizes: sizes(&RFC_SIZES),
+                trial: ms(60_000),
+                repetitions: 3,
+                votes: 5,
+                precision: 0.005,
+                latency: ms(120_000),
+                bursts: 50,
+                longest_burst: ms(2_000),
+            },
+        }
+    }
+}

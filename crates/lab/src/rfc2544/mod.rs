@@ -1,0 +1,167 @@
+//! The benchmarks of RFC 2544 on one device: throughput, latency, loss, back-to-back frames and a soak,
+//! into one results folder. (RFC 2544 section 26, RFC 9004.)
+
+mod device;
+mod evaluate;
+mod lengths;
+mod report;
+mod results;
+mod session;
+mod soak;
+
+pub use device::{DeviceUnderTest, UnknownDevice};
+pub use evaluate::{Evaluation, LatencyRow, LossRow, Missed, QuantileRow, SizeRow, render_text};
+pub use lengths::Lengths;
+pub use report::{is_rfc2544, write as write_report};
+pub use results::{Head, Limits, Part, Results, Settings};
+
+use crate::comparison::run::RunError;
+use crate::comparison::{self, Observer, scratch};
+use crate::results::{LeftOut, ResultsError, Stage};
+use results::Folder;
+use session::{Progress, Session};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+use taut_host::{Machine, Snapshot, choose_cores};
+use taut_port::Clock;
+use taut_traffic::Sizes;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// On what.
+    pub device: DeviceUnderTest,
+    /// Frame sizes, each measured by itself.
+    pub sizes: Vec<Sizes>,
+    /// Fields that differ from the usual frame, as in a traffic file.
+    pub fields: Vec<(String, String)>,
+    /// What to measure, and how.
+    pub settings: Settings,
+    /// The results folder, which must not hold an experiment yet.
+    pub folder: PathBuf,
+    /// The `taut` program, run as the forwarder.
+    pub program: PathBuf,
+    /// The command that repeats all this.
+    pub command_line: String,
+    /// The generator's core, if not the one that taut chooses.
+    pub core: Option<usize>,
+    /// How long to wait for the other side of the ports.
+    pub patience: Duration,
+}
+
+/// Why there is no result at all.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The results cannot be written.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    /// The cores cannot be had.
+    #[error(transparent)]
+    Affinity(#[from] taut_host::AffinityError),
+    /// Settings that cannot be.
+    #[error("{0}")]
+    Input(String),
+    /// The device did not come, or nothing went through it.
+    #[error("{0}")]
+    Device(String),
+}
+
+/// Measures everything. Ends early, with what is complete kept and the folder marked as interrupted, when
+/// `stop` is set.
+///
+/// # Errors
+/// When results cannot be written, or nothing could be measured.
+pub fn run(
+    plan: &Plan,
+    observer: &mut (dyn Observer + Send),
+    stop: &AtomicBool,
+) -> Result<PathBuf, BenchError> {
+    scratch::sweep_stale();
+    // Before anything is set up, so that wrong sizes and fields are found at once.
+    let traffics = plan
+        .sizes
+        .iter()
+        .map(|size| plan.device.traffic(size, &plan.fields))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(BenchError::Input)?;
+    let first = traffics
+        .first()
+        .ok_or_else(|| BenchError::Input("no frame size: give one at least".to_string()))?;
+    let mut cores = choose_cores();
+    if let Some(core) = plan.core {
+        cores.generator = core;
+    }
+    let clock = Clock::calibrate(Duration::from_millis(200));
+    let mut head = Head {
+        schema: Head::SCHEMA,
+        title: format!("Benchmarks of {}", plan.device.name()),
+        taut_version: env!("CARGO_PKG_VERSION").to_string(),
+        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        command_line: plan.command_line.clone(),
+        stage: Stage::Running,
+        settings: plan.settings.clone(),
+        device: plan.device.name(),
+        device_note: plan.device.note(),
+        sizes: plan.sizes.iter().map(ToString::to_string).collect(),
+        average_bytes: plan.sizes.iter().map(Sizes::average_bytes).collect(),
+        machine: serde_json::to_value(Machine::read()).unwrap_or_default(),
+        core_plan: cores.note.clone(),
+        noise: comparison::noise(&cores, None),
+        left_out: Vec::new(),
+    };
+    let taken = comparison::measure_interruptions(&clock, &cores)?;
+    head.noise.extend(taken.clone());
+    let folder = Folder::create(&plan.folder, &head)?;
+    let before = Snapshot::take();
+    let mut progress = Progress::new(observer, &plan.settings, plan.sizes.len());
+    let site = comparison::run::Site {
+        program: &plan.program,
+        cores: &cores,
+        clock,
+    };
+    let measured = plan
+        .device
+        .measure(&site, first, plan.patience, stop, |instrument| {
+            Session {
+                instrument,
+                settings: &plan.settings,
+                sizes: &plan.sizes,
+                traffics: &traffics,
+                folder: &folder,
+                progress: &mut progress,
+                stop,
+                fastest_pps: vec![None; plan.sizes.len()],
+                found_pps: vec![Vec::new(); plan.sizes.len()],
+            }
+            .all()
+        });
+    let activity =
+        Snapshot::difference(&before, &Snapshot::take(), &[cores.generator, cores.device]);
+    head.noise = comparison::noise(&cores, Some(&activity));
+    head.noise.extend(taken);
+    head.stage = if stop.load(Ordering::Relaxed) {
+        Stage::Interrupted
+    } else {
+        Stage::Finished
+    };
+    let failed = match measured {
+        Ok(()) | Err(RunError::Stopped) => None,
+        // What was written before stays readable.
+        Err(RunError::Results(e)) => return Err(e.into()),
+        Err(RunError::Device(why)) => Some(why),
+    };
+    if let Some(why) = &failed {
+        head.stage = Stage::Interrupted;
+        head.left_out.push(LeftOut {
+            what: "all that follows".to_string(),
+            why: why.clone(),
+            how: "see that the device is still there, and run it again".to_string(),
+        });
+    }
+    folder.update(&head)?;
+    match failed {
+        Some(why) if folder.is_empty() => Err(BenchError::Device(why)),
+        _ => Ok(folder.path().to_path_buf()),
+    }
+}

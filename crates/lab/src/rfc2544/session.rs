@@ -1,0 +1,549 @@
+//! The measurements themselves, on the generator's thread: trials, searches, curves.
+
+use super::results::{Burst, Counts, Folder, LoadLatency, Measured, Part, Settings, Unit};
+use super::soak;
+use crate::comparison::Observer;
+use crate::comparison::run::RunError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use taut_measure::{
+    BurstSearch, LatencyHistogram, SequenceReport, SequenceTracker, Summary, ThroughputSearch,
+    ThroughputSettings, TrialOutcome,
+};
+use taut_port::Clock;
+use taut_traffic::{Instrument, Record, Sizes, Tally, Traffic, Trial};
+
+/// Before a trial counts, the same rate is offered for this share of it, so that caches, queues and what
+/// wakes up on demand are as they will stay.
+const RAMP: f64 = 0.05;
+const SHORTEST_RAMP: f64 = 0.002;
+const LONGEST_RAMP: f64 = 0.5;
+
+/// A rate that no port takes: what is sent then is the most that the generator can.
+const BEYOND_PPS: f64 = 1e9;
+
+/// How long the generator shows its best, s, and how often.
+const SPRINT_SECONDS: f64 = 0.01;
+const SPRINTS: usize = 3;
+
+/// A search goes no lower than here, nor so low that a short trial has fewer than ten packets: a rate that
+/// holds with one packet says nothing.
+const LOWEST_PPS: f64 = 10.0;
+const FEWEST_PACKETS: f64 = 40.0;
+
+/// Slices of a latency trial for the bootstrap.
+const SLICES: usize = 20;
+
+/// Bursts begin with so many packets.
+const FIRST_BURST: u64 = 64;
+
+/// Points of a loss curve at most.
+const MOST_POINTS: usize = 20;
+
+/// Between trials: stragglers, counters, the next schedule.
+pub(super) const BETWEEN_SECONDS: f64 = 0.04;
+
+/// How far everything is, told between trials.
+pub(super) struct Progress<'a> {
+    observer: &'a mut (dyn Observer + Send),
+    done: f64,
+    total: f64,
+    unit: f64,
+    unit_begun: Instant,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(
+        observer: &'a mut (dyn Observer + Send),
+        settings: &Settings,
+        sizes: usize,
+    ) -> Self {
+        let each = |part| estimate(settings, part) * f64::from(times(settings, part));
+        let parts = settings.parts.iter().filter(|part| **part != Part::Soak);
+        let of_sizes: f64 = parts.map(|part| each(*part)).sum();
+        let soak = if settings.has(Part::Soak) {
+            settings.soak_seconds
+        } else {
+            0.0
+        };
+        Self {
+            observer,
+            done: 0.0,
+            total: of_sizes * sizes as f64 + soak,
+            unit: 0.0,
+            unit_begun: Instant::now(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, seconds: f64, what: &str) {
+        self.unit = seconds;
+        self.unit_begun = Instant::now();
+        self.tell(what);
+    }
+
+    pub(super) fn tell(&mut self, what: &str) {
+        let within = self.unit_begun.elapsed().as_secs_f64().min(self.unit);
+        let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
+        let (done, total) = (seconds(self.done + within), seconds(self.total));
+        self.observer.progress(done, total, what);
+    }
+
+    fn end(&mut self) {
+        self.done += self.unit;
+        self.unit = 0.0;
+    }
+}
+
+/// How often a part is repeated.
+fn times(settings: &Settings, part: Part) -> u32 {
+    match part {
+        Part::BackToBack => settings.bursts,
+        _ => settings.repetitions,
+    }
+}
+
+/// About how many seconds one repetition of a part takes at one size.
+fn estimate(settings: &Settings, part: Part) -> f64 {
+    let trial = settings.trial_seconds;
+    match part {
+        Part::Throughput => {
+            let seconds = search_settings(settings, 1e6)
+                .ok()
+                .and_then(|s| ThroughputSearch::new(s).ok())
+                .map_or(0.0, |search| search.estimate_seconds());
+            seconds * (1.0 + RAMP) + 25.0 * BETWEEN_SECONDS
+        }
+        Part::Latency => {
+            let loads = settings.shares.len().max(1) as f64;
+            loads * (settings.latency_seconds * (1.0 + RAMP) + BETWEEN_SECONDS)
+        }
+        Part::Loss => 10.0 * (trial * (1.0 + RAMP) + BETWEEN_SECONDS),
+        // Most devices lose long before the longest burst.
+        Part::BackToBack => 20.0 * BETWEEN_SECONDS + settings.longest_burst_seconds,
+        Part::Soak => settings.soak_seconds,
+    }
+}
+
+fn search_settings(settings: &Settings, max_pps: f64) -> Result<ThroughputSettings, RunError> {
+    if max_pps < LOWEST_PPS {
+        return Err(RunError::Device(format!(
+            "at most {max_pps:.1} packets a second could be offered: want {LOWEST_PPS} at least"
+        )));
+    }
+    Ok(ThroughputSettings {
+        method: settings.method,
+        min_pps: (FEWEST_PACKETS / settings.trial_seconds).clamp(LOWEST_PPS, max_pps),
+        max_pps,
+        precision: settings.precision,
+        loss_tolerance: settings.loss_tolerance,
+        trial_seconds: settings.trial_seconds,
+        votes: settings.votes,
+    })
+}
+
+/// Latencies in slices of time, and the sequence's account.
+struct Sliced {
+    ns_per_tick: f64,
+    slices_per_tick: f64,
+    slices: Vec<LatencyHistogram>,
+    sequence: SequenceTracker,
+}
+
+impl Sliced {
+    fn new(clock: &Clock, seconds: f64, slices: usize) -> Self {
+        Self {
+            ns_per_tick: clock.to_ns(1),
+            slices_per_tick: slices as f64 / clock.to_ticks(seconds * 1e9).max(1.0),
+            slices: vec![LatencyHistogram::new(); slices],
+            sequence: SequenceTracker::new(),
+        }
+    }
+
+    /// All slices together.
+    fn whole(&self) -> LatencyHistogram {
+        let mut whole = LatencyHistogram::new();
+        self.slices.iter().for_each(|slice| whole.merge(slice));
+        whole
+    }
+}
+
+impl Record for Sliced {
+    #[inline(always)]
+    fn sent(&mut self, _: u64, _: u64, _: u64) {}
+
+    #[inline(always)]
+    fn refused(&mut self, _: u64) {}
+
+    #[inline(always)]
+    fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
+        let slice = (seen_ticks as f64 * self.slices_per_tick) as usize;
+        let last = self.slices.len() - 1;
+        let latency_ns = (latency_ticks as f64 * self.ns_per_tick) as u64;
+        self.slices[slice.min(last)].record(latency_ns);
+        self.sequence.record(sequence);
+    }
+}
+
+/// Only the sequence's account: for searches, where nothing else may cost time.
+struct Account(SequenceTracker);
+
+impl Record for Account {
+    #[inline(always)]
+    fn sent(&mut self, _: u64, _: u64, _: u64) {}
+
+    #[inline(always)]
+    fn refused(&mut self, _: u64) {}
+
+    #[inline(always)]
+    fn received(&mut self, sequence: u64, _: u64, _: u64) {
+        self.0.record(sequence);
+    }
+}
+
+/// Puts what both sides counted together.
+pub(super) fn counts(offered_pps: f64, tally: &Tally, account: &SequenceReport) -> Counts {
+    Counts {
+        offered_pps,
+        seconds: tally.seconds,
+        sent: tally.sent,
+        // Refused packets took a sequence number without being sent.
+        received: account.received_unique.min(tally.sent),
+        refused: tally.refused,
+        unsent: tally.unsent,
+        duplicate: account.duplicate,
+        reordered: account.reordered,
+        corrupt: tally.corrupt,
+    }
+}
+
+/// Everything that is measured on one device.
+pub(super) struct Session<'a, 'b> {
+    pub(super) instrument: &'a mut Instrument,
+    pub(super) settings: &'a Settings,
+    pub(super) sizes: &'a [Sizes],
+    pub(super) traffics: &'a [Traffic],
+    pub(super) folder: &'a Folder,
+    pub(super) progress: &'a mut Progress<'b>,
+    pub(super) stop: &'a AtomicBool,
+    /// By size, the most that the generator can offer, once it is known.
+    pub(super) fastest_pps: Vec<Option<f64>>,
+    /// By size, what each repetition found.
+    pub(super) found_pps: Vec<Vec<f64>>,
+}
+
+impl Session<'_, '_> {
+    /// Part after part; in each, sizes take turns in every repetition, so that a slow change of the
+    /// machine meets all of them.
+    pub(super) fn all(mut self) -> Result<(), RunError> {
+        for part in self.settings.parts.clone() {
+            if part == Part::Soak {
+                self.take(0)?;
+                let rate_pps = self.soak_pps()?;
+                let seconds = self.settings.soak_seconds;
+                self.progress.begin(seconds, Part::Soak.name());
+                soak::run(&mut self, rate_pps)?;
+                self.progress.end();
+                continue;
+            }
+            for repetition in 1..=times(self.settings, part) {
+                for size in 0..self.sizes.len() {
+                    self.one(part, size, repetition)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, part: Part, size: usize, repetition: u32) -> Result<(), RunError> {
+        let what = format!("{} {}", self.sizes[size], part.name());
+        self.progress.begin(estimate(self.settings, part), &what);
+        self.take(size)?;
+        let measured = match part {
+            Part::Throughput => self.throughput(size, repetition, &what)?,
+            Part::Latency => self.latency(size, repetition, &what)?,
+            Part::Loss => self.loss(size, &what)?,
+            Part::BackToBack => self.back_to_back(size, &what)?,
+            Part::Soak => return Ok(()),
+        };
+        self.write(size, repetition, measured)?;
+        self.progress.end();
+        Ok(())
+    }
+
+    fn write(&self, size: usize, repetition: u32, measured: Measured) -> Result<(), RunError> {
+        self.folder.write(&Unit {
+            size: self.sizes[size].to_string(),
+            repetition,
+            measured,
+        })?;
+        Ok(())
+    }
+
+    /// Makes frames of `size` what is sent.
+    fn take(&mut self, size: usize) -> Result<(), RunError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(RunError::Stopped);
+        }
+        self.instrument.set_traffic(self.traffics[size].clone())?;
+        Ok(())
+    }
+
+    /// Sends without counting, for the share of `seconds` that a ramp takes.
+    fn ramp(&mut self, rate_pps: f64, seconds: f64) {
+        let seconds = (seconds * RAMP).clamp(SHORTEST_RAMP, LONGEST_RAMP);
+        let trial = Trial {
+            rate_pps,
+            duration: Duration::from_secs_f64(seconds),
+        };
+        let mut record = Account(SequenceTracker::new());
+        self.instrument.run(trial, &mut record, self.stop);
+    }
+
+    /// One trial: ramp, the trial itself, and what it counted after all was silent.
+    fn trial(&mut self, rate_pps: f64, seconds: f64) -> Result<Counts, RunError> {
+        self.ramp(rate_pps, seconds);
+        self.bare_trial(rate_pps, seconds)
+    }
+
+    fn bare_trial(&mut self, rate_pps: f64, seconds: f64) -> Result<Counts, RunError> {
+        let trial = Trial {
+            rate_pps,
+            duration: Duration::from_secs_f64(seconds),
+        };
+        let mut record = Account(SequenceTracker::new());
+        let tally = self.instrument.run(trial, &mut record, self.stop);
+        if tally.stopped {
+            return Err(RunError::Stopped);
+        }
+        let account = record.0.finish(tally.sent + tally.refused);
+        Ok(counts(rate_pps, &tally, &account))
+    }
+
+    /// The most that can be offered: what the generator does at its best, or the user's limit.
+    fn fastest(&mut self, size: usize) -> Result<f64, RunError> {
+        if let Some(known) = self.fastest_pps[size] {
+            return Ok(known);
+        }
+        let mut best_pps = 0.0_f64;
+        for _ in 0..SPRINTS {
+            let counts = self.bare_trial(BEYOND_PPS, SPRINT_SECONDS)?;
+            let offered = (counts.sent + counts.refused) as f64;
+            best_pps = best_pps.max(offered / counts.seconds);
+        }
+        let limit_pps = self.settings.max_rate_pps.unwrap_or(f64::INFINITY);
+        let fastest = best_pps.min(limit_pps);
+        self.fastest_pps[size] = Some(fastest);
+        Ok(fastest)
+    }
+
+    fn throughput(
+        &mut self,
+        size: usize,
+        repetition: u32,
+        what: &str,
+    ) -> Result<Measured, RunError> {
+        let max_pps = self.fastest(size)?;
+        let settings = search_settings(self.settings, max_pps)?;
+        let mut search =
+            ThroughputSearch::new(settings).map_err(|e| RunError::Device(e.to_string()))?;
+        let mut anything = false;
+        while let Some(wanted) = search.next() {
+            let counts = match self.trial(wanted.rate_pps, wanted.seconds) {
+                Err(RunError::Stopped) => {
+                    // What was found so far is kept, and says that it is not complete.
+                    let result = search.result();
+                    self.write(size, repetition, Measured::Throughput { result })?;
+                    return Err(RunError::Stopped);
+                }
+                other => other?,
+            };
+            anything |= counts.received > 0;
+            search.report(
+                wanted,
+                TrialOutcome {
+                    offered_pps: wanted.rate_pps,
+                    sent: counts.sent,
+                    received: counts.received,
+                    refused: counts.refused,
+                    generator_behind: counts.unsent > 0,
+                },
+            );
+            self.progress.tell(what);
+        }
+        let result = search.result();
+        if !anything {
+            return Err(RunError::Device(format!(
+                "not one packet came back at any rate, of frames of {} bytes: see that the device forwards from the first port to the last",
+                self.sizes[size]
+            )));
+        }
+        self.found_pps[size].extend(result.rate_pps);
+        Ok(Measured::Throughput { result })
+    }
+
+    /// The average of what the repetitions found.
+    fn found(&self, size: usize) -> Option<f64> {
+        let found = &self.found_pps[size];
+        (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
+    }
+
+    /// The loads at which latency is measured: shares of the throughput, or the rate given.
+    fn loads(&self, size: usize) -> Vec<(Option<f64>, f64)> {
+        match (self.settings.rate_pps, self.found(size)) {
+            (Some(rate_pps), _) => vec![(None, rate_pps)],
+            (None, Some(found)) => {
+                let shares = self.settings.shares.iter();
+                shares.map(|share| (Some(*share), share * found)).collect()
+            }
+            (None, None) => Vec::new(),
+        }
+    }
+
+    fn latency(&mut self, size: usize, repetition: u32, what: &str) -> Result<Measured, RunError> {
+        let seconds = self.settings.latency_seconds;
+        let mut loads = Vec::new();
+        for (share, rate_pps) in self.loads(size) {
+            self.progress.tell(what);
+            self.ramp(rate_pps, seconds);
+            let mut record = Sliced::new(self.instrument.clock(), seconds, SLICES);
+            let trial = Trial {
+                rate_pps,
+                duration: Duration::from_secs_f64(seconds),
+            };
+            let started = SystemTime::now();
+            let tally = self.instrument.run(trial, &mut record, self.stop);
+            if tally.stopped {
+                return Err(RunError::Stopped);
+            }
+            let account = record.sequence.finish(tally.sent + tally.refused);
+            let whole = record.whole();
+            let mut log = Vec::new();
+            let load = share.map_or("rate".to_string(), |share| format!("{}", share * 100.0));
+            if whole
+                .write_hlog(&mut log, started, trial.duration, None)
+                .is_ok()
+            {
+                let name = format!("latency-{repetition}-{load}.hlog");
+                let size = self.sizes[size].to_string();
+                self.folder.write_log(&size, &name, &log)?;
+            }
+            loads.push(LoadLatency {
+                share,
+                counts: counts(rate_pps, &tally, &account),
+                summary: Summary::from_histogram(&whole),
+                slices: record
+                    .slices
+                    .iter()
+                    .map(|slice| slice.iter().map(|b| (b.low_ns, b.count)).collect())
+                    .collect(),
+            });
+        }
+        Ok(Measured::Latency { loads })
+    }
+
+    /// From the highest rate down by tenths of it, then by halves, until two trials in a row lost nothing
+    /// (RFC 2544 section 26.3).
+    fn loss(&mut self, size: usize, what: &str) -> Result<Measured, RunError> {
+        let fastest = self.fastest(size)?;
+        let mut points: Vec<Counts> = Vec::new();
+        let mut loss_free_in_a_row = 0;
+        for share in loss_shares() {
+            let rate_pps = fastest * share;
+            if rate_pps < LOWEST_PPS {
+                break;
+            }
+            let counts = self.trial(rate_pps, self.settings.trial_seconds)?;
+            // A generator that fell behind offered less than this: no point of the curve.
+            let point_is_loss_free = counts.unsent == 0 && counts.loss() == 0.0;
+            loss_free_in_a_row = if point_is_loss_free {
+                loss_free_in_a_row + 1
+            } else {
+                0
+            };
+            points.push(counts);
+            self.progress.tell(what);
+            if loss_free_in_a_row == 2 {
+                break;
+            }
+        }
+        Ok(Measured::Loss { points })
+    }
+
+    fn back_to_back(&mut self, size: usize, what: &str) -> Result<Measured, RunError> {
+        let burst_pps = self.fastest(size)?;
+        let longest = (burst_pps * self.settings.longest_burst_seconds) as u64;
+        let mut search = BurstSearch::new(FIRST_BURST, longest);
+        let mut bursts = Vec::new();
+        while let Some(length) = search.next_length() {
+            let counts = self.bare_trial(burst_pps, length as f64 / burst_pps)?;
+            search.report(counts.loss() == 0.0);
+            bursts.push(Burst { length, counts });
+            self.progress.tell(what);
+        }
+        Ok(Measured::BackToBack {
+            length: search.length(),
+            unlimited: search.is_unlimited(),
+            bursts,
+        })
+    }
+
+    /// The soak's rate: the one given, or half of the throughput.
+    fn soak_pps(&self) -> Result<f64, RunError> {
+        let half = self.found(0).map(|found| found / 2.0);
+        self.settings.rate_pps.or(half).ok_or_else(|| {
+            RunError::Device("no rate held, so there is none to soak at: give --rate".to_string())
+        })
+    }
+}
+
+/// 1, 0.9 ... 0.1, 0.05, 0.025 ...
+fn loss_shares() -> impl Iterator<Item = f64> {
+    let tenths = (1..=10).rev().map(|tenth| f64::from(tenth) / 10.0);
+    let halves = (1..).map(|n| 0.1 * 0.5_f64.powi(n));
+    tenths.chain(halves).take(MOST_POINTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_curve_goes_down_by_tenths_and_then_by_halves() {
+        let shares: Vec<f64> = loss_shares().collect();
+        assert_eq!(shares.len(), MOST_POINTS);
+        assert_eq!((shares[0], shares[9]), (1.0, 0.1));
+        assert!((shares[10] - 0.05).abs() < 1e-12 && shares.windows(2).all(|w| w[1] < w[0]));
+    }
+
+    #[test]
+    fn what_was_never_sent_is_not_lost_and_what_was_refused_is() {
+        let tally = Tally {
+            owed: 100,
+            sent: 80,
+            refused: 5,
+            unsent: 15,
+            ..Tally::default()
+        };
+        let account = SequenceReport {
+            received_unique: 80,
+            ..SequenceTracker::new().finish(85)
+        };
+        let counts = counts(1e6, &tally, &account);
+        assert_eq!(counts.loss(), 5.0 / 85.0);
+        let nothing = Counts::default();
+        assert_eq!(nothing.loss(), 0.0);
+    }
+
+    #[test]
+    fn every_packet_lies_in_the_slice_in_which_it_came() {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let mut sliced = Sliced::new(&clock, 1.0, 4);
+        let at = |seconds: f64| clock.to_ticks(seconds * 1e9) as u64;
+        for (sequence, seconds) in [(0, 0.1), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.7)] {
+            sliced.received(sequence, at(1e-6), at(seconds));
+        }
+        let counts: Vec<u64> = sliced.slices.iter().map(LatencyHistogram::count).collect();
+        assert_eq!(counts, [1, 1, 1, 2]);
+        assert_eq!(sliced.whole().count(), 5);
+    }
+}

@@ -1,0 +1,180 @@
+//! Back-to-back frames: the longest burst that a device takes without loss, and the buffer that implies.
+//!
+//! RFC 2544 section 26.4 with the corrections of RFC 9004 (its Back-to-Back Frames section: search over
+//! burst lengths, average over repetitions, buffer time corrected by what leaves meanwhile).
+
+use serde::{Deserialize, Serialize};
+
+/// Looks for the longest burst without loss: doubling from `first`, then bisection. It sends nothing
+/// itself. A burst that fails is tried once more before it counts, as a stall of a shared machine is no
+/// full buffer (loss verification, TST 009 clause 12.3.3).
+#[derive(Debug, Clone)]
+pub struct BurstSearch {
+    longest: u64,
+    next: u64,
+    passed: Option<u64>,
+    failed: Option<u64>,
+    repeating: bool,
+    done: bool,
+}
+
+/// Share of the failing length that is close enough.
+const PRECISION: f64 = 0.005;
+
+impl BurstSearch {
+    /// From bursts of `first` packets up to `longest`.
+    pub fn new(first: u64, longest: u64) -> Self {
+        let longest = longest.max(1);
+        Self {
+            longest,
+            next: first.clamp(1, longest),
+            passed: None,
+            failed: None,
+            repeating: false,
+            done: false,
+        }
+    }
+
+    /// Length of the next burst in packets; None when the search is over.
+    pub fn next_length(&self) -> Option<u64> {
+        (!self.done).then_some(self.next)
+    }
+
+    /// Takes whether all packets of the burst came through.
+    pub fn report(&mut self, loss_free: bool) {
+        if self.done {
+            return;
+        }
+        if loss_free {
+            self.passed = self.passed.max(Some(self.next));
+        } else if !self.repeating {
+            self.repeating = true;
+            return;
+        } else {
+            self.failed = Some(self.next);
+        }
+        self.repeating = false;
+        match (self.passed, self.failed) {
+            (Some(passed), None) if passed >= self.longest => self.done = true,
+            (Some(passed), None) => self.next = (passed * 2).min(self.longest),
+            (None, Some(1)) => self.done = true,
+            (None, Some(failed)) => self.next = failed / 2,
+            (Some(passed), Some(failed)) => {
+                let close = (failed as f64 * PRECISION).max(1.0);
+                self.done = (failed - passed) as f64 <= close;
+                self.next = passed + (failed - passed) / 2;
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The longest burst that came through whole: 0 when not even one packet did.
+    pub fn length(&self) -> u64 {
+        self.passed.unwrap_or(0)
+    }
+
+    /// Whether no burst failed: the buffer never filled.
+    pub fn is_unlimited(&self) -> bool {
+        self.failed.is_none()
+    }
+}
+
+/// What bursts say about the buffer (RFC 9004, benchmark calculations).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BufferTime {
+    /// Average burst length over the rate of the burst, s: what the burst lasts.
+    pub implied_seconds: f64,
+    /// The same less what the device forwarded while the burst still came in, s: what the buffer holds.
+    pub corrected_seconds: f64,
+    /// The packets that stay for the buffer.
+    pub corrected_packets: f64,
+}
+
+impl BufferTime {
+    /// Of an average burst of `packets` that came at `burst_pps`, to a device with a measured throughput
+    /// of `throughput_pps`. RFC 9004 takes the link's highest frame rate for `burst_pps`; where there is
+    /// no line, it is the rate at which the burst was handed over.
+    ///
+    /// None for a device that forwards as fast as bursts come: nothing fills its buffer.
+    pub fn of(packets: f64, burst_pps: f64, throughput_pps: f64) -> Option<Self> {
+        let sensible = packets > 0.0 && burst_pps.is_finite() && throughput_pps >= 0.0;
+        if !sensible || burst_pps <= throughput_pps {
+            return None;
+        }
+        let implied_seconds = packets / burst_pps;
+        let stays = 1.0 - throughput_pps / burst_pps;
+        Some(Self {
+            implied_seconds,
+            corrected_seconds: implied_seconds * stays,
+            corrected_packets: packets * stays,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn search(first: u64, longest: u64, mut passes: impl FnMut(u64) -> bool) -> BurstSearch {
+        let mut search = BurstSearch::new(first, longest);
+        let mut bursts = 0;
+        while let Some(length) = search.next_length() {
+            assert!((1..=longest).contains(&length), "{length}");
+            search.report(passes(length));
+            bursts += 1;
+            assert!(bursts < 200);
+        }
+        search
+    }
+
+    #[test]
+    fn a_buffer_is_found_to_half_a_per_cent() {
+        for buffer in [1_u64, 2, 63, 64, 65, 1_000, 12_345, 999_999] {
+            let found = search(64, 1_000_000, |length| length <= buffer);
+            assert!(found.length() <= buffer, "{buffer}");
+            assert!(
+                buffer - found.length() <= 1 + buffer / 190,
+                "{buffer}: {}",
+                found.length()
+            );
+            assert!(!found.is_unlimited());
+        }
+    }
+
+    #[test]
+    fn without_a_failure_nothing_is_said_of_a_buffer() {
+        let found = search(64, 5_000, |_| true);
+        assert_eq!((found.length(), found.is_unlimited()), (5_000, true));
+        assert_eq!(search(64, 5_000, |_| false).length(), 0);
+    }
+
+    #[test]
+    fn one_accident_does_not_end_a_search() {
+        let mut bursts = 0;
+        let found = search(64, 10_000, |length| {
+            bursts += 1;
+            bursts != 3 && length <= 4_000
+        });
+        assert!(
+            (3_980..=4_000).contains(&found.length()),
+            "{}",
+            found.length()
+        );
+    }
+
+    #[test]
+    fn what_is_forwarded_meanwhile_is_not_in_the_buffer() {
+        // 26 000 frames at 10 Gbit/s, 64 bytes, a device that forwards 11 153 000 a second.
+        let time = BufferTime::of(26_000.0, 14_880_952.0, 11_153_000.0).unwrap();
+        assert!((time.implied_seconds - 1.7472e-3).abs() < 1e-7, "{time:?}");
+        assert!(
+            (time.corrected_seconds - 0.4377e-3).abs() < 1e-7,
+            "{time:?}"
+        );
+        assert!((time.corrected_packets - 6_513.3).abs() < 1.0, "{time:?}");
+        assert_eq!(BufferTime::of(100.0, 1e6, 1e6), None);
+        assert_eq!(BufferTime::of(0.0, 1e6, 1e5), None);
+    }
+}

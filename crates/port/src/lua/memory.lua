@@ -1,0 +1,177 @@
+-- What scripts reach packets with. Every function is safe with any arguments: a slot is cut to 0 to 63, and
+-- offsets are checked against the length of the packet that is lent in it at that time (0 for none).
+-- Nothing here calls what a script could have replaced: all functions used are kept in locals.
+
+local ffi, address = ...
+local band, rshift = bit.band, bit.rshift
+local tonumber, tostring, type, error, floor = tonumber, tostring, type, error, math.floor
+
+ffi.cdef [[
+typedef struct {
+    uint8_t *data[64];
+    double latency_ns[64];
+    double sequence[64];
+    uint32_t len[64];
+    int32_t stream[64];
+    uint16_t headers[1024];
+    uint8_t mark[64];
+} taut_window;
+]]
+local window = ffi.cast("taut_window *", address)
+local data, len, headers, mark = window.data, window.len, window.headers, window.mark
+local stream, sequence, latency_ns = window.stream, window.sequence, window.latency_ns
+local copy, string_of = ffi.copy, ffi.string
+
+local function out_of_range(slot, offset, width)
+    if len[slot] == 0 then
+        error("this packet is not there any more: packets are lent for one call", 0)
+    end
+    error("bytes " .. tostring(offset) .. " to " .. tostring(offset + width - 1) ..
+        " are not in a packet of " .. len[slot] .. " bytes", 0)
+end
+
+-- A slot and an offset at which `width` bytes are the packet's.
+local function place(slot, offset, width)
+    slot = tonumber(band(slot, 63))
+    offset = tonumber(offset)
+    if not offset then
+        error("want an offset in bytes, counted from 0", 0)
+    end
+    if not (offset >= 0 and offset + width <= len[slot]) then
+        out_of_range(slot, offset, width)
+    end
+    return slot, floor(offset)
+end
+
+local memory = {}
+
+function memory.len(slot)
+    return len[band(slot, 63)]
+end
+
+-- Where `width` bytes of field `offset` of a header lie; nil if the packet has no such header.
+function memory.field(slot, header, offset, width)
+    slot, header = tonumber(band(slot, 63)), tonumber(band(header, 15))
+    local start = headers[slot * 16 + header] + offset
+    if not (start >= 0 and start + width <= len[slot]) then
+        if len[slot] == 0 then
+            out_of_range(slot, 0, 1)
+        end
+        error("the packet has no such header", 0)
+    end
+    return start
+end
+
+function memory.has(slot, header)
+    slot, header = tonumber(band(slot, 63)), tonumber(band(header, 15))
+    return headers[slot * 16 + header] < len[slot]
+end
+
+function memory.get8(slot, offset)
+    slot, offset = place(slot, offset, 1)
+    return data[slot][offset]
+end
+
+function memory.put8(slot, offset, value)
+    slot, offset = place(slot, offset, 1)
+    data[slot][offset] = band(value, 0xff)
+end
+
+function memory.get16(slot, offset)
+    slot, offset = place(slot, offset, 2)
+    local bytes = data[slot]
+    return bytes[offset] * 256 + bytes[offset + 1]
+end
+
+function memory.put16(slot, offset, value)
+    slot, offset = place(slot, offset, 2)
+    local bytes = data[slot]
+    bytes[offset], bytes[offset + 1] = band(rshift(value, 8), 0xff), band(value, 0xff)
+end
+
+function memory.get32(slot, offset)
+    slot, offset = place(slot, offset, 4)
+    local bytes = data[slot]
+    return ((bytes[offset] * 256 + bytes[offset + 1]) * 256 + bytes[offset + 2]) * 256 + bytes[offset + 3]
+end
+
+local function put32(bytes, offset, value)
+    bytes[offset], bytes[offset + 1] = rshift(value, 24), band(rshift(value, 16), 0xff)
+    bytes[offset + 2], bytes[offset + 3] = band(rshift(value, 8), 0xff), band(value, 0xff)
+end
+
+function memory.put32(slot, offset, value)
+    slot, offset = place(slot, offset, 4)
+    put32(data[slot], offset, value)
+end
+
+function memory.get48(slot, offset)
+    slot, offset = place(slot, offset, 6)
+    local bytes, value = data[slot], 0
+    for i = offset, offset + 5 do
+        value = value * 256 + bytes[i]
+    end
+    return value
+end
+
+function memory.put48(slot, offset, value)
+    slot, offset = place(slot, offset, 6)
+    local bytes, high = data[slot], floor(value / 4294967296)
+    bytes[offset], bytes[offset + 1] = band(rshift(high, 8), 0xff), band(high, 0xff)
+    put32(bytes, offset + 2, value - high * 4294967296)
+end
+
+function memory.bytes(slot, offset, n)
+    n = tonumber(n)
+    if not (n and n >= 0) then
+        error("want a number of bytes", 0)
+    end
+    slot, offset = place(slot, offset, n)
+    return string_of(data[slot] + offset, floor(n))
+end
+
+function memory.copy(slot, offset, bytes)
+    if type(bytes) ~= "string" then
+        error("want a string of bytes", 0)
+    end
+    slot, offset = place(slot, offset, #bytes)
+    copy(data[slot] + offset, bytes, #bytes)
+end
+
+function memory.mark(slot)
+    mark[band(slot, 63)] = 1
+end
+
+function memory.stream(slot)
+    return stream[band(slot, 63)]
+end
+
+function memory.sequence(slot)
+    return sequence[band(slot, 63)]
+end
+
+function memory.latency_ns(slot)
+    return latency_ns[band(slot, 63)]
+end
+
+-- A function that keeps numbers in memory of `capacity` numbers and has them taken when that is full, and
+-- one that has the rest taken. `address` comes from the host: scripts never get this function.
+function memory.recorder(address, capacity, take)
+    local values, n = ffi.cast("double *", address), 0
+    local function record(value)
+        values[n] = value
+        n = n + 1
+        if n == capacity then
+            n = 0
+            take(capacity)
+        end
+    end
+    local function rest()
+        local count = n
+        n = 0
+        take(count)
+    end
+    return record, rest
+end
+
+return memory

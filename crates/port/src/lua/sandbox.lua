@@ -1,0 +1,27 @@
+-- Takes what leads to files, programs, native code or foreign memory away from a script.
+
+local load, error = load, error
+local os_time, os_clock, os_date, traceback = os.time, os.clock, os.date, debug and debug.traceback
+
+-- Bytecode is not checked by LuaJIT, so that it could do anything: only source loads.
+function _G.load(chunk, name, _, environment)
+    if environment ~= nil then
+        return load(chunk, name, "t", environment)
+    end
+    return load(chunk, name, "t")
+end
+
+function _G.loadstring(chunk, name)
+    if type(chunk) ~= "string" then
+        error("loadstring: want a string", 2)
+    end
+    return load(chunk, name, "t")
+end
+
+_G.os = { time = os_time, clock = os_clock, date = os_date }
+_G.debug = { traceback = traceback }
+_G.jit = { version = jit.version, os = jit.os, arch = jit.arch }
+string.dump = nil
+for _, name in ipairs { "io", "package", "require", "module", "dofile", "loadfile", "ffi", "getfenv", "setfenv", "newproxy" } do
+    _G[name] = nil
+end

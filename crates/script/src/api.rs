@@ -1,0 +1,540 @@
+//! One Lua state with the table `taut` in it: what its functions do on this side.
+
+use crate::headers::locate;
+use crate::results::results;
+use crate::run::{Shared, lock};
+use crate::value::Plain;
+use mlua::{Error, Function, Lua, MultiValue, Table, Value};
+use std::cell::RefCell;
+use std::io::Write;
+use std::net::Ipv6Addr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use taut_measure::LatencyHistogram;
+use taut_port::lua::{Lent, LuaState};
+use taut_port::{Packet, ticks};
+use taut_traffic::{
+    Arrival, Hand, Instrument, Rate, Stream, Summaries, Traffic, Trial, TrialError, fill_checksums,
+};
+
+/// Longest trial in seconds: four months.
+const LONGEST_SECONDS: f64 = 1e7;
+
+/// A Lua state of a script.
+pub struct State {
+    core: Rc<Core>,
+    counts: Function,
+}
+
+/// What the functions of a state share.
+struct Core {
+    state: LuaState,
+    shared: Arc<Shared>,
+    /// Calls a script's function with a batch.
+    with_batch: RefCell<Option<Function>>,
+    /// Open ports (by number, from 0) and what drives them.
+    instrument: RefCell<Option<(Vec<usize>, Instrument)>>,
+    histograms: RefCell<Vec<(String, Rc<RefCell<LatencyHistogram>>)>>,
+    /// What to call when the state has come to its end.
+    on_end: RefCell<Vec<Function>>,
+}
+
+fn wrong(text: impl std::fmt::Display) -> Error {
+    Error::runtime(text)
+}
+
+impl State {
+    /// A state that has not read the script yet.
+    ///
+    /// # Errors
+    /// What Lua says.
+    pub fn new(shared: &Arc<Shared>) -> mlua::Result<Self> {
+        let state = LuaState::new(shared.script.trusted)?;
+        shared.watch(state.ends());
+        let core = Rc::new(Core {
+            state,
+            shared: Arc::clone(shared),
+            with_batch: RefCell::default(),
+            instrument: RefCell::default(),
+            histograms: RefCell::default(),
+            on_end: RefCell::default(),
+        });
+        let host = host(&core)?;
+        let (with_batch, counts): (Function, Function) = core
+            .state
+            .lua()
+            .load(include_str!("taut.lua"))
+            .set_name("=taut")
+            .call((core.state.memory(), host))?;
+        *core.with_batch.borrow_mut() = Some(with_batch);
+        core.state
+            .lua()
+            .set_memory_limit(shared.script.memory_bytes)?;
+        Ok(Self { core, counts })
+    }
+
+    pub fn lua(&self) -> &Lua {
+        self.core.state.lua()
+    }
+
+    /// Runs the script's top level.
+    ///
+    /// # Errors
+    /// What is wrong with the script.
+    pub fn load(&self) -> mlua::Result<()> {
+        let shared = &self.core.shared;
+        self.lua()
+            .load(shared.source.as_str())
+            .set_name(format!("@{}", shared.chunk))
+            .set_mode(mlua::chunk::ChunkMode::Text)
+            .exec()
+    }
+
+    /// Adds what the state counted to what others did, and closes its ports.
+    ///
+    /// # Errors
+    /// What Lua says.
+    pub fn finish(self) -> mlua::Result<()> {
+        for end in self.core.on_end.borrow_mut().drain(..) {
+            end.call::<()>(())?;
+        }
+        let counters: Table = self.counts.call(())?;
+        let mut ended = lock(&self.core.shared.ended);
+        for pair in counters.pairs::<String, f64>() {
+            let (name, count) = pair?;
+            *ended.counters.entry(name).or_default() += count;
+        }
+        for (name, histogram) in self.core.histograms.borrow_mut().drain(..) {
+            ended
+                .histograms
+                .entry(name)
+                .or_default()
+                .merge(&histogram.borrow());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // Functions in the state hold the core, and the core holds the state: both go here.
+        self.core.instrument.borrow_mut().take();
+        self.core.with_batch.borrow_mut().take();
+        self.core.on_end.borrow_mut().clear();
+    }
+}
+
+/// The functions that `taut.lua` is built on.
+fn host(core: &Rc<Core>) -> mlua::Result<Table> {
+    let lua = core.state.lua();
+    let host = lua.create_table()?;
+    let script = &core.shared.script;
+    host.set(
+        "args",
+        lua.create_sequence_from(script.arguments.iter().map(String::as_str))?,
+    )?;
+    host.set("ports", script.ports.len())?;
+
+    let shared = Arc::clone(&core.shared);
+    host.set(
+        "port",
+        lua.create_function(move |_, index: f64| {
+            let spec = shared.script.ports.get((index as usize).wrapping_sub(1));
+            spec.map(|spec| spec.text().to_string()).ok_or_else(|| {
+                let n = shared.script.ports.len();
+                wrong(format!(
+                    "taut.port({index}): {n} ports were given with --port, counted from 1"
+                ))
+            })
+        })?,
+    )?;
+    host.set(
+        "check_stream",
+        lua.create_function(|_, settings: Table| stream(&settings, 0).map(|_| ()))?,
+    )?;
+    host.set("print", lua.create_function(print)?)?;
+    let clock = script.clock;
+    host.set(
+        "now",
+        lua.create_function(move |_, ()| Ok(clock.to_ns(ticks()) / 1e9))?,
+    )?;
+    let shared = Arc::clone(&core.shared);
+    host.set(
+        "running",
+        lua.create_function(move |_, ()| Ok(!shared.halt.load(Ordering::Relaxed)))?,
+    )?;
+    let shared = Arc::clone(&core.shared);
+    host.set(
+        "sleep",
+        lua.create_function(move |_, seconds: f64| {
+            let until = Instant::now() + Duration::try_from_secs_f64(seconds).map_err(wrong)?;
+            while !shared.halt.load(Ordering::Relaxed) && Instant::now() < until {
+                let left = until.saturating_duration_since(Instant::now());
+                std::thread::sleep(left.min(Duration::from_millis(10)));
+            }
+            Ok(())
+        })?,
+    )?;
+    host.set(
+        "ip6_bytes",
+        lua.create_function(|lua, text: mlua::LuaString| {
+            let address: Option<Ipv6Addr> = text.to_str()?.parse().ok();
+            match address {
+                Some(address) => lua.create_string(address.octets()),
+                None => Err(wrong(format!(
+                    "\"{}\": want an IPv6 address such as 2001:db8::1",
+                    text.to_string_lossy()
+                ))),
+            }
+        })?,
+    )?;
+    host.set(
+        "ip6_text",
+        lua.create_function(|_, bytes: mlua::LuaString| {
+            let bytes: [u8; 16] = bytes.as_bytes()[..].try_into().map_err(wrong)?;
+            Ok(Ipv6Addr::from(bytes).to_string())
+        })?,
+    )?;
+    add_tasks(core, &host)?;
+
+    let weak = Rc::downgrade(core);
+    host.set(
+        "histogram",
+        lua.create_function(move |lua, name: String| {
+            let core = weak
+                .upgrade()
+                .ok_or_else(|| wrong("the script has ended"))?;
+            let histogram = Rc::new(RefCell::new(LatencyHistogram::new()));
+            let to = Rc::clone(&histogram);
+            let (record, rest) = core.state.samples(move |values| {
+                let mut histogram = to.borrow_mut();
+                values.for_each(|value| histogram.record(value.round() as u64));
+            })?;
+            core.histograms
+                .borrow_mut()
+                .push((name, Rc::clone(&histogram)));
+            let quantile =
+                lua.create_function(move |_, q: f64| Ok(histogram.borrow().quantile(q)))?;
+            Ok((record, rest, quantile))
+        })?,
+    )?;
+    let weak = Rc::downgrade(core);
+    host.set(
+        "on_end",
+        lua.create_function(move |_, function: Function| {
+            if let Some(core) = weak.upgrade() {
+                core.on_end.borrow_mut().push(function);
+            }
+            Ok(())
+        })?,
+    )?;
+    let weak = Rc::downgrade(core);
+    host.set(
+        "run",
+        lua.create_function(move |lua, (options, streams): (Table, Table)| {
+            let core = weak
+                .upgrade()
+                .ok_or_else(|| wrong("the script has ended"))?;
+            run(&core, lua, &options, &streams)
+        })?,
+    )?;
+    Ok(host)
+}
+
+fn add_tasks(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
+    let lua = core.state.lua();
+    let shared = Arc::clone(&core.shared);
+    host.set(
+        "task",
+        lua.create_function(
+            move |_, (core, name, arguments): (Option<usize>, String, MultiValue)| {
+                let arguments = arguments.iter().map(Plain::of).collect::<Result<_, _>>()?;
+                shared
+                    .tasks
+                    .start(&shared, core, name, arguments)
+                    .map_err(wrong)
+            },
+        )?,
+    )?;
+    let shared = Arc::clone(&core.shared);
+    host.set(
+        "wait",
+        lua.create_function(move |lua, number: usize| {
+            let returned = shared.tasks.join(number).map_err(wrong)?;
+            let values: mlua::Result<Vec<Value>> =
+                returned.iter().map(|value| value.in_state(lua)).collect();
+            values.map(MultiValue::from_vec)
+        })?,
+    )
+}
+
+/// Prints like Lua's own, but a reader that has gone away is no reason to die.
+fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
+    let tostring: Function = lua.globals().get("tostring")?;
+    let mut line = Vec::new();
+    for (index, value) in values.into_iter().enumerate() {
+        if index > 0 {
+            line.push(b'\t');
+        }
+        let text: mlua::LuaString = tostring.call(value)?;
+        line.extend_from_slice(&text.as_bytes());
+    }
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(&line).and_then(|()| out.flush());
+    Ok(())
+}
+
+/// A number as traffic files have it.
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.to_string_lossy()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The stream of a table with the keys of traffic files; the index-th of its trial, from 0.
+fn stream(settings: &Table, index: usize) -> mlua::Result<Stream> {
+    let mut texts = Vec::new();
+    for pair in settings.pairs::<Value, Value>() {
+        let (key, value) = pair?;
+        let (Value::String(key), Some(value)) = (&key, text_of(&value)) else {
+            let key = text_of(&key).unwrap_or_else(|| key.type_name().to_string());
+            return Err(wrong(format!(
+                "taut.stream: {key}: want a text or a number, as in traffic files"
+            )));
+        };
+        texts.push((key.to_string_lossy(), value));
+    }
+    if !texts.iter().any(|(key, _)| key == "name") {
+        texts.push(("name".to_string(), format!("stream {}", index + 1)));
+    }
+    let texts: Vec<(&str, &str)> = texts
+        .iter()
+        .map(|(k, v)| (k.as_str(), v.as_str()))
+        .collect();
+    let traffic = Traffic::of_settings(&texts).map_err(|e| wrong(format!("taut.stream: {e}")))?;
+    traffic
+        .streams()
+        .first()
+        .cloned()
+        .ok_or_else(|| wrong("no stream"))
+}
+
+/// The number (from 0) of the port that an option names.
+fn port_of(options: &Table, key: &str, otherwise: usize) -> mlua::Result<usize> {
+    match options.get::<Value>(key)? {
+        Value::Nil => Ok(otherwise),
+        Value::Table(port) => match port.get::<Option<usize>>("index")? {
+            Some(index) if index > 0 => Ok(index - 1),
+            _ => Err(wrong(format!(
+                "taut.run: {key}: want a port from taut.port"
+            ))),
+        },
+        _ => Err(wrong(format!(
+            "taut.run: {key}: want a port from taut.port"
+        ))),
+    }
+}
+
+fn seconds(options: &Table, key: &str, otherwise: f64) -> mlua::Result<Duration> {
+    let value = options.get::<Option<f64>>(key)?.unwrap_or(otherwise);
+    if !(0.0..=LONGEST_SECONDS).contains(&value) {
+        return Err(wrong(format!(
+            "taut.run: {key} = {value}: want seconds, such as 10 or 0.5"
+        )));
+    }
+    Ok(Duration::from_secs_f64(value))
+}
+
+/// One trial, as `taut.run` describes it.
+fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result<Table> {
+    let script = &core.shared.script;
+    if script.ports.is_empty() {
+        return Err(wrong("taut.run: no ports; give one or two with --port"));
+    }
+    let send = port_of(options, "send", 0)?;
+    let receive = port_of(
+        options,
+        "receive",
+        if options.get::<Value>("send")?.is_nil() {
+            script.ports.len() - 1
+        } else {
+            send
+        },
+    )?;
+    let mut ports = vec![send];
+    if receive != send {
+        ports.push(receive);
+    }
+    let (mut made, mut crafts, mut stamps) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, table) in streams.sequence_values::<Table>().enumerate() {
+        let table = table?;
+        made.push(stream(&table.get("settings")?, index)?);
+        crafts.push(table.get::<Option<Function>>("craft")?);
+        stamps.push(table.get::<Option<bool>>("stamp")?.unwrap_or(true));
+    }
+    let traffic = if made.is_empty() {
+        Traffic::none()
+    } else {
+        Traffic::of(made).map_err(wrong)?
+    };
+    let rate_pps = match options.get::<Value>("rate")? {
+        Value::Nil => 100_000.0,
+        value => {
+            let text =
+                text_of(&value).ok_or_else(|| wrong("taut.run: rate: want a rate such as 1M"))?;
+            let rate: Rate = text.parse().map_err(|e| wrong(format!("taut.run: {e}")))?;
+            rate.packets_per_second(traffic.average_bytes())
+                .map_err(|e| wrong(format!("taut.run: {e}")))?
+        }
+    };
+    let trial = Trial {
+        rate_pps,
+        duration: seconds(options, "seconds", 1.0)?,
+    };
+    if trial.duration.is_zero() {
+        return Err(wrong("taut.run: seconds: want more than 0"));
+    }
+    let warm_up = seconds(options, "warm_up", 0.0)?;
+    let wait = seconds(options, "wait", script.wait.as_secs_f64())?;
+    let names: Vec<String> = traffic
+        .streams()
+        .iter()
+        .map(|s| s.name().to_string())
+        .collect();
+
+    let trial_error = |error: TrialError| {
+        let lacking = match &error {
+            TrialError::Port(error) => error.is_missing(),
+            TrialError::NoLink { .. } => true,
+            TrialError::Stopped => false,
+        };
+        core.shared.lacking.store(lacking, Ordering::Relaxed);
+        wrong(format!("taut.run: {error}"))
+    };
+    let halt = &core.shared.halt;
+    let mut slot = core.instrument.try_borrow_mut().map_err(|_| {
+        wrong("taut.run: a trial is running already (called from craft or on_receive)")
+    })?;
+    let open = match slot.take() {
+        Some((open, mut instrument)) if open == ports => {
+            instrument.set_traffic(traffic).map_err(wrong)?;
+            instrument
+        }
+        // Closes its ports first: they may be among those to open now.
+        other => {
+            drop(other);
+            let specs: Vec<_> = ports
+                .iter()
+                .map(|port| script.ports.get(*port).cloned())
+                .collect::<Option<_>>()
+                .ok_or_else(|| wrong("taut.run: want ports from taut.port"))?;
+            Instrument::open(&specs, traffic, script.clock).map_err(trial_error)?
+        }
+    };
+    let (_, instrument) = slot.insert((ports, open));
+    instrument.wait_for_links(wait, halt).map_err(trial_error)?;
+    let with_batch = core.with_batch.borrow().clone();
+    let mut hand = ScriptHand {
+        state: &core.state,
+        with_batch: with_batch.ok_or_else(|| wrong("the script has ended"))?,
+        crafts,
+        stamps,
+        on_receive: options.get("on_receive")?,
+        error: None,
+    };
+    if !warm_up.is_zero() && !names.is_empty() {
+        let warm_up = Trial {
+            duration: warm_up,
+            ..trial
+        };
+        let listener = hand.on_receive.take();
+        let mut nothing: [Summaries; 0] = [];
+        instrument.run_with(warm_up, &mut nothing, &mut hand, halt);
+        hand.on_receive = listener;
+    }
+    let mut records: Vec<Summaries> = names
+        .iter()
+        .map(|_| Summaries::new(&script.clock))
+        .collect();
+    let tallies = if hand.error.is_none() {
+        instrument.run_with(trial, &mut records, &mut hand, halt)
+    } else {
+        Vec::new()
+    };
+    match hand.error {
+        Some(error) => Err(error),
+        None => results(lua, &names, &tallies, &records),
+    }
+}
+
+/// The script's hand in a trial.
+struct ScriptHand<'a> {
+    state: &'a LuaState,
+    with_batch: Function,
+    crafts: Vec<Option<Function>>,
+    stamps: Vec<bool>,
+    on_receive: Option<Function>,
+    error: Option<Error>,
+}
+
+impl Hand for ScriptHand<'_> {
+    fn crafts(&self, stream: usize) -> bool {
+        self.crafts.get(stream).is_some_and(Option::is_some)
+    }
+
+    fn stamps(&self, stream: usize) -> bool {
+        self.stamps.get(stream).is_some_and(|stamps| *stamps)
+    }
+
+    fn craft(&mut self, stream: usize, packets: &mut [Packet]) {
+        let Some(Some(craft)) = self.crafts.get(stream) else {
+            return;
+        };
+        if self.error.is_some() || packets.is_empty() {
+            return;
+        }
+        let n = packets.len();
+        let about = |_: usize, frame: &[u8]| Lent {
+            headers: locate(frame),
+            stamp: None,
+        };
+        let work = || self.with_batch.call::<()>((craft, n));
+        let (done, _) = self.state.lend(packets, about, work);
+        self.error = done.err();
+    }
+
+    fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> u64 {
+        let Some(on_receive) = &self.on_receive else {
+            return 0;
+        };
+        if self.error.is_some() {
+            return 0;
+        }
+        let n = packets.len();
+        let about = |index: usize, frame: &[u8]| Lent {
+            headers: locate(frame),
+            stamp: arrivals[index]
+                .stamp
+                .map(|(stream, sequence, ns)| (stream + 1, sequence, ns.max(0.0))),
+        };
+        let work = || self.with_batch.call::<()>((on_receive, n));
+        let (done, marks) = self.state.lend(packets, about, work);
+        self.error = done.err();
+        for (index, packet) in packets.iter_mut().enumerate() {
+            if marks & 1 << index != 0 {
+                fill_checksums(packet.bytes_mut());
+            }
+        }
+        marks
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.error.is_some()
+    }
+}

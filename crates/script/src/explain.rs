@@ -1,0 +1,97 @@
+//! Errors of a script on one line: file, line, what is wrong, and the call it happened in.
+
+/// Says what went wrong in the script that Lua knows as `chunk` and the user as `path`.
+pub fn explain(error: &mlua::Error, chunk: &str, path: &str) -> String {
+    let mut traceback = String::new();
+    let text = message(error, &mut traceback);
+    let (text, trace) = match text.split_once("\nstack traceback:") {
+        Some((text, trace)) => (text.to_string(), format!("{trace}\n{traceback}")),
+        None => (text, traceback),
+    };
+    let text = text.trim().replace('\n', " ");
+    // Lua's own messages name the line; those of functions that the host provides do not.
+    let place = place_in(&text, chunk).map(|(place, rest)| (place.to_string(), rest.to_string()));
+    let (place, text) = match place {
+        Some(found) => found,
+        None => {
+            let text = text.strip_prefix("taut:").map_or(text.as_str(), |rest| {
+                rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ':')
+                    .trim_start()
+            });
+            match trace.lines().find_map(|line| place_in(line.trim(), chunk)) {
+                Some((place, _)) => (place.to_string(), text.to_string()),
+                None => return format!("{path}: {text}"),
+            }
+        }
+    };
+    let call = trace.lines().find_map(|line| {
+        let (found, call) = place_in(line.trim(), chunk)?;
+        (found == place).then_some(call.trim())
+    });
+    let call = call.filter(|call| !call.is_empty() && !text.contains(*call));
+    let line = place.rsplit(':').next().unwrap_or_default();
+    match call {
+        Some(call) => format!("{path}:{line}: {text} ({})", call.replace(chunk, path)),
+        None => format!("{path}:{line}: {text}"),
+    }
+}
+
+/// `CHUNK:LINE` at the start of a text, and what follows.
+fn place_in<'a>(text: &'a str, chunk: &str) -> Option<(&'a str, &'a str)> {
+    let rest = text.strip_prefix(chunk)?.strip_prefix(':')?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+    let after = rest[digits..].strip_prefix(':')?;
+    let length = chunk.len() + 1 + digits;
+    (digits > 0).then_some((&text[..length], after.trim_start()))
+}
+
+/// The innermost message; tracebacks on the way are appended to `traceback`, innermost first.
+fn message(error: &mlua::Error, traceback: &mut String) -> String {
+    match error {
+        mlua::Error::CallbackError {
+            traceback: trace,
+            cause,
+        } => {
+            let text = message(cause, traceback);
+            traceback.push('\n');
+            traceback.push_str(trace);
+            text
+        }
+        mlua::Error::RuntimeError(text) => text.clone(),
+        // Lua has no memory left to say where.
+        mlua::Error::MemoryError(_) => {
+            "not enough memory; give more with --memory if the script needs it".to_string()
+        }
+        mlua::Error::SyntaxError { message, .. } => message.clone(),
+        mlua::Error::WithContext { context, cause } => {
+            format!("{context}: {}", message(cause, traceback))
+        }
+        mlua::Error::BadArgument { cause, .. } => message(cause, traceback),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_script_is_found_in_the_message_or_in_the_traceback() {
+        let own = mlua::Error::RuntimeError(
+            "a.lua:3: attempt to index nil\nstack traceback:\n\ta.lua:3: in function 'craft'\n"
+                .into(),
+        );
+        assert_eq!(
+            explain(&own, "a.lua", "dir/a.lua"),
+            "dir/a.lua:3: attempt to index nil (in function 'craft')"
+        );
+        let hosts = mlua::Error::RuntimeError(
+            "udp.ttl: want a number\nstack traceback:\n\t[C]: in function 'error'\n\ttaut:9: in function <taut:4>\n\ta.lua:12: in main chunk\n"
+                .into(),
+        );
+        assert_eq!(
+            explain(&hosts, "a.lua", "a.lua"),
+            "a.lua:12: udp.ttl: want a number (in main chunk)"
+        );
+    }
+}

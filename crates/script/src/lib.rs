@@ -1,0 +1,18 @@
+//! Lua scripts for the generator: a script configures streams and tasks, makes and changes packets, reads
+//! those that arrive, and counts.
+//!
+//! Whole batches cross into Lua, which LuaJIT compiles; packets are reached through `taut_port::lua`. Every
+//! task is a thread with a state of its own, in which the script's top level runs first.
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod explain;
+mod headers;
+mod results;
+mod run;
+mod task;
+mod value;
+
+use explain::explain;
+pub use run::{Ended, Script, ScriptError};

@@ -1,0 +1,97 @@
+//! What `taut.run` gives back: counts, latencies and gaps as Lua tables.
+
+use mlua::{Lua, Table};
+use taut_measure::Summary;
+use taut_traffic::{Summaries, Tally};
+
+/// The results of a trial: the first stream's at the top, and each stream's in `streams`.
+pub fn results(
+    lua: &Lua,
+    names: &[String],
+    tallies: &[Tally],
+    records: &[Summaries],
+) -> mlua::Result<Table> {
+    let streams = lua.create_table()?;
+    let total = lua.create_table()?;
+    for (index, (tally, record)) in tallies.iter().zip(records).enumerate() {
+        let result = lua.create_table()?;
+        fill(lua, &result, tally, record)?;
+        result.set("name", names[index].as_str())?;
+        streams.set(index + 1, &result)?;
+        streams.set(names[index].as_str(), &result)?;
+        if index == 0 {
+            fill(lua, &total, tally, record)?;
+        }
+    }
+    if records.is_empty() {
+        let tally = tallies.first().copied().unwrap_or_default();
+        total.set("foreign", tally.foreign)?;
+        total.set("corrupt", tally.corrupt)?;
+        total.set("stopped", tally.stopped)?;
+    }
+    total.set("streams", streams)?;
+    Ok(total)
+}
+
+fn fill(lua: &Lua, to: &Table, tally: &Tally, record: &Summaries) -> mlua::Result<()> {
+    // Refused packets took a sequence number but never left.
+    let account = record.sequence.finish(tally.sent + tally.refused);
+    for (key, count) in [
+        ("owed", tally.owed),
+        ("sent", tally.sent),
+        ("received", tally.received),
+        ("lost", account.lost.saturating_sub(tally.refused)),
+        ("refused", tally.refused),
+        ("unsent", tally.unsent),
+        ("duplicate", account.duplicate),
+        ("reordered", account.reordered),
+        ("corrupt", tally.corrupt),
+        ("foreign", tally.foreign),
+    ] {
+        to.set(key, count)?;
+    }
+    to.set("seconds", tally.seconds)?;
+    to.set("sent_pps", tally.sent as f64 / tally.seconds)?;
+    to.set("received_pps", tally.received as f64 / tally.seconds)?;
+    to.set("behind", tally.generator_behind())?;
+    to.set("stopped", tally.stopped)?;
+    to.set(
+        "latency",
+        summary(lua, Summary::from_histogram(&record.latency))?,
+    )?;
+    to.set("slip", summary(lua, Summary::from_histogram(&record.slip))?)?;
+    if let Some(jitter) = record.jitter.summary() {
+        let table = lua.create_table()?;
+        table.set("avg_ns", jitter.avg_ns)?;
+        table.set("max_ns", jitter.max_ns)?;
+        to.set("jitter", table)?;
+    }
+    if let Some(gaps) = record.gaps.summary() {
+        let table = lua.create_table()?;
+        table.set("asked_ns", gaps.asked_gap_ns)?;
+        table.set("mean_ns", gaps.mean_gap_ns)?;
+        table.set("median_error_ns", gaps.median_absolute_error_ns)?;
+        table.set("mse_ns2", gaps.mean_squared_error_ns2)?;
+        table.set("count", gaps.count)?;
+        to.set("gap", table)?;
+    }
+    Ok(())
+}
+
+/// Nil where nothing was measured.
+pub fn summary(lua: &Lua, summary: Option<Summary>) -> mlua::Result<Option<Table>> {
+    let Some(s) = summary else {
+        return Ok(None);
+    };
+    let table = lua.create_table()?;
+    table.set("count", s.count)?;
+    table.set("min_ns", s.min_ns)?;
+    table.set("avg_ns", s.avg_ns)?;
+    table.set("p50_ns", s.p50_ns)?;
+    table.set("p99_ns", s.p99_ns)?;
+    table.set("p99_9_ns", s.p99_9_ns)?;
+    table.set("p99_99_ns", s.p99_99_ns)?;
+    table.set("max_ns", s.max_ns)?;
+    table.set("std_ns", s.std_ns)?;
+    Ok(Some(table))
+}

@@ -1,0 +1,98 @@
+//! Values that go from one Lua state to another: numbers, texts, truth values, and tables of these.
+
+use mlua::{Lua, Value};
+
+/// A copy of a Lua value, outside of any state.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plain {
+    /// Nothing.
+    Nil,
+    /// True or false.
+    Truth(bool),
+    /// A number.
+    Number(f64),
+    /// A text.
+    Text(Vec<u8>),
+    /// Pairs of a table.
+    Table(Vec<(Plain, Plain)>),
+}
+
+/// Tables in tables at most: more are a table that contains itself.
+const DEEPEST: usize = 32;
+
+impl Plain {
+    /// Copies a value out of its state.
+    ///
+    /// # Errors
+    /// For functions and whatever else belongs to one state.
+    pub fn of(value: &Value) -> mlua::Result<Self> {
+        Self::at(value, 0)
+    }
+
+    fn at(value: &Value, depth: usize) -> mlua::Result<Self> {
+        Ok(match value {
+            Value::Nil => Self::Nil,
+            Value::Boolean(truth) => Self::Truth(*truth),
+            Value::Integer(number) => Self::Number(*number as f64),
+            Value::Number(number) => Self::Number(*number),
+            Value::String(text) => Self::Text(text.as_bytes().to_vec()),
+            Value::Table(table) if depth < DEEPEST => {
+                let mut pairs = Vec::new();
+                for pair in table.pairs::<Value, Value>() {
+                    let (key, value) = pair?;
+                    pairs.push((Self::at(&key, depth + 1)?, Self::at(&value, depth + 1)?));
+                }
+                Self::Table(pairs)
+            }
+            other => {
+                return Err(mlua::Error::runtime(format!(
+                    "a {} cannot be passed from task to task: want numbers, texts, or tables of these",
+                    other.type_name()
+                )));
+            }
+        })
+    }
+
+    /// Makes the value in a state.
+    ///
+    /// # Errors
+    /// What Lua says.
+    pub fn in_state(&self, lua: &Lua) -> mlua::Result<Value> {
+        Ok(match self {
+            Self::Nil => Value::Nil,
+            Self::Truth(truth) => Value::Boolean(*truth),
+            Self::Number(number) => Value::Number(*number),
+            Self::Text(text) => Value::String(lua.create_string(text)?),
+            Self::Table(pairs) => {
+                let table = lua.create_table()?;
+                for (key, value) in pairs {
+                    table.raw_set(key.in_state(lua)?, value.in_state(lua)?)?;
+                }
+                Value::Table(table)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn values_cross_as_copies_and_functions_do_not() {
+        let (from, to) = (Lua::new(), Lua::new());
+        let value: Value = from.load("return {1, 'x', {deep = true}}").eval().unwrap();
+        let copy = Plain::of(&value).unwrap().in_state(&to).unwrap();
+        to.globals().set("copy", copy).unwrap();
+        let right: bool = to
+            .load("return copy[1] == 1 and copy[2] == 'x' and copy[3].deep")
+            .eval()
+            .unwrap();
+        assert!(right);
+        for wrong in ["return print", "local t = {} t.t = t return t"] {
+            let value: Value = from.load(wrong).eval().unwrap();
+            assert!(Plain::of(&value).is_err(), "{wrong}");
+        }
+    }
+}

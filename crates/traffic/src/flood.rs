@@ -1,0 +1,191 @@
+//! Throughput: offers a load, as fast as the port takes it or at a rate, and counts what comes through.
+//!
+//! Frames are of the first stream, and neither stamped nor looked at, so that the generator is the last to be the bottleneck.
+
+use crate::Instrument;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_port::ticks;
+
+/// Packets handed over together at most.
+const BURST: u64 = 32;
+
+/// How far the generator may fall behind before it gives up what it owes: to catch up after a stall
+/// would be a burst that nobody asked for.
+const FORGIVEN: Duration = Duration::from_millis(1);
+
+/// What to offer.
+#[derive(Debug, Clone, Copy)]
+pub struct Flood {
+    /// Packets per second; none for as fast as the port takes them.
+    pub rate_pps: Option<f64>,
+    /// Offered before anything is counted.
+    pub warm_up: Duration,
+    /// Offered and counted.
+    pub duration: Duration,
+}
+
+/// What a flood counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Length of the count, s.
+    pub seconds: f64,
+    /// Handed over to the port.
+    pub sent: u64,
+    /// Due, but the port had no room.
+    pub refused: u64,
+    /// Due, but the generator came too late.
+    pub unsent: u64,
+    /// Came through.
+    pub received: u64,
+    /// Ended early by a stop request.
+    pub stopped: bool,
+}
+
+impl Flow {
+    /// Packets per second that came through.
+    pub fn received_pps(&self) -> f64 {
+        self.received as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Whether the generator left more than a hundredth of what was due unsent.
+    pub fn is_behind(&self) -> bool {
+        self.unsent * 100 > self.sent + self.refused + self.unsent
+    }
+
+    /// Packets per second that were handed over.
+    pub fn sent_pps(&self) -> f64 {
+        self.sent as f64 / self.seconds.max(1e-9)
+    }
+}
+
+impl Instrument {
+    /// Offers `flood` to the first port and counts what arrives at the last one.
+    pub fn flood(&mut self, flood: Flood, stop: &AtomicBool) -> Flow {
+        self.discard_arrived();
+        let clock = self.clock;
+        let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
+        let begin = ticks();
+        let counted_from = begin + ticks_in(flood.warm_up);
+        let counted_ticks = ticks_in(flood.duration).max(1);
+        let per_tick = flood.rate_pps.map(|rate| rate / clock.hz);
+        let forgiven = flood
+            .rate_pps
+            .map_or(0, |rate| (rate * FORGIVEN.as_secs_f64()) as u64)
+            + 2 * BURST;
+        let mut made = 0_u64;
+        let mut flow = Flow::default();
+        let mut counted_since = None;
+        let due =
+            |now: u64| per_tick.map_or(0, |per_tick| ((now - begin) as f64 * per_tick) as u64);
+        loop {
+            let now = ticks();
+            match counted_since {
+                // However late it is: what is counted is always as long.
+                None if now >= counted_from => {
+                    counted_since = Some(now);
+                    flow = Flow::default();
+                    made = due(now);
+                }
+                Some(since) if now >= since + counted_ticks => {
+                    flow.seconds = clock.to_ns(now - since) / 1e9;
+                    flow.unsent += due(now).saturating_sub(made);
+                    break;
+                }
+                _ => {}
+            }
+            if stop.load(Ordering::Relaxed) {
+                flow.stopped = true;
+                flow.seconds = clock.to_ns(now - counted_since.unwrap_or(begin)) / 1e9;
+                break;
+            }
+            let room = BURST - (self.out.len() as u64).min(BURST);
+            let wanted = match per_tick {
+                None => room,
+                Some(_) => {
+                    let owed = due(now) - made;
+                    let late = owed.saturating_sub(forgiven);
+                    flow.unsent += late;
+                    made += late;
+                    (owed - late).min(room)
+                }
+            };
+            for _ in 0..wanted {
+                let Some(stream) = self.traffic.streams_mut().first_mut() else {
+                    break;
+                };
+                let (template, len_bytes) = stream.next();
+                let Some(mut packet) = self.pool.take(len_bytes) else {
+                    break;
+                };
+                stream.fill(template, &mut packet);
+                self.out.push(packet);
+                made += 1;
+            }
+            if !self.out.is_empty() {
+                flow.sent += self.ports[0].tx(&mut self.out) as u64;
+                if per_tick.is_some() {
+                    // At a rate, what does not fit is gone; at full speed it is next.
+                    flow.refused += self.out.len() as u64;
+                    self.out.clear();
+                }
+            }
+            if let Some(port) = self.ports.last_mut() {
+                flow.received += port.rx(&mut self.arrived) as u64;
+                self.arrived.clear();
+            }
+        }
+        self.out.clear();
+        flow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Stream;
+    use taut_port::{Clock, PortSpec};
+    use taut_wire::UdpFlow;
+
+    fn instrument() -> Instrument {
+        let specs = ["null:", "null:source=4"].map(|s| PortSpec::parse(s).unwrap());
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        Instrument::open(&specs, stream, Clock::calibrate(Duration::from_millis(5))).unwrap()
+    }
+
+    fn flood(rate_pps: Option<f64>) -> Flood {
+        Flood {
+            rate_pps,
+            warm_up: Duration::from_millis(2),
+            duration: Duration::from_millis(20),
+        }
+    }
+
+    #[test]
+    fn at_a_rate_what_is_due_is_sent_refused_or_owned_up_to() {
+        let flow = instrument().flood(flood(Some(100_000.0)), &AtomicBool::new(false));
+        let due = flow.sent + flow.refused + flow.unsent;
+        let expected = flow.seconds * 100_000.0;
+        assert!((due as f64 - expected).abs() <= 2.0, "{flow:?}");
+        assert!(flow.received > 0 && !flow.stopped);
+    }
+
+    #[test]
+    fn without_a_rate_the_port_decides() {
+        let flow = instrument().flood(flood(None), &AtomicBool::new(false));
+        assert_eq!((flow.refused, flow.unsent, flow.sent % 32), (0, 0, 0));
+        assert!(
+            flow.sent_pps() > 0.0 && flow.received_pps() > 0.0,
+            "{flow:?}"
+        );
+    }
+
+    #[test]
+    fn a_stop_ends_it_at_once() {
+        let mut instrument = instrument();
+        let flow = instrument.flood(flood(None), &AtomicBool::new(true));
+        assert!(flow.stopped);
+    }
+}

@@ -1,0 +1,36 @@
+-- Throughput as RFC 2544 (section 26.1) has it: for each frame size the highest rate without loss, by binary
+-- search (what MoonGen's rfc2544 throughput test does). `taut bench` does this with more care.
+--
+--   taut script examples/lua/rfc2544.lua --port SPEC [--port SPEC] -- [MOST] [SECONDS] [STEPS] [SIZE ...]
+
+local most = tonumber(taut.args[1] or "20e6")
+local seconds = tonumber(taut.args[2] or "2")
+local steps = tonumber(taut.args[3] or "8")
+local sizes = { unpack(taut.args, 4) }
+if #sizes == 0 then
+    sizes = { "64", "128", "256", "512", "1024", "1280", "1518" }
+end
+
+-- True if all was sent and came back.
+local function passes(stream, rate)
+    local r = taut.run { stream = stream, rate = rate, seconds = seconds, warm_up = seconds / 10 }
+    return r.unsent == 0 and r.lost == 0 and r.refused == 0 and r.received > 0
+end
+
+for _, size in ipairs(sizes) do
+    local stream = taut.stream { size = size }
+    local low, high = 0, most
+    for _ = 1, steps do
+        if not taut.running() then
+            break
+        end
+        local rate = (low + high) / 2
+        if passes(stream, rate) then
+            low = rate
+        else
+            high = rate
+        end
+    end
+    print(string.format("%4s bytes: %.3f Mpkt/s without loss (%.3f Mpkt/s lost some or could not be sent)",
+        size, low / 1e6, high / 1e6))
+end

@@ -1,0 +1,183 @@
+//! `taut bench`: measures a device after RFC 2544, and what things cost on this machine (`io`).
+
+use crate::demo::{Alone, Bar};
+use crate::exit::Failure;
+use crate::{print, quantity, rfc2544};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use taut_lab::comparison;
+use taut_lab::io_cost::{self, Evaluation, IoCostError, Plan, Results, render_text_table};
+use taut_lab::report::ReportError;
+use taut_lab::results::{Mode, Stage};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// The highest rate without loss, by frame size (RFC 2544 section 26.1)
+    Throughput(rfc2544::ThroughputArguments),
+    /// The distribution of latency at shares of the throughput, or at a rate (section 26.2)
+    Latency(rfc2544::LatencyArguments),
+    /// Loss over the offered rate (section 26.3)
+    Loss(rfc2544::LossArguments),
+    /// The longest burst without loss, and the buffer it implies (section 26.4, RFC 9004)
+    BackToBack(rfc2544::BackToBackArguments),
+    /// One rate for hours: drift of latency and loss
+    Soak(rfc2544::SoakArguments),
+    /// Throughput, latency, loss and back-to-back frames in one report
+    Rfc2544(rfc2544::AllArguments),
+    /// What a packet's input and output cost in each I/O framework, by raising the load per packet
+    Io(Io),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bench io                     some minutes
+  taut bench io --quick             under a minute
+  taut bench io --only null --only memif --out results/shared-memory
+
+For every port that this machine can have, with dpdk-testpmd beside it: cycles burnt per packet are raised
+until the throughput declines, which tells what input and output cost; then batch sizes, latency just
+below saturation, and a walk through lists of many sizes. Ends with a table, report.html and figures.")]
+struct Io {
+    /// Shortened: see that it works
+    #[arg(long)]
+    quick: bool,
+    /// Only this framework, such as null, memif, af-packet, af-xdp, testpmd-memif; may be repeated
+    #[arg(long, value_name = "ID")]
+    only: Vec<String>,
+    /// Length of each trial (default: 0.1, with --quick 0.03)
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
+    trial: Option<f64>,
+    /// Results folder (default: a new one under ./results)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Seed of the order in which frameworks take turns
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print the summary as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.what {
+        What::Throughput(arguments) => rfc2544::throughput(arguments),
+        What::Latency(arguments) => rfc2544::latency(arguments),
+        What::Loss(arguments) => rfc2544::loss(arguments),
+        What::BackToBack(arguments) => rfc2544::back_to_back(arguments),
+        What::Soak(arguments) => rfc2544::soak(arguments),
+        What::Rfc2544(arguments) => rfc2544::all(arguments),
+        What::Io(arguments) => run_io(arguments),
+    }
+}
+
+fn run_io(arguments: &Io) -> Result<(), Failure> {
+    if arguments
+        .trial
+        .is_some_and(|s| !(0.001..=60.0).contains(&s))
+    {
+        return Err(Failure::Input(
+            "--trial: want 0.001 to 60 seconds".to_string(),
+        ));
+    }
+    let _alone = Alone::claim()?;
+    let stop = taut_host::stop_flag()
+        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::Missing(format!("cannot find this program's own file: {e}")))?;
+    let plan = Plan {
+        mode: if arguments.quick {
+            Mode::Quick
+        } else {
+            Mode::Default
+        },
+        seed: arguments.seed,
+        folder: arguments
+            .out
+            .clone()
+            .unwrap_or_else(|| comparison::fresh_folder_for(Path::new("results"), "io")),
+        program,
+        command_line: std::env::args().collect::<Vec<_>>().join(" "),
+        only: arguments.only.clone(),
+        trial: arguments.trial.map(Duration::from_secs_f64),
+    };
+    let mut bar = Bar::new();
+    let measured = io_cost::run(&plan, &mut bar, stop);
+    bar.clear();
+    show(&measured?, arguments.json)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted(
+            "interrupted: only series that were complete are shown".to_string(),
+        ));
+    }
+    Ok(())
+}
+
+/// Writes the report of a results folder of `taut bench io` and prints its table.
+pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
+    let page = io_cost::write_report(folder)?;
+    if json {
+        let path = folder.join("summary.json");
+        let summary = std::fs::read_to_string(&path)
+            .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
+        print::line(summary.trim_end());
+        return Ok(());
+    }
+    let results = Results::load(folder).map_err(ReportError::from)?;
+    let evaluation = Evaluation::of(&results);
+    print::line(render_text_table(&evaluation.rows));
+    for row in &evaluation.rows {
+        if let Some([predicted, measured]) = row.check_pps {
+            print::line(format!(
+                "{}: {} predicted with {} cycles of load, {} measured (published: 7.3 and 7.1 Mpkt/s)",
+                row.label,
+                quantity::pps(predicted),
+                io_cost::CHECKED_LOAD,
+                quantity::pps(measured)
+            ));
+        }
+    }
+    print::line(
+        "published c_IO: DPDK about 100 cycles, PF_RING ZC close, netmap more, Linux about 900",
+    );
+    let head = &results.head;
+    for error in head.burn_errors.iter().filter(|e| !e.is_within_bounds()) {
+        print::line(format!(
+            "note: a burn of {} cycles was off by {:+.1} cycles on average",
+            error.cycles, error.mean_cycles
+        ));
+    }
+    print::line(format!("cache misses: {}", head.cache_misses));
+    for missing in &head.left_out {
+        print::line(format!(
+            "left out: {}: {} ({})",
+            missing.what, missing.why, missing.how
+        ));
+    }
+    for problem in &results.problems {
+        print::line(format!("note: {problem}"));
+    }
+    if head.stage != Stage::Finished {
+        print::line("note: this experiment did not go to its end");
+    }
+    print::line(format!("report: {}", page.display()));
+    Ok(())
+}
+
+impl From<IoCostError> for Failure {
+    fn from(e: IoCostError) -> Self {
+        match e {
+            IoCostError::Nothing(_) => Self::Missing(e.to_string()),
+            IoCostError::Port(e) => e.into(),
+            IoCostError::Results(_) | IoCostError::Unknown { .. } | IoCostError::Affinity(_) => {
+                Self::Input(e.to_string())
+            }
+        }
+    }
+}

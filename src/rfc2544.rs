@@ -1,0 +1,567 @@
+//! `taut bench throughput`, `latency`, `loss`, `back-to-back`, `soak` and `rfc2544`: the benchmarks of
+//! RFC 2544 on one device.
+
+use crate::demo::{Alone, Bar};
+use crate::exit::Failure;
+use crate::{print, quantity};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use taut_lab::comparison;
+use taut_lab::report::ReportError;
+use taut_lab::results::{Mode, Stage};
+use taut_lab::rfc2544::{
+    self, BenchError, DeviceUnderTest, Evaluation, Lengths, Limits, Part, Plan, Results, Settings,
+    UnknownDevice, render_text,
+};
+use taut_measure::Method;
+use taut_port::PortSpec;
+use taut_traffic::{Rate, Sizes};
+
+/// What every benchmark takes.
+#[derive(clap::Args)]
+pub struct Common {
+    /// A port to the device, such as memif:/run/a.sock or af_packet:eth0; the first sends, the last receives
+    #[arg(long, value_name = "SPEC", required_unless_present = "device")]
+    port: Vec<String>,
+    /// A device that taut sets up and takes down: an id of `taut demo --list-devices`
+    #[arg(long, value_name = "ID", conflicts_with = "port")]
+    device: Option<String>,
+    /// Frame size in bytes, check sequence included, or a mix: 64, imix, 64:7,1518:1; may be repeated
+    #[arg(long, value_name = "SIZE")]
+    size: Vec<Sizes>,
+    /// Set a field, also to a range, as in taut generate: dst_ip=10.0.0.9, 'src_port=1024-2048 random'
+    #[arg(long, value_name = "FIELD=VALUES")]
+    set: Vec<String>,
+    /// Shortened: see that it works
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Trials of 60 s, as RFC 2544 asks for: hours
+    #[arg(long)]
+    full: bool,
+    /// How to search: mlr (votes), tst009 (loss verification), binary (one trial decides)
+    #[arg(long, value_name = "METHOD", default_value = "mlr")]
+    search: Method,
+    /// Length of each trial (default: 1; --quick 0.05; --full 60)
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
+    trial: Option<f64>,
+    /// Whole searches per frame size (default: 3; --quick 2)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: Option<u32>,
+    /// Share of packets that may be lost at the throughput: 0.001 is 0.1 %
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    loss_tolerance: f64,
+    /// How close a search comes, as a share of the rate (default: 0.005; --quick 0.02)
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    precision: Option<f64>,
+    /// No higher rate is offered, such as 5M or '100% of 10G' (default: what the generator can)
+    #[arg(long, value_name = "RATE")]
+    max_rate: Option<Rate>,
+    /// Core of the generator (default: the one taut demo takes)
+    #[arg(long, value_name = "CPU")]
+    core: Option<usize>,
+    /// How many seconds to wait for the other side of the ports
+    #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
+    wait: f64,
+    /// End with code 1 if the throughput of a frame size is lower than this
+    #[arg(long, value_name = "RATE")]
+    min_throughput: Option<Rate>,
+    /// End with code 1 if the 99th percentile of latency is more than this, such as 50us, at any load
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    max_p99: Option<f64>,
+    /// Results folder (default: a new one under ./results)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the summary as JSON instead of the tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// What latency takes besides.
+#[derive(clap::Args)]
+pub struct Latency {
+    /// Shares of the throughput at which latency is measured
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "10,50,90", value_parser = percent)]
+    at: Vec<f64>,
+    /// Length of each latency trial (default: 5; --quick 0.3; --full 120)
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
+    latency_seconds: Option<f64>,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self {
+            at: vec![0.1, 0.5, 0.9],
+            latency_seconds: None,
+        }
+    }
+}
+
+/// What bursts take besides.
+#[derive(clap::Args, Default)]
+pub struct Bursts {
+    /// Searches for the longest burst per frame size (default: 10; --quick 3; --full 50)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    bursts: Option<u32>,
+    /// The longest burst tried (default: 2; --quick 0.1)
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
+    longest_burst: Option<f64>,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bench throughput --device memif-idle
+  taut bench throughput --port af_packet:eth1 --port af_packet:eth2 --size 64 --size imix --search tst009
+  taut bench throughput --device veth-bridge --quick --min-throughput 100k
+
+The highest rate without loss (RFC 2544 section 26.1), for each frame size: 64, 128, 256, 512, 1024, 1280
+and 1518 unless --size names others.")]
+pub struct ThroughputArguments {
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bench latency --device memif-idle --size 64
+  taut bench latency --port af_xdp:eth1 --port af_xdp:eth2 --rate 100k --max-p99 50us
+
+Searches for the throughput, then measures every packet at 10, 50 and 90 % of it (RFC 2544 section 26.2
+asks for one packet of each trial); with --rate, at that rate and without a search.")]
+pub struct LatencyArguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    latency: Latency,
+    /// Measure at this rate, without a search
+    #[arg(long, conflicts_with = "at")]
+    rate: Option<Rate>,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  taut bench loss --device veth-bridge --size 64
+
+Loss from the most that the generator can offer down by tenths of it, until two trials in a row lose
+nothing (RFC 2544 section 26.3).")]
+pub struct LossArguments {
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  taut bench back-to-back --device veth-bridge --size 64
+
+The longest burst without loss, averaged over repetitions, and the buffer that implies, corrected by the
+throughput (RFC 2544 section 26.4, RFC 9004).")]
+pub struct BackToBackArguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    bursts: Bursts,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bench soak --device memif-idle --size 64 --rate 1M --seconds 14400
+  taut bench soak --port memif:/tmp/a.sock --port memif:/tmp/b.sock --rate 100k --seconds 60 --interval 1
+
+One rate for hours (half of the throughput unless --rate says another), in constant memory: each interval
+is written as soon as it is over. Ctrl-C ends it with a complete report of what was measured until then.")]
+pub struct SoakArguments {
+    #[command(flatten)]
+    common: Common,
+    /// The rate (default: half of the throughput, which is searched for first)
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// How long (default: 3600; --quick 10)
+    #[arg(long, value_parser = quantity::seconds)]
+    seconds: Option<f64>,
+    /// Length of the intervals that the report shows (default: a 240th of it, 1 at least)
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
+    interval: Option<f64>,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bench rfc2544 --device memif-idle --quick
+  taut bench rfc2544 --device veth-bridge --out results/bridge
+  taut bench rfc2544 --port memif:/tmp/west.sock --port memif:/tmp/east.sock --size 64 --size 1518
+
+Throughput, latency, loss and back-to-back frames in one report.")]
+pub struct AllArguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    latency: Latency,
+    #[command(flatten)]
+    bursts: Bursts,
+    /// Soak for so long besides, at half of the throughput of the first frame size
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
+    soak: Option<f64>,
+}
+
+pub fn throughput(arguments: &ThroughputArguments) -> Result<(), Failure> {
+    let settings = settings(
+        &arguments.common,
+        vec![Part::Throughput],
+        &Latency::default(),
+        &Bursts::default(),
+    );
+    measure(&arguments.common, settings?, None)
+}
+
+pub fn latency(arguments: &LatencyArguments) -> Result<(), Failure> {
+    let parts = match arguments.rate {
+        Some(_) => vec![Part::Latency],
+        None => vec![Part::Throughput, Part::Latency],
+    };
+    let common = &arguments.common;
+    let settings = settings(common, parts, &arguments.latency, &Bursts::default())?;
+    measure(common, settings, arguments.rate)
+}
+
+pub fn loss(arguments: &LossArguments) -> Result<(), Failure> {
+    let settings = settings(
+        &arguments.common,
+        vec![Part::Loss],
+        &Latency::default(),
+        &Bursts::default(),
+    );
+    measure(&arguments.common, settings?, None)
+}
+
+pub fn back_to_back(arguments: &BackToBackArguments) -> Result<(), Failure> {
+    let parts = vec![Part::Throughput, Part::BackToBack];
+    let common = &arguments.common;
+    let settings = settings(common, parts, &Latency::default(), &arguments.bursts)?;
+    measure(common, settings, None)
+}
+
+pub fn soak(arguments: &SoakArguments) -> Result<(), Failure> {
+    let parts = match arguments.rate {
+        Some(_) => vec![Part::Soak],
+        None => vec![Part::Throughput, Part::Soak],
+    };
+    let common = &arguments.common;
+    if common.size.len() > 1 {
+        let line = "--size: a soak has one frame size (a mix such as imix is one)";
+        return Err(Failure::Input(line.to_string()));
+    }
+    let mut settings = settings(common, parts, &Latency::default(), &Bursts::default())?;
+    let usual = if common.quick { 10.0 } else { 3600.0 };
+    let seconds = arguments.seconds.unwrap_or(usual);
+    set_soak(&mut settings, seconds, arguments.interval)?;
+    measure(common, settings, arguments.rate)
+}
+
+pub fn all(arguments: &AllArguments) -> Result<(), Failure> {
+    let mut parts = vec![
+        Part::Throughput,
+        Part::Latency,
+        Part::Loss,
+        Part::BackToBack,
+    ];
+    parts.extend(arguments.soak.map(|_| Part::Soak));
+    let common = &arguments.common;
+    let mut settings = settings(common, parts, &arguments.latency, &arguments.bursts)?;
+    if let Some(seconds) = arguments.soak {
+        set_soak(&mut settings, seconds, None)?;
+    }
+    measure(common, settings, None)
+}
+
+/// Shortest soak and interval, s.
+const SHORTEST_INTERVAL: f64 = 0.1;
+
+fn set_soak(settings: &mut Settings, seconds: f64, interval: Option<f64>) -> Result<(), Failure> {
+    let interval = interval.unwrap_or((seconds / 240.0).max(1.0)).min(seconds);
+    if seconds < SHORTEST_INTERVAL || interval < SHORTEST_INTERVAL {
+        return Err(Failure::Input(format!(
+            "a soak and its intervals last {SHORTEST_INTERVAL} s at least"
+        )));
+    }
+    settings.soak_seconds = seconds;
+    settings.soak_interval_seconds = interval;
+    Ok(())
+}
+
+fn settings(
+    common: &Common,
+    parts: Vec<Part>,
+    latency: &Latency,
+    bursts: &Bursts,
+) -> Result<Settings, Failure> {
+    let mode = match (common.quick, common.full) {
+        (true, _) => Mode::Quick,
+        (_, true) => Mode::Full,
+        _ => Mode::Default,
+    };
+    let lengths = Lengths::of(mode);
+    let within = |name: &str, given: Option<f64>, usual: Duration| match given {
+        None => Ok(usual.as_secs_f64()),
+        Some(seconds) if (0.005..=86_400.0).contains(&seconds) => Ok(seconds),
+        Some(_) => Err(Failure::Input(format!(
+            "{name}: want 0.005 to 86400 seconds"
+        ))),
+    };
+    let precision = common.precision.unwrap_or(lengths.precision);
+    if precision < 1e-4 {
+        let line = "--precision: want 0.0001 at least";
+        return Err(Failure::Input(line.to_string()));
+    }
+    Ok(Settings {
+        mode,
+        parts,
+        method: common.search,
+        precision,
+        loss_tolerance: common.loss_tolerance,
+        trial_seconds: within("--trial", common.trial, lengths.trial)?,
+        votes: lengths.votes,
+        repetitions: common.repetitions.unwrap_or(lengths.repetitions),
+        max_rate_pps: None,
+        shares: latency.at.clone(),
+        rate_pps: None,
+        latency_seconds: within(
+            "--latency-seconds",
+            latency.latency_seconds,
+            lengths.latency,
+        )?,
+        bursts: bursts.bursts.unwrap_or(lengths.bursts),
+        longest_burst_seconds: within(
+            "--longest-burst",
+            bursts.longest_burst,
+            lengths.longest_burst,
+        )?,
+        soak_seconds: 0.0,
+        soak_interval_seconds: 1.0,
+        limits: Limits {
+            min_throughput_pps: None,
+            max_p99_ns: common.max_p99,
+        },
+    })
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..1.0).contains(&value) => Ok(value),
+        _ => Err("want a share below 1, such as 0.001 for 0.1 %".to_string()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim().trim_end_matches('%').trim().parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 200.0 => Ok(value / 100.0),
+        _ => Err("want per cent of the throughput, such as 10,50,90".to_string()),
+    }
+}
+
+/// A time such as 50us, in ns.
+fn time_ns(text: &str) -> Result<f64, String> {
+    let wrong = || "want a time such as 800ns, 50us, 1.5ms or 1s".to_string();
+    let units = [
+        ("ns", 1.0),
+        ("us", 1e3),
+        ("µs", 1e3),
+        ("ms", 1e6),
+        ("s", 1e9),
+    ];
+    let (number, factor) = units
+        .iter()
+        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)))
+        .ok_or_else(wrong)?;
+    match number.trim().parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value * factor),
+        _ => Err(wrong()),
+    }
+}
+
+/// A rate in packets per second for every frame size: bits and shares of a line need the size.
+fn pps(rate: Rate, sizes: &[Sizes], name: &str) -> Result<f64, Failure> {
+    let of = |size: &Sizes| {
+        rate.packets_per_second(size.average_bytes())
+            .map_err(|e| Failure::Input(format!("{name}: {e}")))
+    };
+    match (rate, sizes) {
+        (Rate::Packets(pps), _) => Ok(pps),
+        (_, [only]) => of(only),
+        (_, []) => Err(Failure::Input("no frame size".to_string())),
+        (_, [first, ..]) => {
+            of(first)?;
+            Err(Failure::Input(format!(
+                "{name}: with several frame sizes want packets per second, such as 100k, or give one --size"
+            )))
+        }
+    }
+}
+
+fn measure(common: &Common, mut settings: Settings, rate: Option<Rate>) -> Result<(), Failure> {
+    let device = match &common.device {
+        Some(id) => DeviceUnderTest::named(id)?,
+        None if common.port.len() > 2 => {
+            return Err(Failure::Input(
+                "give one or two --port: one to send, one to receive".to_string(),
+            ));
+        }
+        None => {
+            let specs = common.port.iter().map(|p| PortSpec::parse(p));
+            DeviceUnderTest::Ports(specs.collect::<Result<_, _>>()?)
+        }
+    };
+    let sizes = if common.size.is_empty() {
+        let mut usual = Lengths::of(settings.mode).sizes;
+        // A soak has one.
+        let is_soak = settings.parts.last() == Some(&Part::Soak) && settings.parts.len() <= 2;
+        usual.truncate(if is_soak { 1 } else { usual.len() });
+        usual
+    } else {
+        common.size.clone()
+    };
+    for (index, size) in sizes.iter().enumerate() {
+        if sizes[..index].contains(size) {
+            return Err(Failure::Input(format!("--size {size} is given twice")));
+        }
+    }
+    let limit = |rate: Option<Rate>, name| rate.map(|r| pps(r, &sizes, name)).transpose();
+    settings.rate_pps = limit(rate, "--rate")?;
+    settings.max_rate_pps = limit(common.max_rate, "--max-rate")?;
+    settings.limits.min_throughput_pps = limit(common.min_throughput, "--min-throughput")?;
+    let fields = common
+        .set
+        .iter()
+        .map(|set| {
+            let pair = set
+                .split_once('=')
+                .map(|(k, v)| (k.to_string(), v.to_string()));
+            pair.ok_or_else(|| {
+                Failure::Input(format!(
+                    "--set {set}: want FIELD=VALUES, such as dst_port=1024-2048"
+                ))
+            })
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let _alone = Alone::claim()?;
+    let stop = taut_host::stop_flag()
+        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::Missing(format!("cannot find this program's own file: {e}")))?;
+    let plan = Plan {
+        device,
+        sizes,
+        fields,
+        settings,
+        folder: common
+            .out
+            .clone()
+            .unwrap_or_else(|| comparison::fresh_folder_for(Path::new("results"), "bench")),
+        program,
+        command_line: std::env::args().collect::<Vec<_>>().join(" "),
+        core: common.core,
+        patience: Duration::from_secs_f64(common.wait),
+    };
+    let mut bar = Bar::new();
+    let measured = rfc2544::run(&plan, &mut bar, stop);
+    bar.clear();
+    let shown = show(&measured?, common.json);
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted(
+            "interrupted: only what was complete is shown".to_string(),
+        ));
+    }
+    shown
+}
+
+/// Writes the report of a results folder and prints its tables. Ends with code 1 if a limit was missed.
+pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
+    let page = rfc2544::write_report(folder)?;
+    let results = Results::load(folder).map_err(ReportError::from)?;
+    let evaluation = Evaluation::of(&results);
+    if json {
+        let path = folder.join("summary.json");
+        let summary = std::fs::read_to_string(&path)
+            .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
+        print::line(summary.trim_end());
+    } else {
+        print::line(render_text(&evaluation));
+        for warning in evaluation.warnings.iter().chain(&results.problems) {
+            print::line(format!("note: {warning}"));
+        }
+        for missing in &results.head.left_out {
+            print::line(format!(
+                "left out: {}: {} ({})",
+                missing.what, missing.why, missing.how
+            ));
+        }
+        if results.head.stage != Stage::Finished {
+            print::line("note: this experiment did not go to its end");
+        }
+        print::line(format!("report: {}", page.display()));
+    }
+    if let Some(missing) = results.head.left_out.first() {
+        return Err(Failure::Missing(missing.why.clone()));
+    }
+    match evaluation.missed.as_slice() {
+        [] => Ok(()),
+        [only] => Err(Failure::Limit(only.0.clone())),
+        [first, rest @ ..] => Err(Failure::Limit(format!(
+            "{} (and {} more, see above or the report)",
+            first.0,
+            rest.len()
+        ))),
+    }
+}
+
+impl From<UnknownDevice> for Failure {
+    fn from(e: UnknownDevice) -> Self {
+        match e {
+            UnknownDevice::Name(_) => Self::Input(e.to_string()),
+            UnknownDevice::Missing { .. } => Self::Missing(e.to_string()),
+        }
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(e: BenchError) -> Self {
+        match e {
+            BenchError::Device(_) => Self::Missing(e.to_string()),
+            BenchError::Results(_) | BenchError::Affinity(_) | BenchError::Input(_) => {
+                Self::Input(e.to_string())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn times_shares_and_per_cents_are_read_and_wrong_ones_say_what_would_be_right() {
+        assert_eq!(time_ns("50us"), Ok(50_000.0));
+        assert_eq!(time_ns("1.5 ms"), Ok(1_500_000.0));
+        assert_eq!(time_ns("2s"), Ok(2e9));
+        assert_eq!(percent("90%"), Ok(0.9));
+        assert_eq!(share("0.001"), Ok(0.001));
+        for (wrong, part) in [
+            (time_ns("50"), "such as"),
+            (time_ns("-1us"), "such as"),
+            (percent("0"), "10,50,90"),
+            (percent("x"), "10,50,90"),
+            (share("1"), "below 1"),
+            (share("-0.1"), "below 1"),
+        ] {
+            assert!(wrong.unwrap_err().contains(part));
+        }
+    }
+
+    #[test]
+    fn rates_in_bits_need_one_frame_size() {
+        let sizes: Vec<Sizes> = [64, 1518].map(Sizes::one).into();
+        let bits: Rate = "512Mbit/s".parse().unwrap();
+        assert_eq!(pps(bits, &sizes[..1], "--rate").unwrap(), 1e6);
+        assert!(pps(bits, &sizes, "--rate").is_err());
+        assert_eq!(pps(Rate::Packets(5.0), &sizes, "--rate").unwrap(), 5.0);
+    }
+}

@@ -1,0 +1,103 @@
+//! `taut script`: runs a Lua script for the generator.
+
+use crate::exit::Failure;
+use crate::{print, quantity};
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+use taut_measure::Summary;
+use taut_port::{Clock, PortSpec};
+use taut_script::{Ended, Script, ScriptError};
+
+#[derive(Args)]
+#[command(
+    after_help = "Example:  taut script examples/lua/udp_throughput.lua --port memif:/run/a.sock,role=client -- 1M 64
+
+The script is LuaJIT's Lua 5.1; docs/reference/lua.md describes the table `taut` that it finds, and
+examples/lua has scripts to start from. It cannot reach files, other programs or the network except
+through the ports given here, unless --trust is. Ctrl-C ends traffic and lets the script print its results;
+what has not ended a second later is ended. Exit code 2: the script failed (file, line and call are said)."
+)]
+pub struct Arguments {
+    /// The script
+    file: PathBuf,
+    /// A port that the script finds as taut.port(1), taut.port(2) and so on
+    #[arg(long, value_name = "SPEC")]
+    port: Vec<String>,
+    /// Let the script reach files, programs and memory (io, os, require, ffi)
+    #[arg(long)]
+    trust: bool,
+    /// Seconds after which the script is ended
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
+    limit_seconds: Option<f64>,
+    /// Megabytes that each state of the script may hold
+    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
+    memory: u32,
+    /// Core of the script's main state; taut.task names those of tasks
+    #[arg(long, value_name = "CPU")]
+    core: Option<usize>,
+    /// How many seconds to wait for the other side of the ports
+    #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
+    wait: f64,
+    /// Print one JSON object with the script's counters and histograms at the end
+    #[arg(long)]
+    json: bool,
+    /// What the script finds in taut.args
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let ports = arguments
+        .port
+        .iter()
+        .map(|p| PortSpec::parse(p))
+        .collect::<Result<Vec<_>, _>>()?;
+    let stop = taut_host::stop_flag()
+        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let script = Script {
+        path: arguments.file,
+        ports,
+        arguments: arguments.arguments,
+        trusted: arguments.trust,
+        limit: arguments.limit_seconds.map(Duration::from_secs_f64),
+        memory_bytes: arguments.memory as usize * 1_000_000,
+        wait: Duration::from_secs_f64(arguments.wait),
+        core: arguments.core,
+        clock: Clock::calibrate(Duration::from_millis(50)),
+    };
+    match script.run(stop) {
+        Ok(ended) => {
+            report(&ended, arguments.json);
+            Ok(())
+        }
+        Err(ScriptError::Interrupted(text)) => Err(Failure::Interrupted(text)),
+        Err(ScriptError::Missing(text)) => Err(Failure::Missing(text)),
+        Err(error) => Err(Failure::Input(error.to_string())),
+    }
+}
+
+/// What the script counted, over all its tasks.
+fn report(ended: &Ended, json: bool) {
+    if json {
+        let histograms: serde_json::Map<_, _> = ended
+            .histograms
+            .iter()
+            .map(|(name, h)| (name.clone(), json!(Summary::from_histogram(h))))
+            .collect();
+        print::line(
+            json!({"event": "summary", "counters": ended.counters, "histograms": histograms}),
+        );
+        return;
+    }
+    for (name, count) in &ended.counters {
+        print::line(format!("{name}: {count}"));
+    }
+    for (name, histogram) in &ended.histograms {
+        match Summary::from_histogram(histogram) {
+            Some(s) => print::line(format!("{name}: {}", quantity::summary(&s))),
+            None => print::line(format!("{name}: no data")),
+        }
+    }
+}

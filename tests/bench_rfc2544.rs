@@ -1,0 +1,335 @@
+//! `taut bench rfc2544` and its parts, shortened as far as they go: what they write and say, not how fast
+//! anything is.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::program::{Finished, Program, run};
+use support::{alone, alone_and_root, scratch, taut};
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap())
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Runs it once nothing else measures on this machine.
+fn measure<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Finished {
+    when_free(|| run(&mut taut(arguments)))
+}
+
+fn when_free(run: impl Fn() -> Finished) -> Finished {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let finished = run();
+        let busy = finished
+            .stderr
+            .contains("both would only measure each other");
+        if !busy || Instant::now() > deadline {
+            return finished;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Ends with `code` and one line that says `part`.
+fn fails_with(finished: &Finished, code: i32, part: &str) {
+    assert_eq!(finished.code(), Some(code), "{finished:?}");
+    assert!(
+        finished.stderr.contains(part),
+        "no {part:?} in {finished:?}"
+    );
+    assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+}
+
+/// Arguments of the shortest run there is on `memif-idle`.
+fn shortest(what: &str, out: &Path, more: &[&str]) -> Vec<String> {
+    let mut arguments: Vec<String> = [
+        "bench",
+        what,
+        "--device",
+        "memif-idle",
+        "--quick",
+        "--trial",
+        "0.01",
+        "--precision",
+        "0.1",
+        "--max-rate",
+        "1M",
+        "--out",
+    ]
+    .map(String::from)
+    .to_vec();
+    arguments.push(out.display().to_string());
+    arguments.extend(more.iter().map(|s| (*s).to_string()));
+    arguments
+}
+
+#[test]
+fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("suite");
+    let more = [
+        "--size",
+        "64",
+        "--size",
+        "imix",
+        "--latency-seconds",
+        "0.05",
+        "--bursts",
+        "2",
+        "--longest-burst",
+        "0.01",
+        "--soak",
+        "1",
+        "--json",
+    ];
+    let finished = measure(&shortest("rfc2544", &out, &more)).success();
+    let printed: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(printed, json(&out.join("summary.json")));
+    assert_eq!(printed["stage"], "finished");
+    let sizes = printed["sizes"].as_array().unwrap();
+    assert_eq!(sizes.len(), 2);
+    for size in sizes {
+        assert_eq!(size["throughput"]["repetitions"], 2, "{size}");
+        assert_eq!(size["back_to_back"]["repetitions"], 2, "{size}");
+        assert!(!size["loss"].as_array().unwrap().is_empty(), "{size}");
+        // A machine that stalls may leave no rate that holds; where one did, latency was measured.
+        let loads = size["latency"].as_array().unwrap();
+        if size["throughput"]["none_held"] == 0 {
+            assert_eq!(loads.len(), 3, "{size}");
+            for load in loads {
+                assert!(load["packets"].as_u64().unwrap() > 0, "{load}");
+                // Too few packets for it at these lengths.
+                assert_eq!(load["quantiles"][5]["ns"], Value::Null, "{load}");
+            }
+        }
+    }
+    for file in [
+        "throughput-1.json",
+        "throughput-2.json",
+        "loss-1.json",
+        "back-to-back-2.json",
+    ] {
+        for size in ["64", "imix"] {
+            let path = out.join("trials").join(size).join(file);
+            assert!(path.is_file(), "{}", path.display());
+        }
+    }
+    let trial = json(&out.join("trials/64/throughput-1.json"));
+    assert!(!trial["result"]["trials"].as_array().unwrap().is_empty());
+    let intervals = fs::read_to_string(out.join("soak/intervals.jsonl")).unwrap();
+    assert!(!intervals.is_empty());
+    let warnings = printed["warnings"].to_string();
+    assert!(warnings.contains("too few packets for p99"), "{warnings}");
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    for part in [
+        "Throughput",
+        "Back-to-back frames",
+        "Soak",
+        "figures/loss.svg",
+        "Limits missed",
+    ] {
+        assert_eq!(page.contains(part), part != "Limits missed", "{part}");
+    }
+
+    // The report is made from the folder alone.
+    let shown = run(&mut taut(&["report", &out.display().to_string()])).success();
+    assert!(shown.stdout.contains("report: "), "{}", shown.stdout);
+    assert_eq!(page, fs::read_to_string(out.join("report.html")).unwrap());
+}
+
+#[test]
+fn a_missed_limit_ends_with_code_1_and_says_which() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("latency");
+    let more = [
+        "--size",
+        "64",
+        "--rate",
+        "10k",
+        "--latency-seconds",
+        "0.05",
+        "--max-p99",
+        "1ns",
+    ];
+    let finished = measure(&shortest("latency", &out, &more));
+    fails_with(&finished, 1, "more than the 1.00 ns asked for");
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("Limits missed"));
+}
+
+#[test]
+fn an_interrupted_soak_leaves_complete_partial_results() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("soak");
+    let more = [
+        "--size",
+        "64",
+        "--rate",
+        "20k",
+        "--seconds",
+        "600",
+        "--interval",
+        "0.2",
+    ];
+    let lines = out.join("soak/intervals.jsonl");
+    let ended = when_free(|| {
+        let mut program = Program::start(&mut taut(&shortest("soak", &out, &more)));
+        let patience = Instant::now();
+        while program.is_running()
+            && patience.elapsed() < Duration::from_secs(60)
+            && fs::read_to_string(&lines).map_or(0, |text| text.lines().count()) < 3
+        {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        program.interrupt()
+    });
+    fails_with(&ended, 130, "only what was complete is shown");
+    assert_eq!(json(&out.join("bench.json"))["stage"], "interrupted");
+    let soak = json(&out.join("soak/soak.json"));
+    let sent = soak["counts"]["sent"].as_u64().unwrap();
+    let text = fs::read_to_string(&lines).unwrap();
+    let of_intervals: u64 = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|interval| interval["sent"].as_u64().unwrap())
+        .sum();
+    assert_eq!(sent, of_intervals, "every packet lies in one interval");
+    assert!(
+        fs::read_to_string(out.join("report.html"))
+            .unwrap()
+            .contains("Interrupted")
+    );
+}
+
+#[test]
+fn bad_input_is_one_line_that_says_what_to_do() {
+    let folder = scratch();
+    let out = folder.path().join("never");
+    for (what, more, code, part) in [
+        ("throughput", &["--size", "63"][..], 2, "64 to 9216"),
+        (
+            "throughput",
+            &["--size", "64", "--size", "64"],
+            2,
+            "given twice",
+        ),
+        (
+            "throughput",
+            &["--max-rate", "99G"],
+            2,
+            "want packets per second",
+        ),
+        (
+            "throughput",
+            &["--max-rate", "50%", "--size", "64"],
+            2,
+            "of 10G",
+        ),
+        ("throughput", &["--loss-tolerance", "1"], 2, "below 1"),
+        ("throughput", &["--trial", "0"], 2, "0.005 to 86400"),
+        ("throughput", &["--precision", "0"], 2, "0.0001"),
+        (
+            "throughput",
+            &["--search", "luck"],
+            2,
+            "binary, tst009 or mlr",
+        ),
+        ("throughput", &["--set", "vlan=5"], 2, "--set"),
+        ("latency", &["--at", "0"], 2, "10,50,90"),
+        ("latency", &["--max-p99", "50"], 2, "such as 800ns"),
+        ("back-to-back", &["--bursts", "0"], 2, "--bursts"),
+        ("soak", &["--seconds", "0"], 2, "0.1 s at least"),
+        (
+            "soak",
+            &["--size", "64", "--size", "128"],
+            2,
+            "one frame size",
+        ),
+    ] {
+        let mut arguments = vec!["bench", what, "--device", "memif-idle", "--out"];
+        let out = out.display().to_string();
+        arguments.push(&out);
+        arguments.extend(more);
+        fails_with(&measure(&arguments), code, part);
+    }
+    assert!(!out.exists());
+    fails_with(
+        &run(&mut taut(&["bench", "loss", "--device", "moon"])),
+        2,
+        "--list-devices",
+    );
+    fails_with(&run(&mut taut(&["bench", "loss"])), 2, "--port");
+}
+
+#[test]
+fn a_device_that_never_comes_and_one_that_never_forwards_are_named() {
+    let _turn = alone();
+    let folder = scratch();
+    let socket = folder.path().join("lonely.sock").display().to_string();
+    let port = format!("memif:{socket}");
+    let out = folder.path().join("never").display().to_string();
+    let arguments = [
+        "bench",
+        "throughput",
+        "--port",
+        &port,
+        "--wait",
+        "0.2",
+        "--out",
+        &out,
+    ];
+    fails_with(&measure(&arguments), 3, &socket);
+    let out = folder.path().join("silent").display().to_string();
+    let arguments = [
+        "bench",
+        "throughput",
+        "--port",
+        "null:",
+        "--quick",
+        "--trial",
+        "0.01",
+        "--size",
+        "64",
+        "--out",
+        &out,
+    ];
+    fails_with(&measure(&arguments), 3, "not one packet came back");
+}
+
+#[test]
+fn a_disk_that_is_full_in_the_middle_ends_a_soak_with_the_file_and_the_reason() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let folder = scratch();
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let more = [
+        "--size",
+        "64",
+        "--rate",
+        "20k",
+        "--seconds",
+        "300",
+        "--interval",
+        "0.1",
+    ];
+    let arguments = shortest("soak", &disk.join("results"), &more).join(" ");
+    let script = format!(
+        "mount -t tmpfs -o size=40k none {disk} && exec {taut} {arguments}",
+        disk = disk.display(),
+        taut = env!("CARGO_BIN_EXE_taut")
+    );
+    let finished = when_free(|| run(Command::new("unshare").args(["-m", "sh", "-c", &script])));
+    fails_with(&finished, 2, "No space left on device");
+    assert!(finished.stderr.contains("free space"), "{finished:?}");
+}
