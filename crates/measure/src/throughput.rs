@@ -434,7 +434,7 @@ impl ThroughputSearch {
             return Class::GeneratorFails;
         }
         let valid = || at().filter(|t| t.verdict != Verdict::GeneratorBehind);
-        let last = valid().last().map(|t| t.verdict);
+        let last = valid().next_back().map(|t| t.verdict);
         match self.settings.method {
             Method::Binary => match last {
                 Some(Verdict::LossFree) => Class::Holds,

@@ -254,24 +254,6 @@ impl Instrument {
         })
     }
 
-    /// Sends other traffic from the next trial on.
-    ///
-    /// # Errors
-    /// In words, when frames do not fit the buffers that the ports were opened with.
-    pub fn set_traffic(&mut self, traffic: impl Into<Traffic>) -> Result<(), String> {
-        let traffic = traffic.into();
-        let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
-        let room = self.pool.room();
-        if let Some(longest) = longest.filter(|longest| *longest > room) {
-            return Err(format!(
-                "frames of {longest} bytes do not fit the ports' buffers of {room}"
-            ));
-        }
-        self.ports_of_flows = ports_of_flows(&traffic);
-        self.traffic = traffic;
-        Ok(())
-    }
-
     /// What it sends.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
