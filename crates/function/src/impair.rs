@@ -280,10 +280,10 @@ impl Impair {
         self.out.push(packet);
     }
 
-    /// Lets go of what may leave through `to_port`, keeping `reserve` places free for packets to come.
-    fn release(&mut self, to_port: usize, reserve: usize) {
+    /// Lets go of what may leave through `to_port`, as long as fewer than `most` packets go together.
+    fn release(&mut self, to_port: usize, most: usize) {
         let mut index = 0;
-        while index < self.held.len() && self.out.room() > reserve {
+        while index < self.held.len() && self.out.len() < most {
             let held = &self.held[index];
             let due = held.left == 0 || held.since.elapsed() >= LONGEST_HOLD;
             if held.identity.to_port != to_port || !due {
@@ -313,6 +313,27 @@ fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
     }
 }
 
+/// Which packets are marked as dropped, and which as punted.
+fn marks(batch: &Batch) -> (u64, u64) {
+    (0..batch.len()).fold((0, 0), |(dropped, punted), i| {
+        let is_punted = batch.is_punted(i);
+        let is_dropped = !is_punted && !batch.is_kept(i);
+        (
+            dropped | u64::from(is_dropped) << i,
+            punted | u64::from(is_punted) << i,
+        )
+    })
+}
+
+/// Marks the last packet of `batch`, if one of the bits is set.
+fn mark(batch: &mut Batch, dropped: u64, punted: u64) {
+    if dropped > 0 {
+        batch.mark_dropped(batch.len() - 1);
+    } else if punted > 0 {
+        batch.mark_punted(batch.len() - 1);
+    }
+}
+
 impl Function for Impair {
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         if batch.is_empty() && self.held.is_empty() {
@@ -320,31 +341,30 @@ impl Function for Impair {
         }
         self.out.clear();
         let arrived = batch.len();
-        let marks: u64 = (0..arrived)
-            .filter(|i| !batch.is_kept(*i))
-            .fold(0, |marks, i| marks | 1 << i);
-        let punted: u64 = (0..arrived)
-            .filter(|i| batch.is_punted(*i))
-            .fold(0, |marks, i| marks | 1 << i);
+        // A worker's batches hold no more than its burst.
+        let limit = arrived + batch.room();
+        let (dropped, punted) = marks(batch);
         let mut index = 0;
         batch.take_front(arrived, |packet| {
-            if marks & 1 << index == 0 {
+            if (dropped | punted) >> index & 1 == 0 {
                 self.pass(packet, context.to_port);
             } else {
                 self.out.push(packet);
-                let last = self.out.len() - 1;
-                if punted & 1 << index == 0 {
-                    self.out.mark_dropped(last);
-                } else {
-                    self.out.mark_punted(last);
-                }
+                mark(&mut self.out, dropped >> index & 1, punted >> index & 1);
             }
             index += 1;
-            self.release(context.to_port, arrived - index);
+            self.release(context.to_port, limit - (arrived - index));
         });
-        self.release(context.to_port, 0);
-        // The masks go with their packets.
-        std::mem::swap(batch, &mut self.out);
+        self.release(context.to_port, limit);
+        // Its marks were those of packets that lie elsewhere now.
+        batch.clear();
+        let (dropped, punted) = marks(&self.out);
+        let mut index = 0;
+        self.out.take_front(self.out.len(), |packet| {
+            batch.push(packet);
+            mark(batch, dropped >> index & 1, punted >> index & 1);
+            index += 1;
+        });
     }
 
     fn holds_packets(&self) -> bool {
@@ -434,10 +454,14 @@ mod tests {
     /// Sends packets of `lens` numbers through in batches; the first bytes of what comes out, and which of
     /// these are marked.
     fn through(impair: &mut Impair, batches: &[usize]) -> Vec<(u8, bool)> {
+        through_limited(impair, batches, 64)
+    }
+
+    fn through_limited(impair: &mut Impair, batches: &[usize], limit: usize) -> Vec<(u8, bool)> {
         let pool = PoolHandle::new(256, false).unwrap();
         let (mut next, mut seen) = (0_u8, Vec::new());
         for &n in batches {
-            let mut batch = Batch::new();
+            let mut batch = Batch::limited(limit);
             pool.fill(&mut batch, n, 60);
             for packet in batch.packets_mut() {
                 packet.bytes_mut().fill(0);
@@ -533,21 +557,23 @@ mod tests {
         #[test]
         fn every_packet_comes_out(
             seed in any::<u64>(), batches in prop::collection::vec(0_usize..=64, 1..4), distance in 1_u16..9,
+            limit in 1_usize..=64,
         ) {
             let mut device = impair(&format!(
                 "seed = {seed}\nloss = 0.2\nduplicate = 0.3\nreorder = 0.3\ndistance = {distance}\n"
             ));
-            let mut seen = through(&mut device, &batches);
+            let mut seen = through_limited(&mut device, &batches, limit);
+            let sent: usize = batches.iter().map(|n| (*n).min(limit)).sum();
             let deadline = Instant::now() + Duration::from_secs(10);
             while !device.held.is_empty() && Instant::now() < deadline {
-                let mut batch = Batch::new();
+                let mut batch = Batch::limited(limit);
                 device.process(&mut batch, &Context::default());
                 seen.extend(batch.packets().iter().map(|p| (p.bytes()[0], true)));
             }
             let mut numbers: Vec<u8> = seen.iter().map(|s| s.0).collect();
             numbers.sort_unstable();
             numbers.dedup();
-            prop_assert_eq!(numbers.len(), batches.iter().sum::<usize>());
+            prop_assert_eq!(numbers.len(), sent);
             prop_assert_eq!(device.pool.outstanding(), 0);
         }
     }
