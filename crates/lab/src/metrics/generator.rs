@@ -14,10 +14,13 @@ fn limits_ns() -> impl Iterator<Item = u64> {
 /// Percentiles of the last interval, as people name them.
 const PERCENTILES: [(&str, f64); 4] = [("50", 0.5), ("90", 0.9), ("99", 0.99), ("99.9", 0.999)];
 
+/// Picks one of the counters.
+type Count = fn(&Counts) -> u64;
+
 /// The metrics of all streams at this moment; those of `last` are of the time between the last two looks.
 pub fn generator_metrics(streams: &[StreamView]) -> String {
     let mut text = Exposition::new();
-    let counters: [(&str, &str, fn(&Counts) -> u64); 4] = [
+    let counters: [(&str, &str, Count); 4] = [
         ("taut_generate_sent_packets", "Handed to the port.", |c| {
             c.sent
         }),
