@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 use taut_engine::ChainError;
+use taut_lab::metrics::EndpointError;
+use taut_lab::results::ResultsError;
 use taut_port::PortError;
 use taut_traffic::TrialError;
 
@@ -48,6 +50,21 @@ impl From<ChainError> for Failure {
             ChainError::Port(e) => e.into(),
             other => Self::Input(other.to_string()),
         }
+    }
+}
+
+impl From<ResultsError> for Failure {
+    fn from(e: ResultsError) -> Self {
+        match e {
+            ResultsError::Exists { .. } => Self::Input(e.to_string()),
+            other => Self::Missing(other.to_string()),
+        }
+    }
+}
+
+impl From<EndpointError> for Failure {
+    fn from(e: EndpointError) -> Self {
+        Self::Input(e.to_string())
     }
 }
 

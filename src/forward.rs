@@ -7,13 +7,14 @@ use serde_json::json;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use taut_engine::{
     Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Stage, Worker,
 };
+use taut_lab::metrics::{Endpoint, forwarder_metrics};
 use taut_port::{Clock, Link, PortSpec, Resources};
 
 #[derive(clap::Args)]
@@ -57,6 +58,9 @@ pub struct Arguments {
     /// Print JSON: one object at the start, one a second, one at the end
     #[arg(long)]
     pub(crate) json: bool,
+    /// Give out the counters as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "in_kernel")]
+    metrics: Option<String>,
     /// No counters until the summary at the end
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -70,9 +74,15 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let signalled = taut_host::signals::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
     if chain.place == Place::Kernel {
+        if arguments.metrics.is_some() {
+            let text = "--metrics: only of a worker; a chain in the kernel has none";
+            return Err(Failure::Input(text.to_string()));
+        }
         return forward_in_kernel::run(&chain, &arguments, signalled);
     }
     let clock = Clock::calibrate(Duration::from_millis(20));
+    let shown = Arc::new(OnceLock::<Arc<Counters>>::new());
+    let _endpoint = metrics_endpoint(&arguments, Arc::clone(&shown))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (started, has_started) = mpsc::channel();
     // Closed by the worker's end, so that waiting for the next second ends too.
@@ -89,6 +99,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let counters = has_started
         .recv()
         .map_err(|_| Failure::Missing("the worker thread died while it started".to_string()))??;
+    // Set once, here.
+    let _ = shown.set(Arc::clone(&counters));
     print::line(json_or_text(
         arguments.json,
         || json!({"event": "started", "flush": chain.flush.to_string(), "core": chain.core}),
@@ -121,6 +133,22 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// The endpoint, if one is asked for; zeros until the worker has started.
+fn metrics_endpoint(
+    arguments: &Arguments,
+    shown: Arc<OnceLock<Arc<Counters>>>,
+) -> Result<Option<Endpoint>, Failure> {
+    let Some(address) = &arguments.metrics else {
+        return Ok(None);
+    };
+    let endpoint = Endpoint::serve(address, move || {
+        let counters = shown.get().map(|counters| counters.read());
+        forwarder_metrics(&counters.unwrap_or_default())
+    })?;
+    eprintln!("taut: metrics at http://{}/metrics", endpoint.address());
+    Ok(Some(endpoint))
 }
 
 /// Calls `report` once a second, unless it is to be quiet, until the time is over, a signal comes, or the

@@ -1,15 +1,20 @@
 //! `taut generate`: makes traffic and measures what comes back.
 
 use crate::exit::Failure;
+use crate::watch::{Look, MetricsText, Watch};
 use crate::{print, quantity};
 use serde_json::json;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError, mpsc};
+use std::time::{Duration, SystemTime};
+use taut_lab::live::Dashboard;
+use taut_lab::metrics::Endpoint;
+use taut_lab::results::{PacketFormat, Recording, ResultsError, SampleThread};
 use taut_measure::{SequenceReport, Summary};
 use taut_port::{Clock, PortCounters, PortSpec};
-use taut_traffic::{Instrument, Rate, Record, Summaries, Tally, Traffic, Trial};
+use taut_traffic::{Instrument, Observed, Rate, Sampler, SamplerAccount, StreamView, Summaries};
+use taut_traffic::{Tally, Traffic, Trial, WorstPackets};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -58,51 +63,29 @@ pub struct Arguments {
     /// Print one JSON object a second, and one at the end
     #[arg(long)]
     json: bool,
+    /// Write every packet's sample, the latency histogram and the summary into this folder
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// How samples are written into the folder
+    #[arg(long, value_enum, default_value = "parquet", requires = "out")]
+    samples: Samples,
+    /// Write the N slowest packets and those around them to worst.pcapng in the folder
+    #[arg(long, value_name = "N", requires = "out", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    worst: Option<u16>,
+    /// Show a dashboard while it runs (q ends it); plain lines where there is no terminal
+    #[arg(long, conflicts_with = "json")]
+    live: bool,
+    /// Give out what is measured as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<String>,
 }
 
-/// What the loop tells the printing thread.
-#[derive(Default)]
-struct Progress {
-    stamped: AtomicU64,
-    refused: AtomicU64,
-    received: AtomicU64,
-}
-
-/// Keeps summaries and tells how far it got.
-struct Watched {
-    summaries: Summaries,
-    progress: Arc<Progress>,
-    refused: u64,
-    received: u64,
-}
-
-impl Record for Watched {
-    #[inline(always)]
-    fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64) {
-        self.progress.stamped.store(sequence + 1, Ordering::Relaxed);
-        self.summaries.sent(sequence, due_ticks, slip_ticks);
-    }
-
-    #[inline(always)]
-    fn refused(&mut self, sequence: u64) {
-        self.refused += 1;
-        self.progress.refused.store(self.refused, Ordering::Relaxed);
-        self.summaries.refused(sequence);
-    }
-
-    #[inline(always)]
-    fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
-        self.received += 1;
-        self.progress
-            .received
-            .store(self.received, Ordering::Relaxed);
-        self.summaries.received(sequence, latency_ticks, seen_ticks);
-    }
-
-    #[inline(always)]
-    fn interrupted(&mut self) {
-        self.summaries.interrupted();
-    }
+/// How samples are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Samples {
+    Parquet,
+    Csv,
+    None,
 }
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -143,16 +126,129 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let stop = taut_host::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let progress: Vec<Arc<Progress>> = names.iter().map(|_| Arc::default()).collect();
+    let (_endpoint, metrics) = metrics_endpoint(&arguments)?;
+    let recorded = Recorded::start(&arguments, &names, &job.clock)?;
+    let (records, mut views) = records(&arguments, &names, &asked_pps, &job.clock, recorded.1);
+    let recorded = recorded.0;
+    let watch = Watch {
+        look: match (arguments.json, arguments.live && Dashboard::is_possible()) {
+            (true, _) => Look::Json,
+            (_, true) => Look::Dashboard,
+            _ => Look::Lines,
+        },
+        title: arguments.port.join(" to "),
+        planned_seconds: arguments.seconds,
+        metrics,
+        samples: &recorded.threads,
+        stop,
+    };
     let (started, has_started) = mpsc::channel();
     let outcome = std::thread::scope(|scope| {
-        let generator = scope.spawn(|| job.run(stop, &progress, started));
-        print_each_second(&progress, &has_started, arguments.json);
+        let generator = scope.spawn(|| job.run(stop, records, started));
+        watch.run(&mut views, &has_started);
         generator
             .join()
             .unwrap_or_else(|_| Err(Failure::Missing("the generator thread died".to_string())))
+    });
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            recorded.discard();
+            return Err(failure);
+        }
+    };
+    report(
+        &arguments, &names, &asked_pps, outcome, recorded, &job.clock,
+    )
+}
+
+/// The endpoint, if one is asked for, and the text that it gives out.
+fn metrics_endpoint(
+    arguments: &Arguments,
+) -> Result<(Option<Endpoint>, Option<MetricsText>), Failure> {
+    let Some(address) = &arguments.metrics else {
+        return Ok((None, None));
+    };
+    let text = MetricsText::default();
+    let given_out = Arc::clone(&text);
+    let endpoint = Endpoint::serve(address, move || {
+        given_out
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     })?;
-    report(&arguments, &names, &asked_pps, &outcome)
+    eprintln!("taut: metrics at http://{}/metrics", endpoint.address());
+    Ok((Some(endpoint), Some(text)))
+}
+
+/// What the loop keeps of each stream, and what can be seen of it meanwhile.
+fn records(
+    arguments: &Arguments,
+    names: &[String],
+    asked_pps: &[f64],
+    clock: &Clock,
+    samplers: Vec<Sampler>,
+) -> (Vec<Observed>, Vec<StreamView>) {
+    let watched = arguments.live || arguments.metrics.is_some();
+    let mut samplers = samplers.into_iter();
+    let streams = names.iter().zip(asked_pps);
+    streams
+        .map(|(name, asked_pps)| {
+            let (live, view) = taut_traffic::live(name, *asked_pps, watched.then_some(clock));
+            let observed = Observed {
+                summaries: Summaries::new(clock),
+                live,
+                sampler: samplers.next(),
+                worst: arguments.worst.map(|n| WorstPackets::new(usize::from(n))),
+            };
+            (observed, view)
+        })
+        .unzip()
+}
+
+/// The folder that is being filled, and the threads that do it; nothing without `--out`.
+struct Recorded {
+    folder: Option<Recording>,
+    threads: Vec<SampleThread>,
+}
+
+impl Recorded {
+    fn start(
+        arguments: &Arguments,
+        names: &[String],
+        clock: &Clock,
+    ) -> Result<(Self, Vec<Sampler>), Failure> {
+        let mut recorded = Self {
+            folder: None,
+            threads: Vec::new(),
+        };
+        let mut samplers = Vec::new();
+        if let Some(dir) = &arguments.out {
+            let folder = recorded.folder.insert(Recording::create(dir, names)?);
+            let format = match arguments.samples {
+                Samples::Parquet => Some(PacketFormat::Parquet),
+                Samples::Csv => Some(PacketFormat::Csv),
+                Samples::None => None,
+            };
+            for stream in 0..format.map_or(0, |_| names.len()) {
+                let format = format.unwrap_or(PacketFormat::Parquet);
+                let (sampler, thread) = folder.sample(stream, format, clock)?;
+                samplers.push(sampler);
+                recorded.threads.push(thread);
+            }
+        }
+        Ok((recorded, samplers))
+    }
+
+    /// Nothing was measured: leaves nothing behind. The samplers are gone, so the threads end.
+    fn discard(self) {
+        for thread in self.threads {
+            thread.join();
+        }
+        if let Some(folder) = self.folder {
+            folder.discard();
+        }
+    }
 }
 
 /// The streams of the file or of the options.
@@ -188,8 +284,9 @@ struct Job {
 
 /// What it found, by stream.
 struct Outcome {
+    begun: SystemTime,
     tallies: Vec<Tally>,
-    summaries: Vec<Summaries>,
+    records: Vec<Observed>,
     ports: Vec<PortCounters>,
 }
 
@@ -198,7 +295,7 @@ impl Job {
     fn run(
         &self,
         stop: &AtomicBool,
-        progress: &[Arc<Progress>],
+        mut records: Vec<Observed>,
         started: mpsc::Sender<()>,
     ) -> Result<Outcome, Failure> {
         if let Some(core) = self.core {
@@ -213,56 +310,15 @@ impl Job {
             };
             instrument.run(warm_up, &mut Summaries::new(&self.clock), stop);
         }
-        let mut records: Vec<Watched> = progress
-            .iter()
-            .map(|progress| Watched {
-                summaries: Summaries::new(&self.clock),
-                progress: Arc::clone(progress),
-                refused: 0,
-                received: 0,
-            })
-            .collect();
         let _ = started.send(());
+        let begun = SystemTime::now();
         let tallies = instrument.run_streams(self.trial, &mut records, stop);
         Ok(Outcome {
+            begun,
             tallies,
-            summaries: records.into_iter().map(|r| r.summaries).collect(),
+            records,
             ports: instrument.counters(),
         })
-    }
-}
-
-fn print_each_second(progress: &[Arc<Progress>], started: &mpsc::Receiver<()>, json: bool) {
-    // Nothing comes if the generator fails before it starts.
-    if started.recv().is_err() {
-        return;
-    }
-    let (mut second, mut sent, mut received) = (0_u64, 0, 0);
-    let mut next = Instant::now() + Duration::from_secs(1);
-    while started.recv_timeout(next.saturating_duration_since(Instant::now()))
-        == Err(mpsc::RecvTimeoutError::Timeout)
-    {
-        next += Duration::from_secs(1);
-        second += 1;
-        let sum = |of: fn(&Progress) -> &AtomicU64| -> u64 {
-            progress.iter().map(|p| of(p).load(Ordering::Relaxed)).sum()
-        };
-        let now = (
-            sum(|p| &p.stamped).saturating_sub(sum(|p| &p.refused)),
-            sum(|p| &p.received),
-        );
-        let (tx, rx) = (now.0.saturating_sub(sent), now.1 - received);
-        (sent, received) = now;
-        if json {
-            let event = json!({"event": "second", "second": second, "sent": tx, "received": rx});
-            print::line(event);
-        } else {
-            print::line(format!(
-                "{second:>5} s  sent {:>14}  received {:>14}",
-                quantity::pps(tx as f64),
-                quantity::pps(rx as f64)
-            ));
-        }
     }
 }
 
@@ -274,6 +330,16 @@ struct StreamReport<'a> {
     lost: u64,
     account: SequenceReport,
     summaries: &'a Summaries,
+    samples: Option<Kept>,
+}
+
+/// What became of a stream's samples.
+#[derive(Clone, Copy, serde::Serialize)]
+struct Kept {
+    /// Packets in the file.
+    kept: u64,
+    #[serde(flatten)]
+    account: SamplerAccount,
 }
 
 impl StreamReport<'_> {
@@ -282,7 +348,8 @@ impl StreamReport<'_> {
         json!({"name": self.name, "asked_pps": self.asked_pps, "tally": self.tally, "lost": self.lost,
             "latency_ns": Summary::from_histogram(&s.latency), "jitter_ns": s.jitter.summary(),
             "send_slip_ns": Summary::from_histogram(&s.slip), "sequence": self.account,
-            "send_gap_ns": s.gaps.summary(), "interrupted_send_gap_ns": s.interrupted_gaps.summary()})
+            "send_gap_ns": s.gaps.summary(), "interrupted_send_gap_ns": s.interrupted_gaps.summary(),
+            "samples": self.samples})
     }
 
     fn print(&self) {
@@ -306,6 +373,12 @@ impl StreamReport<'_> {
                 gaps.count
             ));
         }
+        if let Some(Kept { kept, account }) = self.samples {
+            print::line(format!(
+                "samples    {kept} packets written, {} not (the writing side could not keep up), {} came back too late for theirs",
+                account.not_kept, account.too_late
+            ));
+        }
     }
 }
 
@@ -313,14 +386,26 @@ fn report(
     arguments: &Arguments,
     names: &[String],
     asked_pps: &[f64],
-    outcome: &Outcome,
+    mut outcome: Outcome,
+    recorded: Recorded,
+    clock: &Clock,
 ) -> Result<(), Failure> {
+    let (samples, mut problem) = finish_samples(&mut outcome.records, recorded.threads);
+    for (index, record) in outcome.records.iter_mut().enumerate() {
+        if let (Some(folder), Some(worst)) = (&recorded.folder, record.worst.take()) {
+            let frames = worst.into_frames();
+            let written = folder.write_worst(index, &frames, clock, outcome.begun);
+            problem = problem.or(written.err());
+        }
+    }
     let streams: Vec<StreamReport<'_>> = names
         .iter()
         .zip(asked_pps)
-        .zip(outcome.tallies.iter().zip(&outcome.summaries))
-        .map(|((name, asked_pps), (tally, summaries))| {
+        .zip(outcome.tallies.iter().zip(&outcome.records))
+        .enumerate()
+        .map(|(index, ((name, asked_pps), (tally, record)))| {
             // Refused packets took a sequence number but never left.
+            let summaries = &record.summaries;
             let account = summaries.sequence.finish(tally.sent + tally.refused);
             StreamReport {
                 name,
@@ -329,17 +414,22 @@ fn report(
                 lost: account.lost.saturating_sub(tally.refused),
                 account,
                 summaries,
+                samples: samples.get(index).copied(),
             }
         })
         .collect();
+    let all: Vec<_> = streams.iter().map(StreamReport::json).collect();
+    // The first stream's account also stands at the top: most traffic is one stream.
+    let mut summary = all[0].clone();
+    summary["event"] = "summary".into();
+    summary["ports"] = json!(outcome.ports);
+    summary["streams"] = all.into();
+    if let Some(folder) = &recorded.folder {
+        let written = write_folder(folder, &streams, outcome.begun, &summary);
+        problem = problem.or(written.err());
+    }
     if arguments.json {
-        let all: Vec<_> = streams.iter().map(StreamReport::json).collect();
-        // The first stream's account also stands at the top: most traffic is one stream.
-        let mut line = all[0].clone();
-        line["event"] = "summary".into();
-        line["ports"] = json!(outcome.ports);
-        line["streams"] = all.into();
-        print::line(line);
+        print::line(&summary);
     } else {
         for stream in &streams {
             if streams.len() > 1 {
@@ -353,7 +443,43 @@ fn report(
         }
         print_port_losses(&arguments.port, &outcome.ports);
     }
-    verdict(arguments, &streams)
+    match problem {
+        Some(problem) => Err(problem.into()),
+        None => verdict(arguments, &streams),
+    }
+}
+
+/// Has the threads write what is left: what became of each stream's samples, and the first problem.
+fn finish_samples(
+    records: &mut [Observed],
+    threads: Vec<SampleThread>,
+) -> (Vec<Kept>, Option<ResultsError>) {
+    let accounts: Vec<SamplerAccount> = records
+        .iter_mut()
+        .filter_map(|record| record.sampler.take().map(Sampler::finish))
+        .collect();
+    let mut first = None;
+    let finished = threads.into_iter().zip(accounts);
+    let samples = finished.map(|(thread, account)| {
+        let (kept, problem) = thread.join();
+        first = first.take().or(problem);
+        Kept { kept, account }
+    });
+    (samples.collect(), first)
+}
+
+/// What of the folder is written at the end; the summary last.
+fn write_folder(
+    folder: &Recording,
+    streams: &[StreamReport<'_>],
+    begun: SystemTime,
+    summary: &serde_json::Value,
+) -> Result<(), ResultsError> {
+    for (index, stream) in streams.iter().enumerate() {
+        let duration = Duration::from_secs_f64(stream.tally.seconds);
+        folder.write_histogram(index, &stream.summaries.latency, begun, duration)?;
+    }
+    folder.write_summary(summary)
 }
 
 /// Whether the traffic was what was asked for, and came back.

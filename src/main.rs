@@ -14,6 +14,7 @@ mod quantity;
 mod report;
 mod rfc2544;
 mod script;
+mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

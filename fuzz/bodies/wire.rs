@@ -4,7 +4,7 @@
 use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Gtpu, GtpuRepr, Icmpv4, Icmpv4Repr,
     IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Received, StampLayout, Tcp, TcpRepr, Udp, UdpRepr,
-    classify,
+    claimed_stamp, classify,
     gtpu::UDP_PORT,
     stamp::{MAGIC, STAMP_LEN_BYTES},
 };
@@ -41,6 +41,9 @@ pub fn stamp(bytes: &[u8]) {
         return;
     };
     let port = u16::from_be_bytes(*port);
+    if let Some((_, offset)) = claimed_stamp(frame) {
+        assert!(frame.len() >= offset + STAMP_LEN_BYTES);
+    }
     if let Some((repaired, port)) = repaired(frame) {
         let received = classify(&repaired, port);
         assert!(matches!(received, Received::Stamped(_)), "{received:?}");

@@ -100,6 +100,12 @@ impl Program {
             .unwrap();
     }
 
+    /// Types bytes, with no line end.
+    pub fn type_bytes(&mut self, bytes: &[u8]) {
+        let input = self.input.as_mut().unwrap();
+        input.write_all(bytes).and_then(|()| input.flush()).unwrap();
+    }
+
     pub fn close_input(&mut self) {
         self.input = None;
     }

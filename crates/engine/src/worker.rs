@@ -44,6 +44,8 @@ pub struct Worker {
     /// By port, where its packets go.
     ways: Vec<Way>,
     functions: Vec<Box<dyn Function>>,
+    /// A function keeps packets back, and is called when none came as well.
+    holds_packets: bool,
     outboxes: Vec<Outbox>,
     /// Packets taken per receive call at most.
     burst: usize,
@@ -81,6 +83,7 @@ impl Worker {
             relays: relays.collect(),
             outboxes,
             ways,
+            holds_packets: functions.iter().any(|f| f.holds_packets()),
             functions,
             burst: DEFAULT_BURST,
             publish_ticks: clock.to_ticks(PUBLISH_SECONDS * 1e9) as u64,
@@ -185,8 +188,8 @@ impl Worker {
         let received = self.ports[from].rx(batch);
         let out = &mut *self.ports[way.to];
         let outbox = &mut self.outboxes[from];
-        if received > 0 {
-            own.batches += 1;
+        if received > 0 || self.holds_packets {
+            own.batches += u64::from(received > 0);
             let context = Context {
                 now_ticks,
                 to_port: way.to,

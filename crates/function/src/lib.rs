@@ -7,6 +7,7 @@
 
 pub mod burn;
 mod forward;
+mod impair;
 mod in_kernel;
 mod mac_rewrite;
 mod mac_swap;
@@ -41,6 +42,12 @@ pub trait Function {
     /// }
     /// ```
     fn process(&mut self, batch: &mut Batch, context: &Context);
+
+    /// Whether it keeps packets back for later batches. Then it is called with empty batches too, so that
+    /// it can put them in; what it still keeps when the worker ends is lost.
+    fn holds_packets(&self) -> bool {
+        false
+    }
 
     /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
     ///
@@ -82,6 +89,7 @@ pub fn functions() -> &'static [Entry] {
     &[
         burn::ENTRY,
         forward::ENTRY,
+        impair::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,
         walk::ENTRY,

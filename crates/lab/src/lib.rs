@@ -1,9 +1,11 @@
-//! Results folders, figures, reports and comparisons.
+//! Results folders, figures, reports and comparisons; what a running measurement shows.
 
 pub mod comparison;
 pub mod evaluate;
 pub mod figure;
 pub mod io_cost;
+pub mod live;
+pub mod metrics;
 pub mod quantity;
 pub mod report;
 pub mod results;

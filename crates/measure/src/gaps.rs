@@ -79,6 +79,14 @@ impl GapRecorder {
         self.absolute_errors.merge(&other.absolute_errors);
     }
 
+    /// Forgets all gaps, keeps the memory.
+    pub fn clear(&mut self) {
+        self.asked_ns = 0.0;
+        self.squares_ns2 = 0.0;
+        self.gaps.clear();
+        self.absolute_errors.clear();
+    }
+
     /// The distribution of the gaps.
     pub fn histogram(&self) -> &LatencyHistogram {
         &self.gaps

@@ -168,6 +168,11 @@ impl SequenceTracker {
         self.seen.len() as u64 * 64
     }
 
+    /// Numbers below the highest received that have not been received (so far).
+    pub fn missing_below_highest(&self) -> u64 {
+        self.next_expected.saturating_sub(self.received_unique)
+    }
+
     /// The account of a flow of which numbers `0..sent` were sent. The tracker may go on after it.
     pub fn finish(&self, sent: u64) -> SequenceReport {
         SequenceReport {

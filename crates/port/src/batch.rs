@@ -127,6 +127,12 @@ impl Batch {
         (self.dropped | self.punted) & (1 << (index & 63)) == 0
     }
 
+    /// True if packet `index` is marked for the slow path.
+    #[inline(always)]
+    pub fn is_punted(&self, index: usize) -> bool {
+        self.punted & (1 << (index & 63)) != 0
+    }
+
     /// Packets marked as dropped.
     #[inline(always)]
     pub fn dropped(&self) -> u32 {

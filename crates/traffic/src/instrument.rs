@@ -13,7 +13,7 @@ use taut_port::{
     BATCH_CAPACITY, Batch, Clock, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec,
     Resources, ticks,
 };
-use taut_wire::{PortRange, Received, StampLayout, Sum, classify};
+use taut_wire::{PortRange, Received, StampLayout, Sum, claimed_stamp, classify};
 
 /// Packets handed over together at most when several are due at once.
 const BURST: usize = 32;
@@ -654,17 +654,21 @@ impl Instrument {
                             tallies[stream].received += 1;
                             if let Some(record) = records.get_mut(stream) {
                                 let latency = seen.wrapping_sub(stamp.stamp_ticks);
-                                record.received(
+                                record.received_frame(
                                     stamp.sequence,
                                     latency,
                                     seen.saturating_sub(start),
+                                    packet.bytes(),
                                 );
                             }
                         }
                         _ => foreign += 1,
                     }
                 }
-                Received::Corrupt => corrupt += 1,
+                Received::Corrupt => {
+                    corrupt += 1;
+                    tell_damaged(packet.bytes(), self.trial, running, records);
+                }
                 Received::Foreign => foreign += 1,
             }
         }
@@ -699,6 +703,22 @@ impl Instrument {
                 self.arrived.clear();
             }
         }
+    }
+}
+
+/// Tells the record of the stream that a damaged packet says it is of.
+#[cold]
+fn tell_damaged<R: Record>(frame: &[u8], trial: u16, running: &[Running], records: &mut [R]) {
+    let Some((stamp, _)) = claimed_stamp(frame) else {
+        return;
+    };
+    let stream = usize::from(stamp.flow & ((1 << STREAM_BITS) - 1));
+    let of_trial = stamp.flow >> STREAM_BITS == trial & (u16::MAX >> STREAM_BITS);
+    if let (Some(running), Some(record)) = (running.get(stream), records.get_mut(stream))
+        && of_trial
+        && stamp.sequence < running.schedule.next()
+    {
+        record.corrupt(stamp.sequence);
     }
 }
 

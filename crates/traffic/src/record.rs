@@ -11,6 +11,16 @@ pub trait Record {
     fn refused(&mut self, sequence: u64);
     /// It came back `latency_ticks` after its stamp, `seen_ticks` after the start.
     fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64);
+    /// As [`Record::received`], with the frame's bytes.
+    #[inline(always)]
+    fn received_frame(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64, frame: &[u8]) {
+        let _ = frame;
+        self.received(sequence, latency_ticks, seen_ticks);
+    }
+    /// A damaged packet came back that bears this number.
+    fn corrupt(&mut self, sequence: u64) {
+        let _ = sequence;
+    }
     /// The machine took the core away (2 µs or more) while the loop had nothing to do: the next packet is
     /// late for a reason that is neither the generator's nor the device's.
     fn interrupted(&mut self) {}

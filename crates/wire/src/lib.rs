@@ -43,6 +43,6 @@ pub use icmp::{Icmpv4, Icmpv4Repr};
 pub use ip_protocol::IpProtocol;
 pub use ipv4::{Ipv4, Ipv4Repr};
 pub use ipv6::{Ipv6, Ipv6Repr, Transport};
-pub use stamp::{PortRange, Received, Stamp, StampLayout, classify};
+pub use stamp::{PortRange, Received, Stamp, StampLayout, claimed_stamp, classify};
 pub use tcp::{Tcp, TcpFlags, TcpRepr};
 pub use udp::{Udp, UdpRepr};

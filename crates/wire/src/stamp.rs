@@ -226,6 +226,13 @@ impl StampLayout {
     }
 }
 
+/// The stamp that stands in `frame`, nothing verified, and at which byte of the frame: which packet a damaged
+/// one claims to be. None where no UDP datagram with a stamp's magic can be found.
+pub fn claimed_stamp(frame: &[u8]) -> Option<(Stamp, usize)> {
+    let offset = StampLayout::new(frame).ok()?.payload_offset();
+    Some((Stamp::from_payload(frame.get(offset..)?)?, offset))
+}
+
 /// What a received frame is to the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {

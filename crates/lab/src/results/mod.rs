@@ -14,6 +14,8 @@
 mod error;
 mod experiment;
 mod folder;
+mod packets;
+mod recording;
 mod run;
 mod samples;
 
@@ -23,5 +25,7 @@ pub use experiment::{
 };
 pub use folder::{Folder, Results, Run, RunWriter};
 pub(crate) use folder::{read_json, write_json, write_whole};
+pub use packets::{PacketFormat, PacketSample, PacketWriter};
+pub use recording::{Recording, SampleThread};
 pub use run::{CbrResult, Sweep, SweepTrial};
 pub use samples::{Sample, SampleReader, SampleWriter};

@@ -4,6 +4,7 @@
 //! notes where frames lie ([`index`], [`format`]), the data path hands them out. Frames that are sent are
 //! copied once, into blocks that another thread ([`writer`]) writes. No system call is made per packet.
 
+mod annotated;
 mod blocks;
 pub mod format;
 pub mod index;
@@ -12,6 +13,8 @@ mod record;
 #[cfg(test)]
 mod tests;
 mod writer;
+
+pub use annotated::{Annotated, write_annotated};
 
 use crate::{Backend, Batch, Clock, Handling, Link, Port, PortCounters, PortError, PortSpec};
 use crate::{Receives, Resources, Sends, Supply};

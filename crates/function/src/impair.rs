@@ -1,0 +1,580 @@
+//! Loses, doubles, delays behind others, or damages packets on purpose: a device whose every fault is known,
+//! to try an instrument on. At random from a seed, or exactly the packets listed.
+//!
+//! The one function that changes the order of a batch. It keeps copies of the packets that others are to
+//! overtake, so that no ring waits for them, and lets go of them on empty batches too
+//! ([`Function::holds_packets`]).
+
+use crate::{Context, Entry, Function, SettingsError, settings};
+use fastrand::Rng;
+use serde::Deserialize;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use taut_port::{Batch, Packet, PoolHandle};
+use taut_wire::claimed_stamp;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "impair",
+    summary: "loses, doubles, reorders or damages packets on purpose, and notes which",
+    build: |table| {
+        let settings: Settings = settings(table)?;
+        Ok(Box::new(Impair::new(settings)?) as Box<dyn Function>)
+    },
+};
+
+/// Packets that may wait, or lie doubled, at a time.
+const SLOTS: u32 = 1024;
+
+/// A packet that nothing overtakes goes on after this: below the time that a generator waits for stragglers.
+const LONGEST_HOLD: Duration = Duration::from_millis(5);
+
+/// Port numbers with a count of their own.
+const DIRECTIONS: usize = 64;
+
+/// Bytes of the log that are written at a time.
+const LOG_BYTES: usize = 1 << 20;
+
+/// Bytes of a stamp that are spared: magic, flow and sequence number, so that the receiver can say which
+/// packet was damaged.
+const SPARED_BYTES: usize = 10;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    seed: u64,
+    loss: f64,
+    duplicate: f64,
+    reorder: f64,
+    corrupt: f64,
+    lose_at: Vec<u64>,
+    duplicate_at: Vec<u64>,
+    reorder_at: Vec<u64>,
+    corrupt_at: Vec<u64>,
+    distance: u16,
+    log: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            loss: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            corrupt: 0.0,
+            lose_at: Vec::new(),
+            duplicate_at: Vec::new(),
+            reorder_at: Vec::new(),
+            corrupt_at: Vec::new(),
+            distance: 3,
+            log: None,
+        }
+    }
+}
+
+/// What is done to one packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Lose,
+    Duplicate,
+    Reorder,
+    Corrupt,
+}
+
+impl Action {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lose => "lose",
+            Self::Duplicate => "duplicate",
+            Self::Reorder => "reorder",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
+/// Which packet it is.
+#[derive(Debug, Clone, Copy)]
+struct Identity {
+    /// Its number in its direction, from 0.
+    number: u64,
+    to_port: usize,
+    /// What its stamp says: flow and sequence number.
+    stamp: Option<(u16, u64)>,
+}
+
+/// A copy that waits.
+struct Held {
+    packet: Packet,
+    identity: Identity,
+    /// Sound packets of its flow that still have to pass.
+    left: u16,
+    /// Such packets that have passed.
+    passed: u16,
+    since: Instant,
+    /// The copy of a doubled packet that the batch had no room for: nothing to be noted any more.
+    is_double: bool,
+}
+
+struct Impair {
+    rng: Rng,
+    /// Actions by share, as upper ends of ranges of a number drawn from 0 to 1.
+    shares: [(f64, Action); 4],
+    /// Packet numbers in growing order.
+    listed: Vec<(u64, Action)>,
+    distance: u16,
+    log: Option<Log>,
+    counts: [u64; DIRECTIONS],
+    pool: PoolHandle,
+    held: Vec<Held>,
+    out: Batch,
+}
+
+impl Impair {
+    fn new(settings: Settings) -> Result<Self, SettingsError> {
+        let shares = [
+            ("loss", settings.loss, Action::Lose),
+            ("duplicate", settings.duplicate, Action::Duplicate),
+            ("reorder", settings.reorder, Action::Reorder),
+            ("corrupt", settings.corrupt, Action::Corrupt),
+        ];
+        let mut end = 0.0;
+        for (key, share, _) in shares {
+            if !(0.0..=1.0).contains(&share) {
+                let text = format!("{key} = {share}: want a share of the packets, 0 to 1");
+                return Err(SettingsError(text));
+            }
+            end += share;
+        }
+        if end > 1.0 + 1e-9 {
+            return Err(SettingsError(format!(
+                "loss, duplicate, reorder and corrupt add up to {end}: one packet gets one of them, so 1 at most"
+            )));
+        }
+        if settings.distance == 0 {
+            let text = "distance = 0: want how many packets overtake a reordered one, 1 or more";
+            return Err(SettingsError(text.to_string()));
+        }
+        let lists = [
+            (&settings.lose_at, Action::Lose),
+            (&settings.duplicate_at, Action::Duplicate),
+            (&settings.reorder_at, Action::Reorder),
+            (&settings.corrupt_at, Action::Corrupt),
+        ];
+        let mut listed: Vec<(u64, Action)> = lists
+            .iter()
+            .flat_map(|(numbers, action)| numbers.iter().map(|number| (*number, *action)))
+            .collect();
+        listed.sort_by_key(|(number, _)| *number);
+        if let Some(pair) = listed.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(SettingsError(format!(
+                "packet {} is listed twice: one packet gets one of lose_at, duplicate_at, reorder_at, corrupt_at",
+                pair[0].0
+            )));
+        }
+        let mut upper = 0.0;
+        Ok(Self {
+            rng: Rng::with_seed(settings.seed),
+            shares: shares.map(|(_, share, action)| {
+                upper += share;
+                (upper, action)
+            }),
+            listed,
+            distance: settings.distance,
+            log: settings.log.map(Log::create).transpose()?,
+            counts: [0; DIRECTIONS],
+            pool: PoolHandle::new(SLOTS, false).map_err(|e| SettingsError(e.to_string()))?,
+            held: Vec::with_capacity(SLOTS as usize),
+            out: Batch::new(),
+        })
+    }
+
+    /// What is to be done to packet `number`.
+    fn choose(&mut self, number: u64) -> Option<Action> {
+        let found = self.listed.binary_search_by_key(&number, |(n, _)| *n);
+        // Drawn in any case, so that lists do not change what the seed does to other packets.
+        let drawn = self.rng.f64();
+        match found {
+            Ok(index) => Some(self.listed[index].1),
+            Err(_) => self
+                .shares
+                .iter()
+                .find(|(upper, _)| drawn < *upper)
+                .map(|(_, action)| *action),
+        }
+    }
+
+    fn note(&mut self, identity: Identity, action: Action) {
+        if let Some(log) = &mut self.log {
+            log.note(identity, action);
+        }
+    }
+
+    fn copy(&self, packet: &Packet) -> Option<Packet> {
+        let mut copy = self.pool.take(packet.len() as u16)?;
+        copy.bytes_mut().copy_from_slice(packet.bytes());
+        Some(copy)
+    }
+
+    /// Takes the next packet of a direction that no function before has marked.
+    fn pass(&mut self, mut packet: Packet, to_port: usize) {
+        let number = self.counts[to_port % DIRECTIONS];
+        self.counts[to_port % DIRECTIONS] += 1;
+        let stamp = claimed_stamp(packet.bytes());
+        let identity = Identity {
+            number,
+            to_port,
+            stamp: stamp.map(|(stamp, _)| (stamp.flow, stamp.sequence)),
+        };
+        match self.choose(number) {
+            Some(Action::Lose) => {
+                self.note(identity, Action::Lose);
+                self.out.push(packet);
+                self.out.mark_dropped(self.out.len() - 1);
+                return;
+            }
+            Some(Action::Corrupt) => {
+                let from = stamp.map_or(0, |(_, offset)| offset + SPARED_BYTES);
+                damage(&mut self.rng, packet.bytes_mut(), from);
+                self.note(identity, Action::Corrupt);
+                self.out.push(packet);
+                return;
+            }
+            Some(Action::Reorder) => {
+                if let Some(copy) = self.copy(&packet) {
+                    self.held.push(Held {
+                        packet: copy,
+                        identity,
+                        left: self.distance,
+                        passed: 0,
+                        since: Instant::now(),
+                        is_double: false,
+                    });
+                    return;
+                }
+            }
+            Some(Action::Duplicate) => {
+                if let Some(copy) = self.copy(&packet) {
+                    self.note(identity, Action::Duplicate);
+                    self.held.push(Held {
+                        packet: copy,
+                        identity,
+                        left: 0,
+                        passed: 0,
+                        since: Instant::now(),
+                        is_double: true,
+                    });
+                }
+            }
+            None => {}
+        }
+        let flow = |identity: &Identity| identity.stamp.map(|(flow, _)| flow);
+        for held in &mut self.held {
+            let same_way = held.identity.to_port == to_port;
+            if same_way && !held.is_double && flow(&held.identity) == flow(&identity) {
+                held.left = held.left.saturating_sub(1);
+                held.passed = held.passed.saturating_add(1);
+            }
+        }
+        self.out.push(packet);
+    }
+
+    /// Lets go of what may leave through `to_port`, as long as fewer than `most` packets go together.
+    fn release(&mut self, to_port: usize, most: usize) {
+        let mut index = 0;
+        while index < self.held.len() && self.out.len() < most {
+            let held = &self.held[index];
+            let due = held.left == 0 || held.since.elapsed() >= LONGEST_HOLD;
+            if held.identity.to_port != to_port || !due {
+                index += 1;
+                continue;
+            }
+            let held = self.held.remove(index);
+            // What nothing has overtaken is where it belongs.
+            if held.passed > 0 {
+                self.note(held.identity, Action::Reorder);
+            }
+            self.out.push(held.packet);
+        }
+    }
+}
+
+/// Flips one bit of `frame` from byte `from` on, or behind the MAC addresses where there is none.
+fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
+    let start = if from > 0 && from < frame.len() {
+        from
+    } else {
+        14.min(frame.len().saturating_sub(1))
+    };
+    if let Some(rest) = frame.get_mut(start..).filter(|rest| !rest.is_empty()) {
+        let at = rng.usize(..rest.len());
+        rest[at] ^= 1 << rng.u8(..8);
+    }
+}
+
+/// Which packets are marked as dropped, and which as punted.
+fn marks(batch: &Batch) -> (u64, u64) {
+    (0..batch.len()).fold((0, 0), |(dropped, punted), i| {
+        let is_punted = batch.is_punted(i);
+        let is_dropped = !is_punted && !batch.is_kept(i);
+        (
+            dropped | u64::from(is_dropped) << i,
+            punted | u64::from(is_punted) << i,
+        )
+    })
+}
+
+/// Marks the last packet of `batch`, if one of the bits is set.
+fn mark(batch: &mut Batch, dropped: u64, punted: u64) {
+    if dropped > 0 {
+        batch.mark_dropped(batch.len() - 1);
+    } else if punted > 0 {
+        batch.mark_punted(batch.len() - 1);
+    }
+}
+
+impl Function for Impair {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        if batch.is_empty() && self.held.is_empty() {
+            return;
+        }
+        self.out.clear();
+        let arrived = batch.len();
+        // A worker's batches hold no more than its burst.
+        let limit = arrived + batch.room();
+        let (dropped, punted) = marks(batch);
+        let mut index = 0;
+        batch.take_front(arrived, |packet| {
+            if (dropped | punted) >> index & 1 == 0 {
+                self.pass(packet, context.to_port);
+            } else {
+                self.out.push(packet);
+                mark(&mut self.out, dropped >> index & 1, punted >> index & 1);
+            }
+            index += 1;
+            self.release(context.to_port, limit - (arrived - index));
+        });
+        self.release(context.to_port, limit);
+        // Its marks were those of packets that lie elsewhere now.
+        batch.clear();
+        let (dropped, punted) = marks(&self.out);
+        let mut index = 0;
+        self.out.take_front(self.out.len(), |packet| {
+            batch.push(packet);
+            mark(batch, dropped >> index & 1, punted >> index & 1);
+            index += 1;
+        });
+    }
+
+    fn holds_packets(&self) -> bool {
+        true
+    }
+}
+
+/// One line of CSV for each packet that something was done to.
+struct Log {
+    path: PathBuf,
+    /// None once writing has failed.
+    out: Option<BufWriter<File>>,
+}
+
+impl Log {
+    fn create(path: PathBuf) -> Result<Self, SettingsError> {
+        let wrong = |e: std::io::Error| {
+            SettingsError(format!(
+                "log = \"{}\": {e}; name a file that can be written",
+                path.display()
+            ))
+        };
+        let file = File::create(&path).map_err(wrong)?;
+        let mut out = BufWriter::with_capacity(LOG_BYTES, file);
+        writeln!(out, "packet,to_port,flow,sequence,action").map_err(wrong)?;
+        Ok(Self {
+            path,
+            out: Some(out),
+        })
+    }
+
+    fn note(&mut self, identity: Identity, action: Action) {
+        let Some(out) = &mut self.out else {
+            return;
+        };
+        let Identity {
+            number,
+            to_port,
+            stamp,
+        } = identity;
+        let written = match stamp {
+            Some((flow, sequence)) => {
+                writeln!(
+                    out,
+                    "{number},{to_port},{flow},{sequence},{}",
+                    action.name()
+                )
+            }
+            None => writeln!(out, "{number},{to_port},,,{}", action.name()),
+        };
+        if let Err(e) = written {
+            self.fail(&e);
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, e: &std::io::Error) {
+        eprintln!(
+            "taut: impair: {}: {e}; the log ends here, traffic goes on",
+            self.path.display()
+        );
+        // What is in its buffer would fail again.
+        if let Some(out) = self.out.take() {
+            drop(out.into_parts());
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if let Some(Err(e)) = self.out.as_mut().map(Write::flush) {
+            self.fail(&e);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn impair(settings: &str) -> Impair {
+        Impair::new(toml::from_str(settings).unwrap()).unwrap()
+    }
+
+    /// Sends packets of `lens` numbers through in batches; the first bytes of what comes out, and which of
+    /// these are marked.
+    fn through(impair: &mut Impair, batches: &[usize]) -> Vec<(u8, bool)> {
+        through_limited(impair, batches, 64)
+    }
+
+    fn through_limited(impair: &mut Impair, batches: &[usize], limit: usize) -> Vec<(u8, bool)> {
+        let pool = PoolHandle::new(256, false).unwrap();
+        let (mut next, mut seen) = (0_u8, Vec::new());
+        for &n in batches {
+            let mut batch = Batch::limited(limit);
+            pool.fill(&mut batch, n, 60);
+            for packet in batch.packets_mut() {
+                packet.bytes_mut().fill(0);
+                packet.bytes_mut()[0] = next;
+                next = next.wrapping_add(1);
+            }
+            impair.process(&mut batch, &Context::default());
+            let packets = batch.packets().iter().enumerate();
+            seen.extend(packets.map(|(i, p)| (p.bytes()[0], batch.is_kept(i))));
+        }
+        seen
+    }
+
+    #[test]
+    fn listed_packets_and_no_others_are_touched() {
+        let mut all = impair(
+            "lose_at = [1]\nduplicate_at = [4]\nreorder_at = [5]\ncorrupt_at = [9]\ndistance = 2\n",
+        );
+        let seen = through(&mut all, &[3, 4, 5]);
+        let kept: Vec<u8> = seen.iter().filter(|s| s.1).map(|s| s.0).collect();
+        assert_eq!(kept, [0, 2, 3, 4, 4, 6, 7, 5, 8, 9, 10, 11]);
+        assert_eq!(seen.iter().find(|s| !s.1), Some(&(1, false)));
+    }
+
+    #[test]
+    fn damage_is_one_bit() {
+        let mut one = impair("corrupt = 1.0\n");
+        let pool = PoolHandle::new(8, false).unwrap();
+        for _ in 0..100 {
+            let mut batch = Batch::new();
+            pool.fill(&mut batch, 1, 60);
+            batch.packets_mut()[0].bytes_mut().fill(0);
+            one.process(&mut batch, &Context::default());
+            let bytes = batch.packets()[0].bytes();
+            assert_eq!(bytes.iter().map(|b| b.count_ones()).sum::<u32>(), 1);
+            assert!(bytes[..14].iter().all(|b| *b == 0));
+        }
+    }
+
+    #[test]
+    fn a_packet_that_nothing_overtakes_goes_on_by_itself_and_is_not_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.csv");
+        let mut last = impair(&format!("reorder_at = [2]\nlog = {path:?}\n"));
+        assert_eq!(through(&mut last, &[3]).len(), 2);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut batch = Batch::new();
+        while batch.is_empty() && Instant::now() < deadline {
+            last.process(&mut batch, &Context::default());
+        }
+        assert_eq!(batch.packets()[0].bytes()[0], 2);
+        drop(last);
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(text, "packet,to_port,flow,sequence,action\n");
+    }
+
+    #[test]
+    fn marks_of_functions_before_stay_with_their_packets() {
+        let mut none = impair("duplicate_at = [0]\n");
+        let pool = PoolHandle::new(8, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 3, 60);
+        batch.mark_dropped(1);
+        batch.mark_punted(2);
+        none.process(&mut batch, &Context::default());
+        let mut slow = Batch::new();
+        assert_eq!(batch.len(), 4);
+        assert_eq!(batch.settle(&mut slow), 1);
+        assert_eq!((batch.len(), slow.len()), (2, 1));
+    }
+
+    #[test]
+    fn senseless_settings_are_refused_with_the_way_out() {
+        for (settings, part) in [
+            ("loss = 1.5\n", "0 to 1"),
+            ("loss = 0.6\ncorrupt = 0.6\n", "add up to 1.2"),
+            ("distance = 0\n", "1 or more"),
+            (
+                "lose_at = [3]\ncorrupt_at = [3]\n",
+                "packet 3 is listed twice",
+            ),
+            ("log = \"/nowhere/at/all\"\n", "can be written"),
+            ("jitter = 1\n", "unknown field"),
+        ] {
+            let error = (ENTRY.build)(toml::from_str(settings).unwrap()).err();
+            let text = error.map(|e| e.0).unwrap_or_default();
+            assert!(text.contains(part), "{settings}: {text}");
+        }
+    }
+
+    proptest! {
+        /// Whatever the shares, nothing but what is marked gets lost, and nothing waits for ever.
+        #[test]
+        fn every_packet_comes_out(
+            seed in any::<u64>(), batches in prop::collection::vec(0_usize..=64, 1..4), distance in 1_u16..9,
+            limit in 1_usize..=64,
+        ) {
+            let mut device = impair(&format!(
+                "seed = {seed}\nloss = 0.2\nduplicate = 0.3\nreorder = 0.3\ndistance = {distance}\n"
+            ));
+            let mut seen = through_limited(&mut device, &batches, limit);
+            let sent: usize = batches.iter().map(|n| (*n).min(limit)).sum();
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !device.held.is_empty() && Instant::now() < deadline {
+                let mut batch = Batch::limited(limit);
+                device.process(&mut batch, &Context::default());
+                seen.extend(batch.packets().iter().map(|p| (p.bytes()[0], true)));
+            }
+            let mut numbers: Vec<u8> = seen.iter().map(|s| s.0).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            prop_assert_eq!(numbers.len(), sent);
+            prop_assert_eq!(device.pool.outstanding(), 0);
+        }
+    }
+}

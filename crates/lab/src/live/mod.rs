@@ -1,0 +1,7 @@
+//! What people see of a running measurement: a dashboard on a terminal.
+
+mod dashboard;
+mod draw;
+
+pub use dashboard::Dashboard;
+pub use draw::View;

@@ -1,0 +1,87 @@
+//! A worker's counters as OpenMetrics.
+
+use super::{Exposition, Kind};
+use taut_engine::CountersView;
+
+/// The metrics of a worker at this moment.
+pub fn forwarder_metrics(counters: &CountersView) -> String {
+    let mut text = Exposition::new();
+    let totals = [
+        (
+            "taut_forward_received_packets",
+            "packets",
+            "Received from all ports.",
+            counters.rx_packets,
+        ),
+        (
+            "taut_forward_received_bytes",
+            "bytes",
+            "Bytes of packets received.",
+            counters.rx_bytes,
+        ),
+        (
+            "taut_forward_sent_packets",
+            "packets",
+            "Handed to all ports.",
+            counters.tx_packets,
+        ),
+        (
+            "taut_forward_sent_bytes",
+            "bytes",
+            "Bytes of packets handed over.",
+            counters.tx_bytes,
+        ),
+        (
+            "taut_forward_batches",
+            "",
+            "Receive calls that brought packets.",
+            counters.batches,
+        ),
+    ];
+    for (name, unit, help, value) in totals {
+        text.family(name, Kind::Counter, unit, help);
+        text.sample(&[], value as f64);
+    }
+    text.family(
+        "taut_forward_dropped_packets",
+        Kind::Counter,
+        "packets",
+        "Lost in this process, by cause.",
+    );
+    for (cause, value) in counters.dropped_causes() {
+        text.sample(&[("cause", cause)], value as f64);
+    }
+    text.family(
+        "taut_forward_busy_ratio",
+        Kind::Gauge,
+        "ratio",
+        "Share of time spent on packets since the start.",
+    );
+    text.sample(&[], counters.busy());
+    text.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_and_causes_are_there() {
+        let counters = CountersView {
+            rx_packets: 5,
+            dropped_tx_full: 2,
+            busy_ticks: 1,
+            total_ticks: 4,
+            ..CountersView::default()
+        };
+        let text = forwarder_metrics(&counters);
+        for line in [
+            "taut_forward_received_packets_total 5",
+            "taut_forward_dropped_packets_total{cause=\"tx full\"} 2",
+            "taut_forward_busy_ratio 0.25",
+            "# UNIT taut_forward_sent_bytes bytes",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in {text}");
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! Samples of `taut generate --out`: the columns of [`super::samples`] and what became of each packet, as
+//! Parquet or CSV, written as the packets come.
+//!
+//! A file gets its name when it is whole. When the disk is full it is cut back to its last whole block of
+//! rows, closed properly, and named all the same: it is sound, and says with its rows how far it goes.
+
+use super::ResultsError;
+use parquet::basic::{Compression, Encoding};
+use parquet::data_type::{BoolType, Int32Type, Int64Type};
+use parquet::file::metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataWriter};
+use parquet::file::metadata::{RowGroupMetaData, RowGroupMetaDataPtr};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::{ColumnPath, SchemaDescriptor};
+use std::fs::{self, File};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// One packet, and all that is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketSample {
+    /// Its number in the order of sending.
+    pub sequence: u64,
+    /// When it was due, ns after the measurement began.
+    pub intended_send_ns: i64,
+    /// How late it was sent, ns; held at 4.29 s.
+    pub slip_ns: u32,
+    /// Round trip of its first sound arrival from the send stamp, ns, held at 4.29 s; none if there was none.
+    pub latency_ns: Option<u32>,
+    /// How often it came back sound, held at 255.
+    pub arrivals: u8,
+    /// A later packet came back first.
+    pub reordered: bool,
+    /// The port had no room for it.
+    pub refused: bool,
+    /// It came back damaged, and not sound.
+    pub corrupt: bool,
+}
+
+const SCHEMA: &str = "message samples {
+    required int64 sequence (integer(64, false));
+    required int64 intended_send_ns;
+    required int32 slip_ns (integer(32, false));
+    optional int32 latency_ns (integer(32, false));
+    required int32 arrivals (integer(8, false));
+    required boolean reordered;
+    required boolean refused;
+    required boolean corrupt;
+}";
+
+const CSV_HEADER: &str =
+    "sequence,intended_send_ns,slip_ns,latency_ns,arrivals,reordered,refused,corrupt\n";
+
+/// Rows per row group, and rows of CSV that are written together: 8 MiB in memory.
+const BLOCK: usize = 1 << 18;
+
+/// How samples are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacketFormat {
+    /// Columns, compressed.
+    Parquet,
+    /// Text.
+    Csv,
+}
+
+impl PacketFormat {
+    fn ending(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+enum Sink {
+    Parquet(Box<ParquetSink>),
+    Csv(CsvSink),
+}
+
+/// Writes `samples.parquet` or `samples.csv`; holds one block.
+pub struct PacketWriter {
+    partial: PathBuf,
+    whole: PathBuf,
+    sink: Sink,
+    rows: u64,
+}
+
+impl PacketWriter {
+    /// Begins the file in `dir`.
+    pub fn create(dir: &Path, format: PacketFormat) -> Result<Self, ResultsError> {
+        let whole = dir.join(format!("samples.{}", format.ending()));
+        let partial = dir.join(format!("samples.{}.partial", format.ending()));
+        let file = File::create(&partial).map_err(ResultsError::io(&partial))?;
+        let sink = match format {
+            PacketFormat::Parquet => {
+                ParquetSink::create(file, &partial).map(|sink| Sink::Parquet(Box::new(sink)))?
+            }
+            PacketFormat::Csv => Sink::Csv(CsvSink::create(file, &partial)?),
+        };
+        Ok(Self {
+            partial,
+            whole,
+            sink,
+            rows: 0,
+        })
+    }
+
+    /// Adds a packet, in the order of sending. After an error only [`PacketWriter::finish`] makes sense.
+    pub fn push(&mut self, sample: &PacketSample) -> Result<(), ResultsError> {
+        let written = match &mut self.sink {
+            Sink::Parquet(sink) => sink.push(sample),
+            Sink::Csv(sink) => sink.push(sample),
+        };
+        written.map_err(ResultsError::io(&self.whole))
+    }
+
+    /// Writes what is left, closes the file and gives it its name; returns its rows. After an error it ends
+    /// with the last whole block; without any whole block there is no file.
+    pub fn finish(mut self, after_error: bool) -> Result<u64, ResultsError> {
+        let mut failed = None;
+        if !after_error {
+            let written = match &mut self.sink {
+                Sink::Parquet(sink) => sink.close(),
+                Sink::Csv(sink) => sink.write_block(),
+            };
+            failed = written.err();
+        }
+        if after_error || failed.is_some() {
+            let saved = match &mut self.sink {
+                Sink::Parquet(sink) => sink.salvage(),
+                Sink::Csv(sink) => sink.salvage(),
+            };
+            if saved.is_err() || self.written() == 0 {
+                // What cannot be read is of no use, and on a full disk in the way.
+                let _ = fs::remove_file(&self.partial);
+                let why = failed.or(saved.err());
+                return match why {
+                    Some(why) => Err(ResultsError::io(&self.whole)(why)),
+                    None => Ok(0),
+                };
+            }
+        }
+        self.rows = self.written();
+        fs::rename(&self.partial, &self.whole).map_err(ResultsError::io(&self.whole))?;
+        match failed {
+            Some(why) => Err(ResultsError::io(&self.whole)(why)),
+            None => Ok(self.rows),
+        }
+    }
+
+    /// Rows in whole blocks.
+    pub fn written(&self) -> u64 {
+        match &self.sink {
+            Sink::Parquet(sink) => sink.rows,
+            Sink::Csv(sink) => sink.rows,
+        }
+    }
+}
+
+struct ParquetSink {
+    /// None once it has failed or been closed.
+    file: Option<SerializedFileWriter<File>>,
+    /// The same file, to cut it.
+    raw: File,
+    /// Whole row groups, and where in the file each ends.
+    groups: Vec<(RowGroupMetaDataPtr, u64)>,
+    rows: u64,
+    sequences: Vec<i64>,
+    due: Vec<i64>,
+    slips: Vec<i32>,
+    latencies: Vec<i32>,
+    present: Vec<i16>,
+    arrivals: Vec<i32>,
+    reordered: Vec<bool>,
+    refused: Vec<bool>,
+    corrupt: Vec<bool>,
+}
+
+fn of_parquet(error: parquet::errors::ParquetError) -> std::io::Error {
+    match error {
+        // What the file system said, without the library's wrapping.
+        parquet::errors::ParquetError::External(source) => match source.downcast() {
+            Ok(io) => *io,
+            Err(other) => std::io::Error::other(other),
+        },
+        other => std::io::Error::other(other),
+    }
+}
+
+impl ParquetSink {
+    fn create(out: File, path: &Path) -> Result<Self, ResultsError> {
+        let raw = out.try_clone().map_err(ResultsError::io(path))?;
+        let schema =
+            parse_message_type(SCHEMA).map_err(|e| ResultsError::io(path)(of_parquet(e)))?;
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_dictionary_enabled(false)
+            // Indices of pages lie behind the row groups: where a file is cut there are none.
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_offset_index_disabled(true)
+            .set_encoding(Encoding::DELTA_BINARY_PACKED);
+        for flag in ["reordered", "refused", "corrupt"] {
+            properties =
+                properties.set_column_encoding(ColumnPath::from(flag.to_owned()), Encoding::PLAIN);
+        }
+        let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))
+            .map_err(|e| ResultsError::io(path)(of_parquet(e)))?;
+        Ok(Self {
+            file: Some(file),
+            raw,
+            groups: Vec::new(),
+            rows: 0,
+            sequences: Vec::with_capacity(BLOCK),
+            due: Vec::with_capacity(BLOCK),
+            slips: Vec::with_capacity(BLOCK),
+            latencies: Vec::with_capacity(BLOCK),
+            present: Vec::with_capacity(BLOCK),
+            arrivals: Vec::with_capacity(BLOCK),
+            reordered: Vec::with_capacity(BLOCK),
+            refused: Vec::with_capacity(BLOCK),
+            corrupt: Vec::with_capacity(BLOCK),
+        })
+    }
+
+    fn push(&mut self, sample: &PacketSample) -> std::io::Result<()> {
+        self.sequences.push(sample.sequence as i64);
+        self.due.push(sample.intended_send_ns);
+        self.slips.push(sample.slip_ns as i32);
+        if let Some(latency_ns) = sample.latency_ns {
+            self.latencies.push(latency_ns as i32);
+        }
+        self.present.push(i16::from(sample.latency_ns.is_some()));
+        self.arrivals.push(i32::from(sample.arrivals));
+        self.reordered.push(sample.reordered);
+        self.refused.push(sample.refused);
+        self.corrupt.push(sample.corrupt);
+        if self.sequences.len() == BLOCK {
+            self.write_group().map_err(of_parquet)?;
+        }
+        Ok(())
+    }
+
+    fn write_group(&mut self) -> parquet::errors::Result<()> {
+        let Some(file) = self.file.as_mut().filter(|_| !self.sequences.is_empty()) else {
+            return Ok(());
+        };
+        let mut group = file.next_row_group()?;
+        let mut index = 0;
+        while let Some(mut column) = group.next_column()? {
+            match index {
+                0 | 1 => {
+                    let values = [&self.sequences, &self.due][index];
+                    column
+                        .typed::<Int64Type>()
+                        .write_batch(values, None, None)?
+                }
+                3 => column.typed::<Int32Type>().write_batch(
+                    &self.latencies,
+                    Some(&self.present),
+                    None,
+                )?,
+                2 | 4 => {
+                    let values = if index == 2 {
+                        &self.slips
+                    } else {
+                        &self.arrivals
+                    };
+                    column
+                        .typed::<Int32Type>()
+                        .write_batch(values, None, None)?
+                }
+                flag => {
+                    let values = [&self.reordered, &self.refused, &self.corrupt][(flag - 5).min(2)];
+                    column.typed::<BoolType>().write_batch(values, None, None)?
+                }
+            };
+            column.close()?;
+            index += 1;
+        }
+        let group = group.close()?;
+        file.flush()?;
+        self.groups.push((group, file.bytes_written() as u64));
+        self.rows += self.sequences.len() as u64;
+        self.sequences.clear();
+        self.due.clear();
+        self.slips.clear();
+        self.latencies.clear();
+        self.present.clear();
+        self.arrivals.clear();
+        self.reordered.clear();
+        self.refused.clear();
+        self.corrupt.clear();
+        Ok(())
+    }
+
+    fn close(&mut self) -> std::io::Result<()> {
+        self.write_group().map_err(of_parquet)?;
+        match self.file.take() {
+            Some(file) => file.close().map(drop).map_err(of_parquet),
+            None => Ok(()),
+        }
+    }
+
+    /// Cuts the file behind its last whole row group and ends it there; where there is no room for the end
+    /// either, behind the one before, and so on.
+    fn salvage(&mut self) -> std::io::Result<()> {
+        if let Some(file) = self.file.take() {
+            // What it still buffers must not go behind the footer.
+            std::mem::forget(file);
+        }
+        let schema = parse_message_type(SCHEMA).map_err(of_parquet)?;
+        let description = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
+        self.rows = 0;
+        let mut outcome = Ok(());
+        while let Some((_, whole_bytes)) = self.groups.last() {
+            let groups = self.groups.iter().map(|(group, _)| (**group).clone());
+            let groups: Vec<RowGroupMetaData> = groups.collect();
+            let rows = groups.iter().map(RowGroupMetaData::num_rows).sum::<i64>();
+            let file = FileMetaData::new(1, rows, None, None, Arc::clone(&description), None);
+            let metadata = ParquetMetaData::new(file, groups);
+            let mut footer = Vec::new();
+            ParquetMetaDataWriter::new(&mut footer, &metadata)
+                .finish()
+                .map_err(of_parquet)?;
+            self.raw.set_len(*whole_bytes)?;
+            self.raw.seek(SeekFrom::Start(*whole_bytes))?;
+            outcome = self.raw.write_all(&footer);
+            if outcome.is_ok() {
+                self.rows = u64::try_from(rows).unwrap_or(0);
+                break;
+            }
+            self.groups.pop();
+        }
+        outcome
+    }
+}
+
+struct CsvSink {
+    out: BufWriter<File>,
+    block: String,
+    block_rows: u64,
+    rows: u64,
+    whole_bytes: u64,
+}
+
+impl CsvSink {
+    fn create(file: File, path: &Path) -> Result<Self, ResultsError> {
+        let mut out = BufWriter::new(file);
+        out.write_all(CSV_HEADER.as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(ResultsError::io(path))?;
+        Ok(Self {
+            out,
+            block: String::new(),
+            block_rows: 0,
+            rows: 0,
+            whole_bytes: CSV_HEADER.len() as u64,
+        })
+    }
+
+    fn push(&mut self, s: &PacketSample) -> std::io::Result<()> {
+        use std::fmt::Write as _;
+        let latency = s.latency_ns.map(|ns| ns.to_string()).unwrap_or_default();
+        // Writing to memory does not fail.
+        let _ = writeln!(
+            self.block,
+            "{},{},{},{latency},{},{},{},{}",
+            s.sequence,
+            s.intended_send_ns,
+            s.slip_ns,
+            s.arrivals,
+            s.reordered,
+            s.refused,
+            s.corrupt
+        );
+        self.block_rows += 1;
+        if self.block_rows == BLOCK as u64 {
+            self.write_block()?;
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self) -> std::io::Result<()> {
+        // Longer than the writer's buffer, so it goes straight to the file.
+        self.out.write_all(self.block.as_bytes())?;
+        self.out.flush()?;
+        self.whole_bytes += self.block.len() as u64;
+        self.rows += self.block_rows;
+        self.block.clear();
+        self.block_rows = 0;
+        Ok(())
+    }
+
+    fn salvage(&mut self) -> std::io::Result<()> {
+        self.out.get_ref().set_len(self.whole_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::SampleReader;
+    use super::*;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+
+    fn sample(sequence: u64) -> PacketSample {
+        let fate = sequence % 5;
+        PacketSample {
+            sequence,
+            intended_send_ns: sequence as i64 * 100,
+            slip_ns: (sequence % 77) as u32,
+            latency_ns: (fate > 1).then_some(900 + sequence as u32),
+            arrivals: fate.saturating_sub(1) as u8,
+            reordered: fate == 3,
+            refused: fate == 0,
+            corrupt: fate == 1,
+        }
+    }
+
+    fn write(dir: &Path, format: PacketFormat, rows: u64) -> PacketWriter {
+        let mut writer = PacketWriter::create(dir, format).unwrap();
+        (0..rows).for_each(|sequence| writer.push(&sample(sequence)).unwrap());
+        writer
+    }
+
+    fn check_parquet(path: &Path, rows: u64) {
+        let mut reader = SampleReader::open(path).unwrap();
+        assert_eq!(reader.rows(), rows);
+        let mut next = 0;
+        while let Some(block) = reader.next_block().unwrap() {
+            for read in block {
+                let want = sample(next);
+                assert_eq!((read.sequence, read.latency_ns), (next, want.latency_ns));
+                next += 1;
+            }
+        }
+        assert_eq!(next, rows);
+        let file = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+        for (index, row) in file.get_row_iter(None).unwrap().take(1000).enumerate() {
+            let text = row.unwrap().to_string();
+            let want = sample(index as u64);
+            for part in [
+                format!("arrivals: {}", want.arrivals),
+                format!("reordered: {}", want.reordered),
+                format!("refused: {}", want.refused),
+                format!("corrupt: {}", want.corrupt),
+            ] {
+                assert!(text.contains(&part), "{part} in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn parquet_comes_back_as_written_across_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = BLOCK as u64 + 17;
+        let writer = write(dir.path(), PacketFormat::Parquet, rows);
+        assert!(!dir.path().join("samples.parquet").exists());
+        assert_eq!(writer.finish(false).unwrap(), rows);
+        check_parquet(&dir.path().join("samples.parquet"), rows);
+        assert!(!dir.path().join("samples.parquet.partial").exists());
+    }
+
+    #[test]
+    fn a_cut_file_ends_with_its_last_whole_block_and_is_sound() {
+        for format in [PacketFormat::Parquet, PacketFormat::Csv] {
+            let dir = tempfile::tempdir().unwrap();
+            let writer = write(dir.path(), format, BLOCK as u64 * 2 + 100);
+            assert_eq!(writer.finish(true).unwrap(), BLOCK as u64 * 2);
+            let path = dir.path().join(format!("samples.{}", format.ending()));
+            match format {
+                PacketFormat::Parquet => check_parquet(&path, BLOCK as u64 * 2),
+                PacketFormat::Csv => {
+                    let text = fs::read_to_string(path).unwrap();
+                    assert_eq!(text.lines().count(), BLOCK * 2 + 1);
+                    assert!(text.ends_with('\n'));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_whole_block_there_is_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = write(dir.path(), PacketFormat::Parquet, 100);
+        assert_eq!(writer.finish(true).unwrap(), 0);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn csv_has_a_row_per_packet_and_nothing_where_there_is_no_latency() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), PacketFormat::Csv, 4)
+            .finish(false)
+            .unwrap();
+        let text = fs::read_to_string(dir.path().join("samples.csv")).unwrap();
+        let want = format!(
+            "{CSV_HEADER}0,0,0,,0,false,true,false\n1,100,1,,0,false,false,true\n\
+             2,200,2,902,1,false,false,false\n3,300,3,903,2,true,false,false\n"
+        );
+        assert_eq!(text, want);
+    }
+}

@@ -1,0 +1,394 @@
+//! What a running trial tells those who watch it: counters that are always current, and distributions that
+//! are handed over when somebody asks.
+//!
+//! The loop keeps its histograms to itself. Asked for (a flag that it reads once per packet), it swaps them
+//! against an empty set that the watcher has sent before; nobody locks, and nothing is copied in the loop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+use taut_measure::{GapRecorder, LatencyHistogram, SequenceTracker};
+use taut_port::Clock;
+
+/// Packets listed as the worst of an interval.
+pub const WORST_LISTED: usize = 5;
+
+/// A packet with a long latency.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Slow {
+    /// Its latency, ns.
+    pub latency_ns: u64,
+    /// Its number.
+    pub sequence: u64,
+    /// When it came, seconds after the start.
+    pub seen_seconds: f64,
+}
+
+/// Distributions of the packets of some stretch of time.
+#[derive(Debug, Clone)]
+pub struct Interval {
+    /// From stamp to arrival.
+    pub latency: LatencyHistogram,
+    /// Between packets sent.
+    pub gaps: GapRecorder,
+    /// The slowest, the worst first; latencies of 0 are unused places.
+    pub worst: [Slow; WORST_LISTED],
+    /// Numbers below the highest that has come back which had not, when the interval ended: lost,
+    /// refused, damaged, or still to come out of order.
+    pub missing: u64,
+}
+
+impl Interval {
+    fn new() -> Self {
+        Self {
+            latency: LatencyHistogram::new(),
+            gaps: GapRecorder::new(0.0),
+            worst: [Slow::default(); WORST_LISTED],
+            missing: 0,
+        }
+    }
+
+    #[inline]
+    fn is_slow(&self, latency_ns: u64) -> bool {
+        latency_ns > self.worst[WORST_LISTED - 1].latency_ns
+    }
+
+    #[cold]
+    fn note_slow(&mut self, slow: Slow) {
+        let place = self
+            .worst
+            .partition_point(|w| w.latency_ns >= slow.latency_ns);
+        if place < WORST_LISTED {
+            self.worst[place..].rotate_right(1);
+            self.worst[place] = slow;
+        }
+    }
+
+    fn merge(&mut self, later: &Self) {
+        self.latency.merge(&later.latency);
+        self.gaps.merge(&later.gaps);
+        for slow in later.worst {
+            if self.is_slow(slow.latency_ns) {
+                self.note_slow(slow);
+            }
+        }
+        self.missing = later.missing;
+    }
+
+    fn clear(&mut self) {
+        self.latency.clear();
+        self.gaps.clear();
+        self.worst = [Slow::default(); WORST_LISTED];
+    }
+}
+
+/// Packets since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Handed to the port.
+    pub sent: u64,
+    /// The port had no room for them.
+    pub refused: u64,
+    /// Came back sound.
+    pub received: u64,
+    /// Came back damaged, by the number they bear.
+    pub corrupt: u64,
+}
+
+impl std::ops::Sub for Counts {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            sent: self.sent.saturating_sub(earlier.sent),
+            refused: self.refused.saturating_sub(earlier.refused),
+            received: self.received.saturating_sub(earlier.received),
+            corrupt: self.corrupt.saturating_sub(earlier.corrupt),
+        }
+    }
+}
+
+/// Written by the loop, read by anybody. On cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Published {
+    stamped: AtomicU64,
+    refused: AtomicU64,
+    received: AtomicU64,
+    corrupt: AtomicU64,
+    wanted: AtomicBool,
+}
+
+impl Published {
+    fn read(&self) -> Counts {
+        let refused = self.refused.load(Ordering::Relaxed);
+        Counts {
+            sent: self.stamped.load(Ordering::Relaxed).saturating_sub(refused),
+            refused,
+            received: self.received.load(Ordering::Relaxed),
+            corrupt: self.corrupt.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The loop's end: a part of a [`crate::Record`].
+pub struct Live {
+    published: Arc<Published>,
+    refused: u64,
+    received: u64,
+    corrupt: u64,
+    /// None where only the counters are wanted.
+    distributions: Option<Distributions>,
+}
+
+struct Distributions {
+    ns_per_tick: f64,
+    current: Box<Interval>,
+    /// When the last packet was due and when it was sent, ticks after the start.
+    last: Option<(u64, u64)>,
+    full: SyncSender<Box<Interval>>,
+    empty: Receiver<Box<Interval>>,
+}
+
+impl Live {
+    /// Packet `sequence` is sent.
+    #[inline(always)]
+    pub fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64, seen: &SequenceTracker) {
+        self.published
+            .stamped
+            .store(sequence + 1, Ordering::Relaxed);
+        let Some(d) = &mut self.distributions else {
+            return;
+        };
+        let sent_ticks = due_ticks + slip_ticks;
+        if let Some((last_due, last_sent)) = d.last.replace((due_ticks, sent_ticks)) {
+            let gap_ns = sent_ticks.saturating_sub(last_sent) as f64 * d.ns_per_tick;
+            let asked_ns = due_ticks.saturating_sub(last_due) as f64 * d.ns_per_tick;
+            d.current.gaps.record_asked(gap_ns.round() as u64, asked_ns);
+        }
+        if self.published.wanted.load(Ordering::Relaxed) {
+            self.hand_over(seen);
+        }
+    }
+
+    /// The port had no room for a packet.
+    #[inline(always)]
+    pub fn refused(&mut self) {
+        self.refused += 1;
+        self.published
+            .refused
+            .store(self.refused, Ordering::Relaxed);
+    }
+
+    /// A packet came back sound.
+    #[inline(always)]
+    pub fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
+        self.received += 1;
+        self.published
+            .received
+            .store(self.received, Ordering::Relaxed);
+        let Some(d) = &mut self.distributions else {
+            return;
+        };
+        let latency_ns = (latency_ticks as f64 * d.ns_per_tick) as u64;
+        d.current.latency.record(latency_ns);
+        if d.current.is_slow(latency_ns) {
+            d.current.note_slow(Slow {
+                latency_ns,
+                sequence,
+                seen_seconds: seen_ticks as f64 * d.ns_per_tick / 1e9,
+            });
+        }
+    }
+
+    /// A packet came back damaged.
+    #[cold]
+    pub fn corrupt(&mut self) {
+        self.corrupt += 1;
+        self.published
+            .corrupt
+            .store(self.corrupt, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn hand_over(&mut self, seen: &SequenceTracker) {
+        let Some(d) = &mut self.distributions else {
+            return;
+        };
+        if let Ok(next) = d.empty.try_recv() {
+            let mut current = std::mem::replace(&mut d.current, next);
+            current.missing = seen.missing_below_highest();
+            // Relaxed: the interval itself goes through a channel.
+            self.published.wanted.store(false, Ordering::Relaxed);
+            // There is room: one empty set is under way at a time.
+            let _ = d.full.try_send(current);
+        }
+    }
+}
+
+/// The watcher's end: one stream as it stands.
+pub struct StreamView {
+    /// The stream's name.
+    pub name: String,
+    /// The rate it was asked for.
+    pub asked_pps: f64,
+    /// Since the start.
+    pub counts: Counts,
+    /// What was counted between the last two looks.
+    pub last_counts: Counts,
+    /// Seconds between the last two looks.
+    pub last_seconds: f64,
+    /// The last interval handed over; none before the first, or without distributions.
+    pub last: Option<Box<Interval>>,
+    /// All intervals handed over.
+    pub total: Interval,
+    looked: Instant,
+    published: Arc<Published>,
+    full: Receiver<Box<Interval>>,
+    empty: SyncSender<Box<Interval>>,
+}
+
+impl StreamView {
+    /// Asks for the interval that ends now.
+    pub fn ask(&self) {
+        self.published.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes what there is; waits up to `patience` for the interval asked for. A stream that does not send
+    /// hands it over with its next packet.
+    pub fn look(&mut self, patience: Duration) {
+        let handed_over = if self.published.wanted.load(Ordering::Relaxed) && !patience.is_zero() {
+            self.full.recv_timeout(patience).ok()
+        } else {
+            self.full.try_recv().ok()
+        };
+        if let Some(interval) = handed_over {
+            self.total.merge(&interval);
+            if let Some(mut old) = self.last.replace(interval) {
+                old.clear();
+                let _ = self.empty.try_send(old);
+            }
+        }
+        let counts = self.published.read();
+        let now = Instant::now();
+        self.last_counts = counts - self.counts;
+        self.last_seconds = (now - self.looked).as_secs_f64();
+        self.counts = counts;
+        self.looked = now;
+    }
+
+    /// Begins to count time: the trial starts.
+    pub fn start(&mut self) {
+        self.looked = Instant::now();
+    }
+}
+
+/// Both ends for one stream; with `clock` also the distributions, without only the counters.
+pub fn live(name: &str, asked_pps: f64, clock: Option<&Clock>) -> (Live, StreamView) {
+    let published = Arc::<Published>::default();
+    let (full, take_full) = sync_channel(2);
+    let (give_empty, empty) = sync_channel(2);
+    // Three sets in all: the loop's, one under way, and the one that is shown.
+    for _ in 0..if clock.is_some() { 2 } else { 0 } {
+        let _ = give_empty.try_send(Box::new(Interval::new()));
+    }
+    let live = Live {
+        published: Arc::clone(&published),
+        refused: 0,
+        received: 0,
+        corrupt: 0,
+        distributions: clock.map(|clock| Distributions {
+            ns_per_tick: clock.to_ns(1),
+            current: Box::new(Interval::new()),
+            last: None,
+            full,
+            empty,
+        }),
+    };
+    let view = StreamView {
+        name: name.to_string(),
+        asked_pps,
+        counts: Counts::default(),
+        last_counts: Counts::default(),
+        last_seconds: 0.0,
+        last: None,
+        total: Interval::new(),
+        looked: Instant::now(),
+        published,
+        full: take_full,
+        empty: give_empty,
+    };
+    (live, view)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const CLOCK: Clock = Clock {
+        hz: 1e9,
+        error_ppm: 0.0,
+    };
+
+    #[test]
+    fn intervals_are_handed_over_when_asked_for_and_add_up() {
+        let (mut live, mut view) = live("one", 1.0, Some(&CLOCK));
+        let mut seen = SequenceTracker::new();
+        let mut sequence = 0;
+        for second in 1..=5_u64 {
+            for _ in 0..100 {
+                live.sent(sequence, sequence * 1000, 0, &seen);
+                if sequence % 100 != 7 {
+                    live.received(sequence, second * 100, sequence);
+                    seen.record(sequence);
+                }
+                sequence += 1;
+            }
+            view.ask();
+            live.sent(sequence, sequence * 1000, 0, &seen);
+            seen.record(sequence);
+            live.received(sequence, second * 100, sequence);
+            sequence += 1;
+            view.look(Duration::from_secs(10));
+            let last = view.last.as_ref().unwrap();
+            assert_eq!(last.latency.max_ns(), Some(second * 100));
+            assert_eq!(last.worst[0].latency_ns, second * 100);
+            assert_eq!(view.last_counts.sent, 101);
+            assert_eq!(view.total.latency.count(), second * 100 - 1);
+        }
+        assert_eq!(view.total.missing, 5);
+        assert_eq!(view.total.worst.map(|w| w.latency_ns), [500; 5]);
+        assert_eq!(view.counts.sent, 505);
+        assert_eq!(view.counts.received, 500);
+    }
+
+    #[test]
+    fn who_does_not_take_intervals_holds_nobody_up() {
+        let (mut live, view) = live("one", 1.0, Some(&CLOCK));
+        let seen = SequenceTracker::new();
+        for sequence in 0..1000 {
+            view.ask();
+            live.sent(sequence, 0, 0, &seen);
+        }
+        assert_eq!(view.published.read().sent, 1000);
+    }
+
+    #[test]
+    fn without_distributions_there_are_counters() {
+        let (mut live, mut view) = live("one", 1.0, None);
+        live.sent(0, 0, 0, &SequenceTracker::new());
+        live.refused();
+        live.corrupt();
+        view.ask();
+        view.look(Duration::ZERO);
+        let want = Counts {
+            sent: 0,
+            refused: 1,
+            received: 0,
+            corrupt: 1,
+        };
+        assert_eq!((view.counts, view.last.is_some()), (want, false));
+    }
+}

@@ -1,0 +1,66 @@
+//! A record that keeps summaries and, as far as wanted, tells those who watch, samples every packet, and
+//! keeps the worst ones' frames.
+
+use crate::{Live, Record, Sampler, Summaries, WorstPackets};
+
+/// What is kept of one stream.
+pub struct Observed {
+    /// Histograms and sequence account.
+    pub summaries: Summaries,
+    /// For those who watch.
+    pub live: Live,
+    /// Every packet, to a file.
+    pub sampler: Option<Sampler>,
+    /// The slowest packets' frames.
+    pub worst: Option<WorstPackets>,
+}
+
+impl Record for Observed {
+    #[inline(always)]
+    fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64) {
+        self.summaries.sent(sequence, due_ticks, slip_ticks);
+        let seen = &self.summaries.sequence;
+        self.live.sent(sequence, due_ticks, slip_ticks, seen);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.sent(sequence, due_ticks, slip_ticks);
+        }
+    }
+
+    #[inline(always)]
+    fn refused(&mut self, sequence: u64) {
+        self.summaries.refused(sequence);
+        self.live.refused();
+        if let Some(sampler) = &mut self.sampler {
+            sampler.refused(sequence);
+        }
+    }
+
+    #[inline(always)]
+    fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
+        self.summaries.received(sequence, latency_ticks, seen_ticks);
+        self.live.received(sequence, latency_ticks, seen_ticks);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.received(sequence, latency_ticks);
+        }
+    }
+
+    #[inline(always)]
+    fn received_frame(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64, frame: &[u8]) {
+        self.received(sequence, latency_ticks, seen_ticks);
+        if let Some(worst) = &mut self.worst {
+            worst.received(sequence, latency_ticks, seen_ticks, frame);
+        }
+    }
+
+    fn corrupt(&mut self, sequence: u64) {
+        self.live.corrupt();
+        if let Some(sampler) = &mut self.sampler {
+            sampler.corrupt(sequence);
+        }
+    }
+
+    #[inline(always)]
+    fn interrupted(&mut self) {
+        self.summaries.interrupted();
+    }
+}
