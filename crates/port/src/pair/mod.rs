@@ -2,7 +2,7 @@
 //! two threads.
 //!
 //! Packets cannot change threads (their pool belongs to one), so a frame is copied once, into a slot of
-//! the ring between them ([`ring`]), and received there in place.
+//! the ring between them (`ring`), and received there in place.
 
 mod ring;
 

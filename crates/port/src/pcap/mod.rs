@@ -1,8 +1,8 @@
 //! A port on capture files: frames of one file come in, frames sent go out to another. pcap and pcapng.
 //!
-//! Frames that are read are packets in place: a thread ([`reader`]) reads blocks of the file ahead and
-//! notes where frames lie ([`index`], [`format`]), the data path hands them out. Frames that are sent are
-//! copied once, into blocks that another thread ([`writer`]) writes. No system call is made per packet.
+//! Frames that are read are packets in place: a thread (`reader`) reads blocks of the file ahead and
+//! notes where frames lie (`index`, `format`), the data path hands them out. Frames that are sent are
+//! copied once, into blocks that another thread (`writer`) writes. No system call is made per packet.
 
 mod annotated;
 mod blocks;
