@@ -170,20 +170,7 @@ impl Results {
                 path: dir.to_owned(),
             });
         }
-        // The version is looked at before the rest, which another version may well lay out anew.
-        let value: serde_json::Value = read_json(&path)?;
-        let found = value
-            .get("schema")
-            .and_then(serde_json::Value::as_u64)
-            .unwrap_or(0) as u32;
-        if found != Experiment::SCHEMA {
-            return Err(ResultsError::Schema {
-                path,
-                found,
-                supported: Experiment::SCHEMA,
-            });
-        }
-        let experiment: Experiment = read_json(&path)?;
+        let experiment: Experiment = read_head(&path, Experiment::SCHEMA)?;
         let mut results = Results {
             dir: dir.to_owned(),
             experiment,
@@ -244,10 +231,33 @@ fn read_optional<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ResultsE
 
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
     let text = fs::read(path).map_err(ResultsError::io(path))?;
-    serde_json::from_slice(&text).map_err(|source| ResultsError::Json {
+    parse_json(path, &text)
+}
+
+fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, ResultsError> {
+    serde_json::from_slice(text).map_err(|source| ResultsError::Json {
         path: path.to_owned(),
         source,
     })
+}
+
+/// Reads the file that a results folder is known by, if its layout is the one supported. The version is
+/// looked at before the rest, which another version may well lay out anew.
+pub(crate) fn read_head<T: DeserializeOwned>(
+    path: &Path,
+    supported: u32,
+) -> Result<T, ResultsError> {
+    let text = fs::read(path).map_err(ResultsError::io(path))?;
+    let value: serde_json::Value = parse_json(path, &text)?;
+    let found = value["schema"].as_u64().unwrap_or(0) as u32;
+    if found != supported {
+        return Err(ResultsError::Schema {
+            path: path.to_owned(),
+            found,
+            supported,
+        });
+    }
+    parse_json(path, &text)
 }
 
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {

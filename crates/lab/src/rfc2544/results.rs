@@ -10,7 +10,7 @@
 //! ```
 
 use crate::results::{
-    LeftOut, Mode, Noise, ResultsError, Stage, read_json, write_json, write_whole,
+    LeftOut, Mode, Noise, ResultsError, Stage, read_head, read_json, write_json, write_whole,
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -425,18 +425,8 @@ impl Results {
     /// # Errors
     /// When `bench.json` is missing or unreadable.
     pub fn load(dir: &Path) -> Result<Self, ResultsError> {
-        let path = dir.join(HEAD);
-        let value: serde_json::Value = read_json(&path)?;
-        let found = value["schema"].as_u64().unwrap_or(0) as u32;
-        if found != Head::SCHEMA {
-            return Err(ResultsError::Schema {
-                path,
-                found,
-                supported: Head::SCHEMA,
-            });
-        }
         let mut results = Self {
-            head: read_json(&path)?,
+            head: read_head(&dir.join(HEAD), Head::SCHEMA)?,
             units: Vec::new(),
             intervals: Vec::new(),
             soak: None,
