@@ -131,9 +131,15 @@ fn open_vswitch(
     for setting in settings {
         steps.push(vsctl(&["--no-wait", "set", "Open_vSwitch", ".", setting]));
     }
-    steps.push(Step::Keep {
-        name: "ovs-vswitchd",
-        line: words(&[
+    // The daemon makes an interface for the bridge that outlives it if it is killed, unless its network does not.
+    let own_network: &[&str] = if place.ends.iter().any(|end| Path::new(end).is_absolute()) {
+        &["unshare", "--net"]
+    } else {
+        &[]
+    };
+    let daemon_line = [
+        own_network,
+        &[
             "env",
             &format!("OVS_RUNDIR={}", place.folder.display()),
             &format!("RUNTIME_DIRECTORY={}", place.folder.display()),
@@ -141,7 +147,11 @@ fn open_vswitch(
             &remote,
             &format!("--unixctl={}", place.file("ovs-vswitchd.ctl")),
             "--verbose=syslog:off",
-        ]),
+        ],
+    ];
+    steps.push(Step::Keep {
+        name: "ovs-vswitchd",
+        line: words(&daemon_line.concat()),
         ready: Ready::AtOnce,
         owner: Owner::NeedsWatcher,
     });
@@ -391,7 +401,7 @@ mod tests {
     #[test]
     fn vhost_ports_are_named_after_their_sockets() {
         let lines = lines(&VHOST, ["/scratch/west.sock", "/scratch/east.sock"]);
-        position(&lines, "env OVS_RUNDIR=/scratch ");
+        position(&lines, "unshare --net env OVS_RUNDIR=/scratch ");
         for (number, name) in [(1, "west.sock"), (2, "east.sock")] {
             position(
                 &lines,
