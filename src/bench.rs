@@ -149,11 +149,14 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     let head = &results.head;
     for error in head.burn_errors.iter().filter(|e| !e.is_within_bounds()) {
         print::line(format!(
-            "note: a burn of {} cycles was off by {:+.1} cycles on average",
-            error.cycles, error.mean_cycles
+            "note: a burn of {} cycles was off by {:+.1} cycles on average at batches of {}",
+            error.cycles, error.mean_cycles, error.batch
         ));
     }
-    print::line(format!("cache misses: {}", head.cache_misses));
+    print::line(format!(
+        "hardware counters: {}",
+        head.hardware_counters.in_words()
+    ));
     for missing in &head.left_out {
         print::line(format!(
             "left out: {}: {} ({})",

@@ -46,7 +46,7 @@ pub struct Arguments {
     /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
     #[arg(long)]
     flush: Option<Flush>,
-    /// Packets taken per receive call at most, 1 to 64 (default: 32)
+    /// Packets taken from a port at a time at most, 1 to 256 (default: 32)
     #[arg(long, value_name = "N")]
     burst: Option<usize>,
     /// Core to run on

@@ -161,9 +161,9 @@ fn options_that_cannot_be() {
                 "cannot pin to CPU 999",
             ),
             (
-                "forward --port null: --burst 65",
+                "forward --port null: --burst 257",
                 INPUT,
-                "burst 65: want 1 to 64 packets",
+                "burst 257: want 1 to 256 packets",
             ),
             (
                 "forward --port null: --function nat",

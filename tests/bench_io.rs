@@ -66,7 +66,17 @@ fn null_and_memif_give_a_table_figures_with_their_data_and_a_report_made_again()
     assert_eq!(null["knee_cycles"]["median"], 0.0);
     assert!(null["io_cycles"]["median"].as_f64().unwrap() > 1.0);
     assert!(null["offered_pps"].is_null() && frameworks[1]["offered_pps"].as_f64().unwrap() > 0.0);
-    assert_eq!(printed["burn_errors"].as_array().unwrap().len(), 8);
+    assert_eq!(printed["burn_errors"].as_array().unwrap().len(), 36);
+    let counters = &printed["hardware_counters"];
+    let events = frameworks[0]["events_saturated"].as_object().unwrap();
+    match counters["no_data"].as_str() {
+        // What cannot be counted is not there; it is not 0.
+        Some(why) => assert!(events.is_empty() && why.contains("needs"), "{why}"),
+        None => assert!(
+            events["instructions"]["median"].as_f64().unwrap() > 1.0,
+            "{counters}"
+        ),
+    }
 
     let mut expected = BTreeSet::new();
     for figure in ["load", "batch", "latency", "walk"] {
@@ -86,6 +96,17 @@ fn null_and_memif_give_a_table_figures_with_their_data_and_a_report_made_again()
             .len()
             >= 3
     );
+    assert!(printed["walks"].as_array().unwrap().len() >= 6, "{printed}");
+    let batch = json(&out.join("figures/batch.json"));
+    for (panel, figure) in [
+        (&batch, "batch"),
+        (&json(&out.join("figures/latency.json")), "latency"),
+    ] {
+        let curves = panel["panels"][0]["curves"].as_array().unwrap();
+        let memif = curves.iter().find(|c| c["label"] == "memif").unwrap();
+        let last = memif["points"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["x"], 256.0, "{figure}: {memif}");
+    }
     let series = names(&out.join("series"));
     for name in [
         "null-load-1",

@@ -16,10 +16,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use taut_function::Function;
 use taut_port::xdp_forward::HeaderChange;
-use taut_port::{BATCH_CAPACITY, PortError, PortSpec};
+use taut_port::{PortError, PortSpec};
 
-/// Packets taken per receive call: DPDK's burst of 32, above which a packet's wait for its batch shows.
+/// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
 pub const DEFAULT_BURST: usize = 32;
+
+/// The largest burst; beyond a batch's 64 packets it takes several batches.
+pub const MOST_BURST: usize = 256;
 
 /// What a worker is to do, checked.
 #[derive(Debug, Clone)]
@@ -30,7 +33,7 @@ pub struct Chain {
     pub functions: Vec<Stage>,
     /// When packets are sent.
     pub flush: Flush,
-    /// Packets taken from a port per receive call at most, 1 to [`BATCH_CAPACITY`].
+    /// Packets taken from a port at a time at most, 1 to [`MOST_BURST`].
     pub burst: usize,
     /// The core to run on; None leaves it to the scheduler.
     pub core: Option<usize>,
@@ -267,10 +270,10 @@ impl Chain {
 }
 
 fn check_burst(burst: usize) -> Result<usize, String> {
-    if (1..=BATCH_CAPACITY).contains(&burst) {
+    if (1..=MOST_BURST).contains(&burst) {
         Ok(burst)
     } else {
-        Err(format!("burst {burst}: want 1 to {BATCH_CAPACITY} packets"))
+        Err(format!("burst {burst}: want 1 to {MOST_BURST} packets"))
     }
 }
 
@@ -318,7 +321,7 @@ mod tests {
     fn a_burst_is_read_and_has_a_default() {
         let burst = |text: &str| Chain::parse(text, "x.toml").unwrap().burst;
         assert_eq!(burst("ports = [\"null:\"]\n"), DEFAULT_BURST);
-        assert_eq!(burst("burst = 64\nports = [\"null:\"]\n"), 64);
+        assert_eq!(burst("burst = 256\nports = [\"null:\"]\n"), MOST_BURST);
     }
 
     #[test]
@@ -404,8 +407,8 @@ mod tests {
                 "no function \"nat\"",
             ),
             (
-                "ports = [\"null:\"]\nburst = 65\n",
-                "x.toml:2: burst 65: want 1 to 64",
+                "ports = [\"null:\"]\nburst = 257\n",
+                "x.toml:2: burst 257: want 1 to 256",
             ),
             (
                 "ports = [\"null:\"]\nplace = \"kernel\"\ncore = 1\n",

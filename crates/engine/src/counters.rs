@@ -59,7 +59,7 @@ counters! {
     dropped_too_long,
     /// Refused by the kernel or the peer.
     dropped_tx_failed,
-    /// Receive calls that brought packets.
+    /// Bursts received: turns of a port that brought packets.
     batches,
     /// Rounds of the loop.
     rounds,
@@ -70,7 +70,7 @@ counters! {
 }
 
 impl CountersView {
-    /// Packets per receive call that brought any.
+    /// Packets per burst received.
     pub fn average_batch(&self) -> f64 {
         self.rx_packets as f64 / (self.batches.max(1)) as f64
     }

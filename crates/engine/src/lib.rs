@@ -8,7 +8,7 @@ mod flush;
 mod outbox;
 mod worker;
 
-pub use chain::{Chain, ChainError, DEFAULT_BURST, NOT_IN_KERNEL, Place, Stage};
+pub use chain::{Chain, ChainError, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Stage};
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};
 pub use worker::{End, Worker};

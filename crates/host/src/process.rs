@@ -23,6 +23,23 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Lines of standard error quoted in a message.
 const LAST_LINES: usize = 10;
 
+/// The id of the first thread of a process whose name contains `part`; none if there is no such thread, or
+/// process.
+pub fn thread_named(process: u32, part: &str) -> Option<u32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let mut threads: Vec<(u32, PathBuf)> = threads
+        .flatten()
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            Some((id, entry.path().join("comm")))
+        })
+        .collect();
+    threads.sort_unstable();
+    let named =
+        |(_, file): &(u32, PathBuf)| fs::read_to_string(file).is_ok_and(|name| name.contains(part));
+    threads.into_iter().find(named).map(|(id, _)| id)
+}
+
 /// Why a device under test did not start, answer or stay alive.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {

@@ -39,6 +39,8 @@ pub struct Flow {
     pub unsent: u64,
     /// Came through.
     pub received: u64,
+    /// Came through, what came during the warm-up included.
+    pub received_in_all: u64,
     /// Ended early by a stop request.
     pub stopped: bool,
 }
@@ -76,6 +78,7 @@ impl Instrument {
             + 2 * BURST;
         let mut made = 0_u64;
         let mut flow = Flow::default();
+        let mut received_in_all = 0;
         let mut counted_since = None;
         let due =
             |now: u64| per_tick.map_or(0, |per_tick| ((now - begin) as f64 * per_tick) as u64);
@@ -132,11 +135,14 @@ impl Instrument {
                 }
             }
             if let Some(port) = self.ports.last_mut() {
-                flow.received += port.rx(&mut self.arrived) as u64;
+                let arrived = port.rx(&mut self.arrived) as u64;
+                flow.received += arrived;
+                received_in_all += arrived;
                 self.arrived.clear();
             }
         }
         self.out.clear();
+        flow.received_in_all = received_in_all;
         flow
     }
 }

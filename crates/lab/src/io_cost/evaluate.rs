@@ -2,12 +2,14 @@
 
 use super::framework::{Framework, Program, Transport};
 use super::results::Results;
+use super::session::Events;
 use super::trial::{Part, Series, Trial};
 use crate::quantity::{rate, three_digits, time};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use taut_measure::bootstrap_interval;
+use taut_port::Event;
 
 const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: usize = 2_000;
@@ -85,8 +87,26 @@ pub struct Row {
     pub saturated_pps: Option<Estimate>,
     /// Average round trip at 95 % of that, ns.
     pub latency_avg_ns: Option<Estimate>,
+    /// What the processor counted per packet at saturation, with the usual burst; empty where it counts
+    /// nothing.
+    pub events_saturated: BTreeMap<Event, Estimate>,
     /// Predicted and measured throughput under the load of the published check, packets per second.
     pub check_pps: Option<[f64; 2]>,
+}
+
+/// A list that packets walked through, in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Walk {
+    /// The framework's id.
+    pub framework: String,
+    /// Size of the list, bytes.
+    pub list_bytes: u64,
+    /// Steps per packet.
+    pub steps: u32,
+    /// Median of the throughput, packets per second.
+    pub throughput_pps: f64,
+    /// Medians of what the processor counted per packet; empty where it counts nothing.
+    pub events: Events,
 }
 
 /// Smallest, median and largest of a figure at one value of what was varied.
@@ -207,6 +227,27 @@ impl<'a> Evaluation<'a> {
             .collect()
     }
 
+    /// Every size of list that a framework's packets walked through.
+    pub fn walked(&self, id: &str) -> Vec<Walk> {
+        let walks = self.walks(id);
+        let of = |trials: &[&Trial], figure: &dyn Fn(&Trial) -> Option<f64>| {
+            median(&figures(trials, figure))
+        };
+        let walk = |(bytes, trials): (&u64, &Vec<&Trial>)| {
+            Some(Walk {
+                framework: id.to_string(),
+                list_bytes: *bytes,
+                steps: trials.first()?.work.walk?.0,
+                throughput_pps: of(trials, &|t| Some(t.throughput_pps))?,
+                events: Event::HARDWARE
+                    .into_iter()
+                    .filter_map(|e| Some((e, of(trials, &|t| t.events.get(&e).copied())?)))
+                    .collect(),
+            })
+        };
+        walks.by.iter().filter_map(walk).collect()
+    }
+
     fn row(&self, framework: &Framework) -> Row {
         let head = &self.results.head;
         let (hz, seed) = (head.tsc_hz, head.seed);
@@ -264,6 +305,13 @@ impl<'a> Evaluation<'a> {
             latency_avg_ns: estimate(&figures(delayed.at(taut_engine::DEFAULT_BURST), |t| {
                 t.latency.as_ref().map(|l| l.avg_ns)
             })),
+            events_saturated: Event::HARDWARE
+                .into_iter()
+                .filter_map(|event| {
+                    let counted = figures(saturated, |t| t.events.get(&event).copied());
+                    Some((event, estimate(&counted)?))
+                })
+                .collect(),
             check_pps: io_cycles.zip(median(&loaded)).and_then(|(io, measured)| {
                 let alone = hz / (io.median + f64::from(CHECKED_LOAD));
                 let plateau = median(&throughputs)?;
@@ -337,13 +385,19 @@ fn cycles(estimate: Option<&Estimate>) -> String {
     })
 }
 
+/// The events that occur among `events`, in the order of tables.
+pub(super) fn counted_events<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<Event> {
+    let there: std::collections::BTreeSet<Event> = events.copied().collect();
+    there.into_iter().collect()
+}
+
 /// The table for a terminal.
 pub fn render_text_table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
+    let mut header: Vec<String> = [
         "framework",
         "over",
         "offered",
@@ -354,12 +408,18 @@ pub fn render_text_table(rows: &[Row]) -> String {
         "own count, saturated\ncycles/packet",
         "saturated\nat",
         "latency at\n95 % of it",
-    ]);
+    ]
+    .map(str::to_string)
+    .to_vec();
+    let counted = counted_events(rows.iter().flat_map(|row| row.events_saturated.keys()));
+    let short_label = |event: &Event| format!("{}\nper packet", event.label());
+    header.extend(counted.iter().map(short_label));
+    table.set_header(header);
     for row in rows {
         let short = |estimate: Option<&Estimate>| {
             estimate.map_or("-".to_string(), |e| three_digits(e.median))
         };
-        table.add_row([
+        let mut cells = vec![
             row.label.clone(),
             row.transport.name().to_string(),
             row.offered_pps.map_or("-".to_string(), rate),
@@ -372,7 +432,10 @@ pub fn render_text_table(rows: &[Row]) -> String {
                 .map_or("-".to_string(), |e| rate(e.median)),
             row.latency_avg_ns
                 .map_or("-".to_string(), |e| time(e.median)),
-        ]);
+        ];
+        let counts = counted.iter().map(|e| row.events_saturated.get(e));
+        cells.extend(counts.map(short));
+        table.add_row(cells);
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -392,7 +455,7 @@ pub fn render_text_table(rows: &[Row]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::knee::Knee;
-    use super::super::results::Head;
+    use super::super::results::{HardwareCounters, Head};
     use super::super::session::{Own, Work};
     use super::*;
     use crate::results::{Mode, Stage};
@@ -446,7 +509,7 @@ mod tests {
                 tsc_hz: HZ,
                 tsc_error_ppm: 1.0,
                 burn_errors: Vec::new(),
-                cache_misses: String::new(),
+                hardware_counters: HardwareCounters::NoData("made up".to_string()),
             },
             series,
             problems: Vec::new(),
@@ -470,6 +533,7 @@ mod tests {
                 average_batch: None,
                 pps: None,
             },
+            events: Events::new(),
             latency: None,
             generator_behind: false,
         };
@@ -534,6 +598,39 @@ mod tests {
             assert_eq!((row.repetitions, row.planned), (3, 3));
         }
         assert!(render_text_table(&rows).contains("50.0 (40.0 to 60.0)"));
+    }
+
+    #[test]
+    fn what_was_counted_is_shown_per_packet_and_what_was_not_is_left_out() {
+        let mut results = made_up();
+        let nothing = Evaluation::of(&results).rows;
+        assert!(nothing.iter().all(|row| row.events_saturated.is_empty()));
+        assert!(!render_text_table(&nothing).contains("misses"));
+        for series in results.series.iter_mut().filter(|s| s.framework == "memif") {
+            let count = f64::from(series.repetition);
+            for trial in &mut series.trials {
+                trial.events = [(Event::L1dReadMisses, count), (Event::LlcMisses, 0.25)].into();
+            }
+        }
+        let evaluation = Evaluation::of(&results);
+        let (null, memif) = (&evaluation.rows[0], &evaluation.rows[1]);
+        assert!(null.events_saturated.is_empty());
+        assert_eq!(memif.events_saturated[&Event::L1dReadMisses].median, 2.0);
+        let table = render_text_table(&evaluation.rows);
+        assert!(
+            table.contains("L1d read misses") && table.contains("0.25"),
+            "{table}"
+        );
+        let walked = evaluation.walked("memif");
+        assert_eq!(walked.len(), 2);
+        assert_eq!((walked[1].list_bytes, walked[1].steps), (1 << 20, 10));
+        assert_eq!(walked[1].events[&Event::LlcMisses], 0.25);
+        assert!(
+            evaluation
+                .walked("null")
+                .iter()
+                .all(|w| w.events.is_empty())
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::results::LeftOut;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use taut_port::backends;
+use taut_port::{BATCH_CAPACITY, backends};
 
 /// Who forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ impl Framework {
         self.ports.clone().map(|port| {
             port.replace("{0}", ends[0])
                 .replace("{1}", ends[1])
-                .replace("{burst}", &burst.to_string())
+                .replace("{burst}", &burst.min(BATCH_CAPACITY).to_string())
         })
     }
 }

@@ -15,7 +15,7 @@ pub struct Lengths {
     pub trial: Duration,
     /// Loads per packet, cycles.
     pub loads: Vec<u32>,
-    /// Packets per receive call.
+    /// Packets taken from a port at a time.
     pub bursts: Vec<usize>,
     /// Sizes of the list to walk through, bytes.
     pub lists: Vec<u64>,
@@ -44,7 +44,7 @@ impl Lengths {
                 repetitions: 2,
                 trial: Duration::from_millis(30),
                 loads: vec![0, 100, 350, 1_000],
-                bursts: vec![1, 8, 32, 64],
+                bursts: vec![1, 8, 32, 64, 256],
                 lists: sizes(3, 128 << 20),
                 steps: 10,
                 bisections: 3,
@@ -56,7 +56,7 @@ impl Lengths {
                 loads: vec![
                     0, 25, 50, 100, 150, 200, 350, 600, 1_000, 1_500, 2_500, 4_000,
                 ],
-                bursts: vec![1, 2, 4, 8, 16, 32, 64],
+                bursts: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
                 lists: sizes(1, 1 << 30),
                 steps: 10,
                 bisections: 6,
@@ -65,12 +65,12 @@ impl Lengths {
         }
     }
 
-    /// Packets per receive call to try with a program. `dpdk-testpmd`, which starts slowly, has fewer; in
+    /// Packets taken at a time to try with a program. `dpdk-testpmd`, which starts slowly, has fewer; in
     /// a short run its usual burst only.
     pub(super) fn bursts(&self, program: Program) -> &[usize] {
         match program {
             Program::Testpmd if self.short => &[taut_engine::DEFAULT_BURST],
-            Program::Testpmd => &[1, 8, 32, 64],
+            Program::Testpmd => &[1, 8, 32, 64, 256],
             _ => &self.bursts,
         }
     }

@@ -16,8 +16,8 @@ pub use framework::{Framework, Program, Transport};
 pub use knee::{Knee, KneeSearch, KneeSettings};
 pub use lengths::Lengths;
 pub use report::{is_io_cost, write as write_report};
-pub use results::{Head, Results};
-pub use session::{Own, Work};
+pub use results::{HardwareCounters, Head, Results};
+pub use session::{Events, Own, Work};
 pub use trial::{Part, Series, Trial};
 
 use crate::comparison::{self, Observer, scratch};
@@ -74,9 +74,9 @@ pub enum IoCostError {
     Port(#[from] taut_port::PortError),
 }
 
-/// Burns whose error is stated, cycles per packet, and the batch it is measured in.
-const CHECKED_BURNS: [u32; 8] = [10, 30, 50, 100, 350, 1_000, 3_000, 10_000];
-const CHECKED_BATCH: usize = 32;
+/// Burns whose error is stated, cycles per packet, and the batches it is measured in.
+const CHECKED_BURNS: [u32; 9] = [10, 30, 50, 75, 100, 350, 1_000, 3_000, 10_000];
+const CHECKED_BATCHES: [usize; 4] = [1, 2, 8, 32];
 
 /// A part of one framework in one repetition, still to be measured.
 struct Unit {
@@ -128,7 +128,7 @@ pub fn run(
         tsc_hz: clock.hz,
         tsc_error_ppm: clock.error_ppm,
         burn_errors: measure_burns(&cores)?,
-        cache_misses: cache_misses(),
+        hardware_counters: HardwareCounters::probe(),
     };
     let taken = comparison::measure_interruptions(&clock, &cores)?;
     head.noise.extend(taken.clone());
@@ -289,22 +289,12 @@ fn measure_burns(cores: &CorePlan) -> Result<Vec<BurnError>, IoCostError> {
             taut_host::pin_current_thread(core)?;
             let errors = CHECKED_BURNS
                 .iter()
-                .map(|c| measure_error(*c, CHECKED_BATCH));
+                .flat_map(|cycles| CHECKED_BATCHES.map(|batch| measure_error(*cycles, batch)));
             Ok(errors.collect::<Result<_, _>>()?)
         };
         scope.spawn(watch).join()
     });
     measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// Why there are no cache misses beside the cycles.
-fn cache_misses() -> String {
-    if std::path::Path::new("/sys/bus/event_source/devices/cpu").exists() {
-        "no data: this machine has hardware counters, but this version does not read them"
-            .to_string()
-    } else {
-        "no data: no hardware counters".to_string()
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The report of a results folder of this experiment: a self-contained page, an SVG file per figure with
 //! its data beside it, and the summary in JSON, all made from what lies there.
 
-use super::evaluate::{CHECKED_LOAD, Estimate, Evaluation, Points, Row, Spread};
-use super::results::{HEAD, Results};
+use super::evaluate::{
+    CHECKED_LOAD, Estimate, Evaluation, Points, Row, Spread, Walk, counted_events,
+};
+use super::results::{HEAD, HardwareCounters, Results};
 use super::trial::Trial;
 use crate::figure::curves::{self, Curve, Figure, Part as PanelPart, Point};
 use crate::figure::{Scale, Series, Style};
@@ -12,8 +14,11 @@ use crate::report::flatten;
 use crate::results::{Mode, ResultsError, Stage, write_json, write_whole};
 use askama::Template;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use taut_function::burn::BurnError;
+use taut_port::Event;
 
 /// Steps of a random access in cycles, as published (Gallenmüller 2021, section 5.1): up to which size of
 /// the list, and how many.
@@ -33,8 +38,9 @@ struct Summary<'a> {
     tsc_hz: f64,
     frameworks: &'a [Row],
     access: &'a [Level],
-    burn_errors: &'a [taut_function::burn::BurnError],
-    cache_misses: &'a str,
+    burn_errors: &'a [BurnError],
+    walks: &'a [Walk],
+    hardware_counters: &'a HardwareCounters,
     problems: &'a [String],
 }
 
@@ -60,8 +66,10 @@ struct Page<'a> {
     checks: Vec<[String; 4]>,
     figures: &'a [Drawn],
     levels: Vec<[String; 4]>,
-    burns: Vec<[String; 5]>,
-    cache_misses: &'a str,
+    burns: BurnTable,
+    counted: String,
+    event_labels: Vec<&'static str>,
+    counts: Vec<Vec<String>>,
     core_plan: &'a str,
     frameworks: Vec<[String; 3]>,
     noise: &'a [crate::results::Noise],
@@ -70,6 +78,20 @@ struct Page<'a> {
     machine: Vec<(String, String)>,
     command_line: &'a str,
     few: bool,
+}
+
+/// Errors of burns: asked for down, batches across.
+struct BurnTable {
+    batches: Vec<usize>,
+    /// Cycles asked for, and the errors by batch.
+    rows: Vec<(u32, Vec<BurnCell>)>,
+    blocks: String,
+}
+
+struct BurnCell {
+    mean: String,
+    interval: String,
+    is_within_bounds: bool,
 }
 
 struct RowCells {
@@ -103,12 +125,14 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     let results = Results::load(dir)?;
     let evaluation = Evaluation::of(&results);
     let levels = levels(&evaluation);
+    let walks = walks(&evaluation);
     let summary = Summary {
         tsc_hz: results.head.tsc_hz,
         frameworks: &evaluation.rows,
         access: &levels,
         burn_errors: &results.head.burn_errors,
-        cache_misses: &results.head.cache_misses,
+        walks: &walks,
+        hardware_counters: &results.head.hardware_counters,
         problems: &results.problems,
     };
     write_json(&dir.join("summary.json"), &summary)?;
@@ -122,15 +146,21 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
         )?;
         write_json(&folder.join(format!("{}.json", figure.name)), &figure.data)?;
     }
-    let page = page(&evaluation, &levels, &figures).render()?;
+    let page = page(&evaluation, &levels, &walks, &figures).render()?;
     let path = dir.join("report.html");
     write_whole(&path, page.as_bytes())?;
     Ok(path)
 }
 
-fn page<'a>(evaluation: &Evaluation<'a>, levels: &[Level], figures: &'a [Drawn]) -> Page<'a> {
+fn page<'a>(
+    evaluation: &Evaluation<'a>,
+    levels: &[Level],
+    walks: &[Walk],
+    figures: &'a [Drawn],
+) -> Page<'a> {
     let results = evaluation.results;
     let head = &results.head;
+    let (event_labels, counts) = counts(&evaluation.rows, walks);
     let text = |value: Option<f64>| value.map_or("–".to_string(), three_digits);
     Page {
         title: &head.title,
@@ -172,22 +202,10 @@ fn page<'a>(evaluation: &Evaluation<'a>, levels: &[Level], figures: &'a [Drawn])
                 ]
             })
             .collect(),
-        burns: head
-            .burn_errors
-            .iter()
-            .map(|e| {
-                [
-                    e.cycles.to_string(),
-                    format!("{:+.2}", e.mean_cycles),
-                    e.interval.map_or("–".to_string(), |i| {
-                        format!("{:+.2} to {:+.2}", i.low, i.high)
-                    }),
-                    format!("{} ({} left out)", e.count, e.disturbed),
-                    if e.is_within_bounds() { "yes" } else { "no" }.to_string(),
-                ]
-            })
-            .collect(),
-        cache_misses: &head.cache_misses,
+        burns: burn_table(&head.burn_errors),
+        counted: head.hardware_counters.in_words(),
+        event_labels,
+        counts,
         core_plan: &head.core_plan,
         frameworks: head
             .frameworks
@@ -201,6 +219,64 @@ fn page<'a>(evaluation: &Evaluation<'a>, levels: &[Level], figures: &'a [Drawn])
         command_line: &head.command_line,
         few: head.repetitions < 6,
     }
+}
+
+fn burn_table(errors: &[BurnError]) -> BurnTable {
+    let batches: BTreeSet<usize> = errors.iter().map(|e| e.batch).collect();
+    let asked: BTreeSet<u32> = errors.iter().map(|e| e.cycles).collect();
+    let cell = |cycles: u32, batch: usize| {
+        let found = errors
+            .iter()
+            .find(|e| (e.cycles, e.batch) == (cycles, batch));
+        BurnCell {
+            mean: found.map_or("–".to_string(), |e| format!("{:+.2}", e.mean_cycles)),
+            interval: found.and_then(|e| e.interval).map_or(String::new(), |i| {
+                format!("{:+.2} to {:+.2}", i.low, i.high)
+            }),
+            is_within_bounds: found.is_none_or(BurnError::is_within_bounds),
+        }
+    };
+    let (blocks, disturbed) = errors
+        .iter()
+        .fold((0, 0), |(n, d), e| (n + e.count, d + e.disturbed));
+    BurnTable {
+        rows: asked
+            .iter()
+            .map(|c| (*c, batches.iter().map(|b| cell(*c, *b)).collect()))
+            .collect(),
+        batches: batches.into_iter().collect(),
+        blocks: format!("{blocks} ({disturbed} left out)"),
+    }
+}
+
+fn walks(evaluation: &Evaluation<'_>) -> Vec<Walk> {
+    let rows = evaluation.rows.iter();
+    rows.flat_map(|row| evaluation.walked(&row.id)).collect()
+}
+
+/// What the processor counted per packet: the events, and a line for each framework at saturation and each
+/// list that was walked through. Empty where nothing was counted.
+fn counts(rows: &[Row], walks: &[Walk]) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let of_rows = rows.iter().flat_map(|row| row.events_saturated.keys());
+    let of_walks = walks.iter().flat_map(|walk| walk.events.keys());
+    let events = counted_events(of_rows.chain(of_walks));
+    let line = |name: String, count: &dyn Fn(&Event) -> Option<f64>| {
+        let counts = events
+            .iter()
+            .map(|e| count(e).map_or("–".to_string(), three_digits));
+        std::iter::once(name).chain(counts).collect()
+    };
+    let mut lines = Vec::new();
+    for row in rows.iter().filter(|row| !row.events_saturated.is_empty()) {
+        let count = |e: &Event| Some(row.events_saturated.get(e)?.median);
+        lines.push(line(format!("{}, saturated", row.label), &count));
+    }
+    for walk in walks.iter().filter(|walk| !walk.events.is_empty()) {
+        let list = bytes(walk.list_bytes as f64);
+        let name = format!("{}, {} steps through {list}", walk.framework, walk.steps);
+        lines.push(line(name, &|e| walk.events.get(e).copied()));
+    }
+    (events.iter().map(|e| e.label()).collect(), lines)
 }
 
 /// The outcome in a sentence or two.
@@ -472,7 +548,7 @@ fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
     let throughput = of(|t| Some(t.throughput_pps), &rate_tip("packets per call"));
     let cost = of(|t| t.own.busy_cycles, &|x, y| {
         format!(
-            "{} packets per call|{} cycles per packet|{} to {} over the repetitions",
+            "{} packets at a time|{} cycles per packet|{} to {} over the repetitions",
             three_digits(x),
             three_digits(y[1]),
             three_digits(y[0]),
@@ -497,8 +573,8 @@ fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
     let figure = Figure {
         name: "batch",
         title: "Throughput and cost over the batch size",
-        description: "Throughput at saturation and busy cycles per packet over the packets taken per receive call.",
-        x_title: "packets per receive call at most",
+        description: "Throughput at saturation and busy cycles per packet over the packets taken from a port at a time.",
+        x_title: "packets taken at a time at most",
         x,
         parts,
         verticals: Vec::new(),
@@ -507,10 +583,10 @@ fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
     Drawn {
         name: "batch",
         title: "Throughput and cost over the batch size",
-        caption: "At saturation; cycles by the forwarder's own count. Batches of taut hold 64 packets at most (the bits of a mask), so 128 and 256 of the \
-                  reference are not tried. After Gallenmüller 2021, Fig. 5.3, where DPDK and PF_RING are at their best with 32 and netmap with 256."
+        caption: "At saturation; cycles by the forwarder's own count. A batch of taut holds 64 packets (the bits of a mask): 128 and 256 are two and four of \
+                  them that go through every stage together. After Gallenmüller 2021, Fig. 5.3, where DPDK and PF_RING are at their best with 32 and netmap with 256."
             .to_string(),
-        data: data(&figure.parts, "packets per receive call"),
+        data: data(&figure.parts, "packets taken at a time"),
         svg: curves::draw(&figure),
     }
 }
@@ -528,7 +604,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
                 |t| t.latency.as_ref().map(|l| l.avg_ns),
                 |x, y| {
                     format!(
-                        "{} packets per call|average latency {}|{} to {} over the repetitions",
+                        "{} packets at a time|average latency {}|{} to {} over the repetitions",
                         three_digits(x),
                         time(y[1]),
                         time(y[0]),
@@ -554,8 +630,8 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
     let figure = Figure {
         name: "latency",
         title: "Average latency over the batch size",
-        description: "Average round trip at 95 % of the throughput at saturation over the packets taken per receive call.",
-        x_title: "packets per receive call at most",
+        description: "Average round trip at 95 % of the throughput at saturation over the packets taken from a port at a time.",
+        x_title: "packets taken at a time at most",
         x: Scale::doublings(Quantity::Packets, xs(&parts[0].curves)),
         parts,
         verticals: Vec::new(),
@@ -573,7 +649,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
             "At 95 % of the throughput found for each batch size.{generator} After Gallenmüller 2021, Fig. 5.4: 9 µs at a batch of 16 and 99 % of line rate \
              there, growing with the batch."
         ),
-        data: data(&figure.parts, "packets per receive call"),
+        data: data(&figure.parts, "packets taken at a time"),
         svg: curves::draw(&figure),
     }
 }

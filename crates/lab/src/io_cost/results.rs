@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use taut_function::burn::BurnError;
 use taut_host::machine::Cache;
+use taut_port::{Event, EventCounters};
 
 /// The whole of `io.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,13 +55,65 @@ pub struct Head {
     pub tsc_error_ppm: f64,
     /// How exactly the load is what it says.
     pub burn_errors: Vec<BurnError>,
-    /// Cache misses, or why there are none.
-    pub cache_misses: String,
+    /// What the processor counted in the threads that handled packets, or why nothing.
+    pub hardware_counters: HardwareCounters,
 }
 
 impl Head {
     /// The layout version that this program reads and writes.
-    pub const SCHEMA: u32 = 1;
+    pub const SCHEMA: u32 = 2;
+}
+
+/// What the processor counted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HardwareCounters {
+    /// These events.
+    Counted {
+        /// In the order of the tables.
+        events: Vec<Event>,
+        /// Whether what the kernel did in those threads is in it.
+        with_kernel: bool,
+    },
+    /// Nothing, and why.
+    NoData(String),
+}
+
+impl HardwareCounters {
+    /// What the calling thread finds.
+    pub(super) fn probe() -> Self {
+        let found = EventCounters::open(None, &Event::HARDWARE)
+            .and_then(|counters| counters.read().map(|_| counters));
+        match found {
+            Ok(counters) => Self::Counted {
+                events: counters.events().collect(),
+                with_kernel: counters.counts_kernel(),
+            },
+            Err(e) => Self::NoData(e.to_string()),
+        }
+    }
+
+    /// In a sentence without its end.
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Counted {
+                events,
+                with_kernel,
+            } => {
+                let labels: Vec<_> = events.iter().map(|e| e.label()).collect();
+                let kernel = if *with_kernel {
+                    "with"
+                } else {
+                    "without (it takes root or CAP_PERFMON)"
+                };
+                format!(
+                    "{} of the forwarder's thread, {kernel} what the kernel did in it",
+                    labels.join(", ")
+                )
+            }
+            Self::NoData(why) => format!("no data: no hardware counters here ({why})"),
+        }
+    }
 }
 
 /// Name of the file that makes a folder one of these.

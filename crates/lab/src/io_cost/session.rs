@@ -4,6 +4,7 @@
 use super::framework::{Framework, Program, Transport};
 use crate::comparison::scratch;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 use taut_engine::{Chain, CountersView, Flush, Worker};
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::{CorePlan, DeviceError, DeviceProcess, Steering, Testbed, TestbedError};
-use taut_port::{Clock, PortError, PortSpec, Resources};
+use taut_port::{
+    BATCH_CAPACITY, Clock, Event, EventCounters, EventCounts, PortError, PortSpec, Resources,
+};
 use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated, TrialError};
 use taut_wire::UdpFlow;
 
@@ -32,7 +35,7 @@ pub struct Work {
     pub burn_cycles: u32,
     /// Steps to walk, and the size of the list, bytes.
     pub walk: Option<(u32, u64)>,
-    /// Packets per receive call at most.
+    /// Packets taken from a port at a time at most.
     pub burst: usize,
 }
 
@@ -47,6 +50,13 @@ impl Default for Work {
 }
 
 impl Work {
+    /// What is received together is sent together, in the order of batches.
+    fn flush(&self) -> Flush {
+        Flush::Idle {
+            n: self.burst.min(BATCH_CAPACITY),
+        }
+    }
+
     fn functions(&self) -> Vec<String> {
         let mut functions = Vec::new();
         if self.burn_cycles > 0 {
@@ -59,12 +69,15 @@ impl Work {
     }
 }
 
+/// What the processor counted in the thread that handles the packets, per packet.
+pub type Events = BTreeMap<Event, f64>;
+
 /// What the forwarder says of itself at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Own {
     /// Ticks of the time-stamp counter in rounds that had packets, per packet sent.
     pub busy_cycles: Option<f64>,
-    /// Packets per receive call that brought any.
+    /// Packets per burst received.
     pub average_batch: Option<f64>,
     /// Packets per second sent over all its time: the throughput where there is no generator.
     pub pps: Option<f64>,
@@ -207,6 +220,7 @@ impl<'a> Session<'a> {
         .map(|()| {
             measure(&mut Generator {
                 instrument: instrument.as_mut(),
+                counters: forwarder.event_counters(),
                 clock: self.place.clock,
                 stop,
             })
@@ -249,6 +263,8 @@ fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<()
 /// The generator while a forwarder runs.
 pub(super) struct Generator<'a> {
     instrument: Option<&'a mut Instrument>,
+    /// Those of the thread that handles the packets, where the machine has any.
+    counters: Option<EventCounters>,
     clock: Clock,
     stop: &'a AtomicBool,
 }
@@ -274,6 +290,19 @@ impl Generator<'_> {
                 Flow::default()
             }
         }
+    }
+
+    /// As [`Generator::flood`], and what the processor counted in the forwarder meanwhile.
+    pub(super) fn flood_counted(
+        &mut self,
+        rate_pps: Option<f64>,
+        duration: Duration,
+    ) -> (Flow, Option<EventCounts>) {
+        let read = |counters: &Option<EventCounters>| counters.as_ref()?.read().ok();
+        let before = read(&self.counters);
+        let flow = self.flood(rate_pps, duration);
+        let counted = read(&self.counters).zip(before);
+        (flow, counted.map(|(after, before)| after.since(&before)))
     }
 
     /// Sends at a rate and takes the latency of every packet. None without a generator.
@@ -354,14 +383,15 @@ impl Forwarder {
         let chain = Chain {
             ports: vec![PortSpec::parse(&ports[0])?, PortSpec::parse(&ports[1])?],
             functions: functions.collect::<Result<_, _>>()?,
-            flush: Flush::Idle { n: work.burst },
+            flush: work.flush(),
             burst: work.burst,
             place: taut_engine::Place::User,
             core: Some(place.cores.device),
         };
         let (clock, core, until) = (place.clock, place.cores.device, Arc::clone(&stop));
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let thread = std::thread::spawn(move || {
+        let worker = std::thread::Builder::new().name("worker".to_string());
+        let thread = worker.spawn(move || {
             taut_host::pin_current_thread(core)?;
             let mut resources = Resources::for_ports(&chain.ports)?;
             let ports = chain.ports.iter().map(|p| p.open(&mut resources));
@@ -372,7 +402,7 @@ impl Forwarder {
             let _ = ready.send(());
             worker.run(&until);
             Ok(counters.read())
-        });
+        })?;
         // A thread that failed has closed the channel, and says why when it is joined.
         let _ = is_ready.recv();
         Ok(Self::Thread {
@@ -380,6 +410,17 @@ impl Forwarder {
             thread,
             hz: place.clock.hz,
         })
+    }
+
+    /// Counters of the thread that handles the packets; none where the machine has none.
+    fn event_counters(&self) -> Option<EventCounters> {
+        let process = match self {
+            Self::Process { process, .. } => process.id(),
+            Self::Thread { .. } => std::process::id(),
+        };
+        // taut and DPDK both call it a worker.
+        let thread = taut_host::process::thread_named(process, "worker")?;
+        EventCounters::open(Some(thread), &Event::HARDWARE).ok()
     }
 
     fn check(&mut self, stop: &AtomicBool) -> Result<(), SessionError> {
@@ -436,7 +477,7 @@ fn taut_arguments(command: &mut Command, ports: &[String; 2], work: &Work, core:
         command.args(["--function", &function]);
     }
     command.args(["--burst", &work.burst.to_string()]);
-    command.args(["--flush", &format!("idle({})", work.burst)]);
+    command.args(["--flush", &work.flush().to_string()]);
     command.args(["--core", &core.to_string()]);
     command.args(["--json", "--quiet", "--until-stdin-closes"]);
 }

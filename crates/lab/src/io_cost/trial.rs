@@ -3,11 +3,12 @@
 use super::framework::Transport;
 use super::knee::{Knee, KneeSearch};
 use super::lengths::Lengths;
-use super::session::{Generator, Own, Session, SessionError, Work};
+use super::session::{Events, Generator, Own, Session, SessionError, Work};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_measure::Summary;
+use taut_port::EventCounts;
 use taut_traffic::Flow;
 
 /// What is varied.
@@ -16,7 +17,7 @@ use taut_traffic::Flow;
 pub enum Part {
     /// Cycles burnt per packet.
     Load,
-    /// Packets per receive call.
+    /// Packets taken from a port at a time.
     Batch,
     /// The size of a list that packets walk through.
     Walk,
@@ -47,6 +48,8 @@ pub struct Trial {
     pub throughput_pps: f64,
     /// What the forwarder said of itself.
     pub own: Own,
+    /// What the processor counted; empty where it counts nothing.
+    pub events: Events,
     /// Round trips of every packet, where they were taken.
     pub latency: Option<Summary>,
     /// The generator could not offer the rate.
@@ -220,8 +223,8 @@ fn throughput(
     let with_generator = session.framework().has_generator();
     let mut last = Flow::default();
     for attempt in 0..ATTEMPTS {
-        let (flow, own) = session.with_forwarder(&work, stop, |generator| {
-            generator.flood(offered_pps, duration * 2_u32.pow(attempt))
+        let ((flow, counted), own) = session.with_forwarder(&work, stop, |generator| {
+            generator.flood_counted(offered_pps, duration * 2_u32.pow(attempt))
         })?;
         let throughput_pps = if with_generator {
             flow.received_pps()
@@ -229,12 +232,22 @@ fn throughput(
             own.pps.unwrap_or(0.0)
         };
         if throughput_pps > 0.0 {
+            let packets = |seconds: f64| {
+                if with_generator {
+                    flow.received_in_all as f64
+                } else {
+                    throughput_pps * seconds
+                }
+            };
             return Ok(Trial {
                 work,
                 offered_pps,
                 sent_pps: with_generator.then(|| flow.sent_pps()),
                 throughput_pps,
                 own,
+                events: counted.map_or_else(Events::new, |counted| {
+                    per_packet(&counted, packets(counted.seconds))
+                }),
                 latency: None,
                 generator_behind: flow.is_behind(),
             });
@@ -245,6 +258,15 @@ fn throughput(
         "not one packet came through ({} sent, {} refused)",
         last.sent, last.refused
     )))
+}
+
+/// What was counted, for each of `packets` packets; nothing where there were none.
+fn per_packet(counted: &EventCounts, packets: f64) -> Events {
+    let counts = counted.counts.iter();
+    counts
+        .filter(|_| packets >= 1.0)
+        .map(|(event, count)| (*event, count / packets))
+        .collect()
 }
 
 /// One trial of round trips at `rate_pps`, or at what the generator can offer with stamps, if that is
@@ -277,6 +299,7 @@ fn latency(
         sent_pps: Some(tally.sent as f64 / tally.seconds),
         throughput_pps: tally.received as f64 / tally.seconds,
         own,
+        events: Events::new(),
         latency: Summary::from_histogram(&record.latency),
         generator_behind,
     })
@@ -319,4 +342,25 @@ fn capacity(
         }
     }
     best_pps
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_port::Event;
+
+    #[test]
+    fn counts_are_shared_among_the_packets_and_nothing_counted_is_nothing() {
+        let counted = EventCounts {
+            seconds: 0.5,
+            counts: vec![(Event::Cycles, 5_000.0), (Event::LlcMisses, 250.0)],
+        };
+        let events = per_packet(&counted, 1_000.0);
+        assert_eq!(
+            (events[&Event::Cycles], events[&Event::LlcMisses]),
+            (5.0, 0.25)
+        );
+        assert!(per_packet(&counted, 0.0).is_empty());
+    }
 }
