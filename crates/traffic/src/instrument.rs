@@ -5,7 +5,7 @@
 //! *due*, so that a late generator (or a device that pushes back) cannot hide waiting time.
 
 use crate::hand::{Arrival, Crafted, Hand, Made, NoHand};
-use crate::{Pattern, Record, Schedule, Traffic};
+use crate::{Pattern, Record, Schedule, Stream, Traffic};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -153,7 +153,7 @@ pub struct Instrument {
 #[derive(Debug, Clone, Copy, Default)]
 struct Pending {
     stream: usize,
-    template: u16,
+    template: u32,
     varied: Sum,
     sequence: u64,
     /// Of a packet that a hand made; it takes the place of the template's.
@@ -359,6 +359,10 @@ impl Instrument {
         self.discard_arrived();
 
         let start = ticks() + ticks_in(Duration::from_micros(20));
+        self.traffic
+            .streams_mut()
+            .iter_mut()
+            .for_each(Stream::restart);
         let mut running = self.schedules(trial, start);
         // Without streams there is still one that counts what is foreign.
         let mut tallies = vec![Tally::default(); running.len().max(1)];
@@ -750,7 +754,7 @@ fn ports_of_flows(traffic: &Traffic) -> PortRange {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{EveryPacket, Fate, Stream, Summaries};
+    use crate::{EveryPacket, Fate, Summaries};
     use std::collections::VecDeque;
     use taut_port::Link;
     use taut_wire::UdpFlow;

@@ -3,6 +3,7 @@
 
 use crate::field::{Added, FieldName, FieldWriter, Values, checksum_offsets};
 use crate::{Pattern, Sizes};
+use std::sync::Arc;
 use taut_port::Packet;
 use taut_wire::{Error, Ipv4, Ipv6, PortRange, Protocol, StampLayout, Sum, Tcp, Tunnel, UdpFlow};
 
@@ -25,7 +26,7 @@ pub struct Stream {
     templates: Vec<Template>,
     sizes: Sizes,
     /// Templates in the order in which they are sent, over and over.
-    order: Vec<u16>,
+    order: Arc<[u32]>,
     position: usize,
     fields: Vec<FieldWriter>,
     /// Where checksums must be written besides the stamp's, because fields under them vary.
@@ -59,6 +60,8 @@ pub struct Plan {
     pub tunnel: Option<Tunnel>,
     /// Frame sizes.
     pub sizes: Sizes,
+    /// Frames of a trace to be sent as they are, instead of any made from the rest.
+    pub frames: Vec<Vec<u8>>,
     /// Fields that vary.
     pub varied: Vec<(FieldName, Values)>,
     /// Spacing.
@@ -79,6 +82,7 @@ impl Default for Plan {
             protocol: Protocol::Udp,
             tunnel: None,
             sizes: Sizes::one(taut_wire::MIN_FRAME_SIZE_BYTES),
+            frames: Vec::new(),
             varied: Vec::new(),
             pattern: Pattern::Constant,
             load: Load::Share(1.0),
@@ -123,6 +127,9 @@ impl Stream {
     /// # Errors
     /// Sizes and addresses that make no frame; fields that its frames do not have.
     pub fn of(plan: Plan) -> Result<Self, StreamError> {
+        if !plan.frames.is_empty() {
+            return Ok(Self::of_frames(plan));
+        }
         let mut templates = Vec::new();
         let mut fields: Vec<FieldWriter> = Vec::new();
         for (size, _) in plan.sizes.parts() {
@@ -160,6 +167,30 @@ impl Stream {
             load: plan.load,
             priority: plan.priority,
         })
+    }
+
+    /// The frames of a trace, one after the other, without stamps.
+    fn of_frames(plan: Plan) -> Self {
+        let template = |frame| Template {
+            frame,
+            layout: None,
+            ip: Sum::ZERO,
+            transport: Sum::ZERO,
+        };
+        Self {
+            name: plan.name,
+            order: (0..plan.frames.len() as u32).collect(),
+            position: 0,
+            ip_checksum: None,
+            tcp_checksum: None,
+            ports: port_range(&plan.flow, &[]),
+            templates: plan.frames.into_iter().map(template).collect(),
+            sizes: plan.sizes,
+            fields: Vec::new(),
+            pattern: plan.pattern,
+            load: plan.load,
+            priority: plan.priority,
+        }
     }
 
     /// Its name in results.
@@ -205,9 +236,14 @@ impl Stream {
         self.ports
     }
 
+    /// Goes back to the first of its sizes: each trial starts with it, as the gaps of a trace do.
+    pub(crate) fn restart(&mut self) {
+        self.position = 0;
+    }
+
     /// Which template the next packet is made from, and its length in bytes.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> (u16, u16) {
+    pub(crate) fn next(&mut self) -> (u32, u16) {
         let template = self.order[self.position];
         self.position += 1;
         if self.position == self.order.len() {
@@ -215,15 +251,15 @@ impl Stream {
         }
         (
             template,
-            self.templates[usize::from(template)].frame.len() as u16,
+            self.templates[template as usize].frame.len() as u16,
         )
     }
 
     /// Makes `packet` (of the template's length) the next one; returns what the stamp's checksum must
     /// cover besides.
     #[inline(always)]
-    pub(crate) fn fill(&mut self, template: u16, packet: &mut Packet) -> Sum {
-        let template = &self.templates[usize::from(template)];
+    pub(crate) fn fill(&mut self, template: u32, packet: &mut Packet) -> Sum {
+        let template = &self.templates[template as usize];
         let frame = packet.bytes_mut();
         frame.copy_from_slice(&template.frame);
         if self.fields.is_empty() {
@@ -248,14 +284,14 @@ impl Stream {
     #[inline(always)]
     pub(crate) fn stamp(
         &self,
-        template: u16,
+        template: u32,
         packet: &mut Packet,
         varied: Sum,
         flow: u16,
         sequence: u64,
         now_ticks: u64,
     ) {
-        if let Some(layout) = &self.templates[usize::from(template)].layout {
+        if let Some(layout) = &self.templates[template as usize].layout {
             // Cannot fail: the packet is as long as the template that the layout was made for.
             let _ = layout.write_varied(packet.bytes_mut(), flow, sequence, now_ticks, varied);
         }

@@ -83,6 +83,7 @@ struct StreamFile {
     share: Option<f64>,
     size: Option<NumberOrText>,
     pattern: Option<String>,
+    frames: Option<String>,
     priority: Option<u8>,
     seed: Option<u64>,
     protocol: Option<String>,
@@ -257,12 +258,10 @@ impl StreamFile {
             seed: self.seed.unwrap_or(index as u64 + 1),
             ..Plan::default()
         };
-        if let Some(size) = &self.size {
-            plan.sizes = size.text().parse::<Sizes>().map_err(|e| e.to_string())?;
-        }
         if let Some(pattern) = &self.pattern {
             plan.pattern = pattern.parse::<Pattern>().map_err(|e| e.to_string())?;
         }
+        self.set_sizes(&mut plan)?;
         let tunnelled = match self.protocol.as_deref() {
             None | Some("udp") => false,
             Some("tcp") => {
@@ -299,9 +298,18 @@ impl StreamFile {
         {
             return Err("teid and outer addresses need protocol = \"gtpu\"".to_string());
         }
+        if let Pattern::Trace(trace) = &plan.pattern
+            && trace.speed() != 1.0
+            && (self.rate.is_some() || self.share.is_some())
+        {
+            return Err("give the trace's speed or a rate, not both".to_string());
+        }
         plan.load = match (&self.rate, self.share) {
             (Some(_), Some(_)) => return Err("give rate or share, not both".to_string()),
-            (None, None) => Load::Share(1.0),
+            (None, None) => match &plan.pattern {
+                Pattern::Trace(trace) => Load::Fixed(trace.rate_pps()),
+                _ => Load::Share(1.0),
+            },
             (None, Some(share)) if share > 0.0 && share.is_finite() => Load::Share(share),
             (None, Some(share)) => return Err(format!("share = {share}: want more than 0")),
             (Some(rate), None) => {
@@ -310,7 +318,76 @@ impl StreamFile {
                 Load::Fixed(pps.map_err(|e| e.to_string())?)
             }
         };
+        if self.frames.is_some() {
+            self.take_frames(&mut plan)?;
+        }
         Stream::of(plan).map_err(|e| e.to_string())
+    }
+
+    /// The sizes, which may be those of the pattern's trace.
+    fn set_sizes(&self, plan: &mut Plan) -> Result<(), String> {
+        let size = self.size.as_ref().map(NumberOrText::text);
+        let of_trace = self.frames.is_some() || size.as_deref() == Some("trace");
+        match (&plan.pattern, size) {
+            (Pattern::Trace(trace), _) if of_trace => {
+                trace.check_sizes()?;
+                plan.sizes = Sizes::of_trace(trace.size_bytes());
+            }
+            (_, Some(size)) if size == "trace" => {
+                return Err("size = \"trace\" needs pattern = \"trace(FILE)\"".to_string());
+            }
+            (_, Some(size)) => plan.sizes = size.parse::<Sizes>().map_err(|e| e.to_string())?,
+            (_, None) => {}
+        }
+        Ok(())
+    }
+
+    /// The frames of the pattern's trace, with the MAC addresses that are given.
+    fn take_frames(&self, plan: &mut Plan) -> Result<(), String> {
+        let trace = match (self.frames.as_deref(), &plan.pattern) {
+            (Some("trace"), Pattern::Trace(trace)) => trace,
+            (Some("trace"), _) => {
+                return Err("frames = \"trace\" needs pattern = \"trace(FILE)\"".to_string());
+            }
+            (other, _) => {
+                let other = other.unwrap_or_default();
+                return Err(format!("frames = \"{other}\": want trace, or leave it out"));
+            }
+        };
+        let size = self.size.as_ref().map(NumberOrText::text);
+        let made = [
+            ("size", size.is_some_and(|size| size != "trace")),
+            ("protocol", self.protocol.is_some()),
+            ("vlan", self.vlan.is_some()),
+            ("src_ip", self.src_ip.is_some()),
+            ("dst_ip", self.dst_ip.is_some()),
+            ("ttl", self.ttl.is_some()),
+            ("src_port", self.src_port.is_some()),
+            ("dst_port", self.dst_port.is_some()),
+        ];
+        if let Some((key, _)) = made.iter().find(|(_, given)| *given) {
+            return Err(format!(
+                "frames = \"trace\" sends frames as they were captured: leave out {key}"
+            ));
+        }
+        if let Some((name, _)) = plan.varied.first() {
+            return Err(format!(
+                "frames = \"trace\": {} may be one address, not a range",
+                name.key()
+            ));
+        }
+        plan.frames = trace.frames()?;
+        for frame in &mut plan.frames {
+            for (given, at, mac) in [
+                (&self.dst_mac, 0, plan.flow.dst_mac),
+                (&self.src_mac, 6, plan.flow.src_mac),
+            ] {
+                if given.is_some() {
+                    frame[at..at + 6].copy_from_slice(&mac.0);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Fields of one value go into the flow; the others vary.
