@@ -564,6 +564,12 @@ fn print_text(
         tally.corrupt,
         tally.foreign
     ));
+    if tally.arp_answered > 0 {
+        print::line(format!(
+            "answered {} questions for the MAC addresses of its stations",
+            tally.arp_answered
+        ));
+    }
     match latency {
         Some(l) => print::line(format!("latency    {}", quantity::summary(l))),
         None => print::line("latency    no data: nothing came back"),

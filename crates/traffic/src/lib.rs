@@ -15,6 +15,7 @@ mod rate;
 mod record;
 mod samples;
 mod sizes;
+mod stations;
 mod stream;
 mod trace;
 mod traffic;

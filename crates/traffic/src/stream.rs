@@ -2,10 +2,13 @@
 //! stamp in each.
 
 use crate::field::{Added, FieldName, FieldWriter, Values, checksum_offsets};
+use crate::stations::{Addresses, Gateway};
 use crate::{Pattern, Sizes};
+use std::net::IpAddr;
 use std::sync::Arc;
 use taut_port::Packet;
-use taut_wire::{Error, Ipv4, Ipv6, PortRange, Protocol, StampLayout, Sum, Tcp, Tunnel, UdpFlow};
+use taut_wire::{Error, Ipv4, Ipv6, Mac, PortRange, Protocol, StampLayout, Sum};
+use taut_wire::{Tcp, Tunnel, UdpFlow, Vlan};
 
 /// A frame of one size with its varied fields blank.
 #[derive(Debug, Clone)]
@@ -36,6 +39,10 @@ pub struct Stream {
     pattern: Pattern,
     load: Load,
     priority: u8,
+    /// Where packets come from and go to, as routers see them; None for frames of a trace.
+    ends: Option<[Addresses; 2]>,
+    src_mac: Mac,
+    gateway: Option<Gateway>,
 }
 
 /// How much a stream sends.
@@ -64,6 +71,8 @@ pub struct Plan {
     pub frames: Vec<Vec<u8>>,
     /// Fields that vary.
     pub varied: Vec<(FieldName, Values)>,
+    /// Who has the destination MAC address, which is asked for before packets are sent.
+    pub gateway: Option<IpAddr>,
     /// Spacing.
     pub pattern: Pattern,
     /// Rate.
@@ -84,6 +93,7 @@ impl Default for Plan {
             sizes: Sizes::one(taut_wire::MIN_FRAME_SIZE_BYTES),
             frames: Vec::new(),
             varied: Vec::new(),
+            gateway: None,
             pattern: Pattern::Constant,
             load: Load::Share(1.0),
             priority: 0,
@@ -103,6 +113,9 @@ pub enum StreamError {
         /// What is wrong with it.
         source: Error,
     },
+    /// A gateway that cannot be asked for from the stream's addresses.
+    #[error("gateway \"{0}\": packets have addresses of the other IP version")]
+    GatewayOfOtherVersion(IpAddr),
     /// A field that these frames do not have.
     #[error("{0} cannot vary: these frames have no such field")]
     NoSuchField(&'static str),
@@ -153,7 +166,22 @@ impl Stream {
         let (ip, transport) = checksum_offsets(&templates[0].frame).unwrap_or((None, 0));
         let tcp =
             plan.protocol == Protocol::Tcp && fields.iter().any(FieldWriter::in_transport_sum);
+        let ends = ends(&plan);
+        let gateway = match plan.gateway {
+            Some(ip) if ip.is_ipv4() != ends[0].first.is_ipv4() => {
+                return Err(StreamError::GatewayOfOtherVersion(ip));
+            }
+            gateway => gateway.map(|ip| Gateway {
+                ip,
+                asker_ip: ends[0].first,
+                asker_mac: plan.flow.src_mac,
+                vlan: plan.flow.vlan.map_or(Vlan::Untagged, Vlan::Single),
+            }),
+        };
         Ok(Self {
+            ends: Some(ends),
+            src_mac: plan.flow.src_mac,
+            gateway,
             name: plan.name,
             order: plan.sizes.order(plan.seed),
             position: 0,
@@ -178,6 +206,9 @@ impl Stream {
             transport: Sum::ZERO,
         };
         Self {
+            ends: None,
+            src_mac: plan.flow.src_mac,
+            gateway: None,
             name: plan.name,
             order: (0..plan.frames.len() as u32).collect(),
             position: 0,
@@ -234,6 +265,28 @@ impl Stream {
     /// The ports by which its packets are known again, in both directions.
     pub fn ports(&self) -> PortRange {
         self.ports
+    }
+
+    /// Source and destination addresses of the outermost packet, which routers look at; None where nobody knows.
+    pub(crate) fn ends(&self) -> Option<[Addresses; 2]> {
+        self.ends
+    }
+
+    /// Its source MAC address, the first of several.
+    pub(crate) fn src_mac(&self) -> Mac {
+        self.src_mac
+    }
+
+    /// The gateway whose MAC address its packets are to have.
+    pub(crate) fn gateway(&self) -> Option<Gateway> {
+        self.gateway
+    }
+
+    /// Sends to `mac` from now on.
+    pub(crate) fn set_dst_mac(&mut self, mac: Mac) {
+        for template in &mut self.templates {
+            template.frame[..6].copy_from_slice(&mac.0);
+        }
     }
 
     /// Goes back to the first of its sizes: each trial starts with it, as the gaps of a trace do.
@@ -337,6 +390,24 @@ impl Template {
             Protocol::IcmpEcho => {}
         }
         Ok(template)
+    }
+}
+
+/// Source and destination addresses of the outermost packet.
+fn ends(plan: &Plan) -> [Addresses; 2] {
+    let end = |name: FieldName, first: IpAddr| {
+        let values = plan.varied.iter().find(|(field, _)| *field == name);
+        Addresses {
+            first,
+            more: values.map_or(0, |(_, values)| values.count - 1),
+        }
+    };
+    match &plan.tunnel {
+        Some(tunnel) => [tunnel.src_ip, tunnel.dst_ip].map(|first| Addresses { first, more: 0 }),
+        None => [
+            end(FieldName::SrcIp, plan.flow.src_ip),
+            end(FieldName::DstIp, plan.flow.dst_ip),
+        ],
     }
 }
 

@@ -75,13 +75,11 @@ impl Trace {
         })?;
         let span = offsets_ns.last().copied().unwrap_or(0.0);
         match offsets_ns.len() {
-            0 => return Err(format!("{path}: no packet in it")),
-            1 => return Err(format!("{path}: one packet only, and a gap takes two")),
-            _ if span == 0.0 => {
-                return Err(format!(
-                    "{path}: all packets have the same time, so there is no gap"
-                ));
-            }
+            0 => Err(format!("{path}: no packet in it")),
+            1 => Err(format!("{path}: one packet only, and a gap takes two")),
+            _ if span == 0.0 => Err(format!(
+                "{path}: all packets have the same time, so there is no gap"
+            )),
             n => Ok(Self {
                 path: path.into(),
                 offsets_ns: offsets_ns.into(),

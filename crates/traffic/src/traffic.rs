@@ -89,6 +89,7 @@ struct StreamFile {
     protocol: Option<String>,
     src_mac: Option<String>,
     dst_mac: Option<String>,
+    gateway: Option<IpAddr>,
     vlan: Option<NumberOrText>,
     src_ip: Option<String>,
     dst_ip: Option<String>,
@@ -278,6 +279,10 @@ impl StreamFile {
             }
         };
         self.set_addresses(&mut plan)?;
+        if self.gateway.is_some() && self.dst_mac.is_some() {
+            return Err("give gateway or dst_mac, not both".to_string());
+        }
+        plan.gateway = self.gateway;
         if tunnelled {
             plan.tunnel = Some(Tunnel {
                 teid: 1,
@@ -358,6 +363,7 @@ impl StreamFile {
         let made = [
             ("size", size.is_some_and(|size| size != "trace")),
             ("protocol", self.protocol.is_some()),
+            ("gateway", self.gateway.is_some()),
             ("vlan", self.vlan.is_some()),
             ("src_ip", self.src_ip.is_some()),
             ("dst_ip", self.dst_ip.is_some()),
