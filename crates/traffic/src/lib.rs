@@ -37,5 +37,5 @@ pub use samples::{BLOCK_PACKETS, Block, Blocks, Sampled, Sampler, SamplerAccount
 pub use sizes::{Sizes, SizesError};
 pub use stream::{Load, Plan, Stream, StreamError};
 pub use trace::Trace;
-pub use traffic::{MOST_STREAMS, Traffic, TrafficError};
+pub use traffic::{MOST_STREAMS, Traffic};
 pub use worst::{Arrived, CONTEXT_FRAMES, KEPT_BYTES, WorstPackets};

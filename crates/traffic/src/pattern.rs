@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+use taut_port::duration;
 
 /// How a stream's packets are spaced.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -90,7 +91,8 @@ impl FromStr for Pattern {
             }
         };
         let time = |s: &str| {
-            time(s).ok_or_else(|| error(format!("\"{s}\": want a time such as 10us, 1.5ms or 1s")))
+            duration(s)
+                .ok_or_else(|| error(format!("\"{s}\": want a time such as 10us, 1.5ms or 1s")))
         };
         let share = |s: &str| {
             let percent = s
@@ -138,24 +140,6 @@ impl FromStr for Pattern {
             _ => Err(forms()),
         }
     }
-}
-
-/// A time with its unit: `10us`, `1.5ms`, `0s`.
-fn time(text: &str) -> Option<Duration> {
-    let units = [
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("µs", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-    ];
-    let (digits, unit) = units
-        .iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
-    let seconds = digits.trim().parse::<f64>().ok()? * unit;
-    (0.0..=86_400.0)
-        .contains(&seconds)
-        .then(|| Duration::from_secs_f64(seconds))
 }
 
 impl std::fmt::Display for Pattern {

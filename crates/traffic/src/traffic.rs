@@ -18,7 +18,8 @@ use crate::field::{FieldName, Values};
 use crate::{Load, Pattern, Plan, Rate, Sizes, Stream};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use taut_port::SettingsFileError;
 use taut_wire::{Mac, Protocol, Tunnel, VlanTag};
 
 /// Streams of one instrument at most: the stamps name them in four bits.
@@ -28,27 +29,6 @@ pub const MOST_STREAMS: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Traffic {
     streams: Vec<Stream>,
-}
-
-/// Why traffic cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum TrafficError {
-    /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file says something that cannot be.
-    #[error("{place}: {reason}")]
-    Wrong {
-        /// File, and line where known.
-        place: String,
-        /// What is wrong, and what would be right.
-        reason: String,
-    },
 }
 
 #[derive(Deserialize)]
@@ -205,11 +185,8 @@ impl Traffic {
     ///
     /// # Errors
     /// With file, line, what is wrong and what would be right.
-    pub fn load(path: &Path) -> Result<Self, TrafficError> {
-        let text = std::fs::read_to_string(path).map_err(|source| TrafficError::Unreadable {
-            path: path.to_path_buf(),
-            source,
-        })?;
+    pub fn load(path: &Path) -> Result<Self, SettingsFileError> {
+        let text = SettingsFileError::read(path)?;
         Self::parse(&text, &path.display().to_string())
     }
 
@@ -217,18 +194,10 @@ impl Traffic {
     ///
     /// # Errors
     /// As [`Traffic::load`].
-    pub fn parse(text: &str, name: &str) -> Result<Self, TrafficError> {
-        let wrong = |at: Option<usize>, reason: String| {
-            let line = at.map(|at| text[..at.min(text.len())].matches('\n').count() + 1);
-            TrafficError::Wrong {
-                place: line.map_or_else(|| name.to_string(), |line| format!("{name}:{line}")),
-                reason,
-            }
-        };
-        let file: File = toml::from_str(text).map_err(|e| {
-            let reason = e.message().trim().replace('\n', " ");
-            wrong(e.span().map(|s| s.start), reason)
-        })?;
+    pub fn parse(text: &str, name: &str) -> Result<Self, SettingsFileError> {
+        let wrong = |at, reason: String| SettingsFileError::wrong(text, name, at, reason);
+        let file: File = toml::from_str(text)
+            .map_err(|e| wrong(e.span().map(|s| s.start), e.message().to_string()))?;
         let mut streams = Vec::new();
         for (index, stream) in file.streams.iter().enumerate() {
             let made = stream.get_ref().make(index);
