@@ -72,7 +72,9 @@ impl From<TrialError> for Failure {
     fn from(e: TrialError) -> Self {
         match e {
             TrialError::Port(e) => e.into(),
-            TrialError::NoLink { .. } => Self::Missing(e.to_string()),
+            TrialError::NoLink { .. } | TrialError::NoGateway { .. } => {
+                Self::Missing(e.to_string())
+            }
             TrialError::Stopped => {
                 Self::Interrupted("stopped before anything was sent".to_string())
             }

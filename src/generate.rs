@@ -16,11 +16,15 @@ use taut_port::{Clock, PortCounters, PortSpec};
 use taut_traffic::{Instrument, Observed, Rate, Sampler, SamplerAccount, StreamView, Summaries};
 use taut_traffic::{Tally, Traffic, Trial, WorstPackets};
 
+/// What is sent where nothing else says how much.
+const DEFAULT_RATE: Rate = Rate::Packets(100e3);
+
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut generate --port memif:/tmp/west.sock --port memif:/tmp/east.sock --rate 100k --seconds 10
   taut generate --port af_packet:eth1 --port af_packet:eth2 --rate '50% of 1G' --size imix --pattern poisson
   taut generate --port memif:/tmp/west.sock --port memif:/tmp/east.sock --set 'dst_ip=10.0.0.1-10.0.255.254 random'
+  taut generate --port af_packet:eth1 --port af_packet:eth2 --pattern 'trace(in.pcap, 2x)' --size trace
   taut generate traffic.toml --port af_xdp:eth1 --port af_xdp:eth2 --rate 1M --json
 
 The first port sends, the last one receives (one port does both). Every packet carries a stamp;
@@ -34,12 +38,15 @@ pub struct Arguments {
     #[arg(long, value_name = "SPEC", required = true)]
     port: Vec<String>,
     /// Rate: packets per second (100k, 1.5M), bits (1Gbit/s, '1Gbit/s L1') or of a line ('50% of 10G')
-    #[arg(long, default_value = "100k")]
-    rate: Rate,
-    /// Frame size in bytes, check sequence included: 64, a mix (64:7,594:4,1518:1), a range (64-1518), imix
-    #[arg(long, default_value = "64")]
-    size: String,
-    /// Spacing: constant, poisson, burst(N, GAP), on-off(ON, OFF), ramp(FROM%, TO%), steps(A%, B%, ...)
+    /// [default: 100k, or that of the trace]
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// Frame size in bytes, check sequence included: 64, a mix (64:7,594:4,1518:1), a range (64-1518), imix,
+    /// trace [default: 64]
+    #[arg(long)]
+    size: Option<String>,
+    /// Spacing: constant, poisson, burst(N, GAP), on-off(ON, OFF), ramp(FROM%, TO%), steps(A%, B%, ...),
+    /// trace(FILE), 'trace(FILE, 2x)'
     #[arg(long, default_value = "constant")]
     pattern: String,
     /// Set a field, also to a range: dst_port=1024-2048, 'src_ip=10.0.0.1-10.0.9.9 random', vlan=5
@@ -103,7 +110,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let rate_pps = if traffic.has_own_rates() {
         traffic.rates_pps(0.0).iter().sum()
     } else {
-        let pps = arguments.rate.packets_per_second(traffic.average_bytes());
+        let rate = arguments.rate.unwrap_or(DEFAULT_RATE);
+        let pps = rate.packets_per_second(traffic.average_bytes());
         pps.map_err(|e| Failure::Input(e.to_string()))?
     };
     let asked_pps = traffic.rates_pps(rate_pps);
@@ -256,10 +264,10 @@ fn traffic(arguments: &Arguments) -> Result<Traffic, Failure> {
     if let Some(path) = &arguments.traffic {
         return Traffic::load(path).map_err(|e| Failure::Input(e.to_string()));
     }
-    let mut settings = vec![
-        ("size", arguments.size.as_str()),
-        ("pattern", arguments.pattern.as_str()),
-    ];
+    let mut settings = vec![("pattern", arguments.pattern.as_str())];
+    if let Some(size) = &arguments.size {
+        settings.push(("size", size));
+    }
     for set in &arguments.set {
         let pair = set.split_once('=').ok_or_else(|| {
             Failure::Input(format!(
@@ -267,6 +275,11 @@ fn traffic(arguments: &Arguments) -> Result<Traffic, Failure> {
             ))
         })?;
         settings.push(pair);
+    }
+    let sets = |key| settings.iter().any(|(name, _)| *name == key);
+    if arguments.rate.is_some() && !sets("rate") && !sets("share") {
+        // So that a trace, too, is sent at the rate asked for, not at its own.
+        settings.push(("share", "1"));
     }
     Traffic::of_settings(&settings).map_err(Failure::Input)
 }
@@ -551,6 +564,12 @@ fn print_text(
         tally.corrupt,
         tally.foreign
     ));
+    if tally.arp_answered > 0 {
+        print::line(format!(
+            "answered {} questions for the MAC addresses of its stations",
+            tally.arp_answered
+        ));
+    }
     match latency {
         Some(l) => print::line(format!("latency    {}", quantity::summary(l))),
         None => print::line("latency    no data: nothing came back"),

@@ -12,11 +12,11 @@
 
 use crate::Flush;
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use taut_function::Function;
 use taut_port::xdp_forward::HeaderChange;
-use taut_port::{PortError, PortSpec};
+use taut_port::{PortError, PortSpec, SettingsFileError};
 
 /// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
 pub const DEFAULT_BURST: usize = 32;
@@ -69,8 +69,8 @@ impl FromStr for Stage {
     type Err = ChainError;
 
     fn from_str(text: &str) -> Result<Self, ChainError> {
-        let wrong = |reason: String| ChainError::Wrong {
-            place: format!("function \"{text}\""),
+        let wrong = |reason: String| ChainError::Function {
+            function: text.to_string(),
             reason,
         };
         let form =
@@ -116,19 +116,14 @@ fn value_of(text: &str) -> toml::Value {
 /// Why a chain cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
-    /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file says something that cannot be.
-    #[error("{place}: {reason}")]
-    Wrong {
-        /// File, and line where known.
-        place: String,
+    /// The file cannot be read, or says something that cannot be.
+    #[error(transparent)]
+    File(#[from] SettingsFileError),
+    /// A function cannot be made.
+    #[error("function \"{function}\": {reason}")]
+    Function {
+        /// Its name, or what was given for it.
+        function: String,
         /// What is wrong, and what would be right.
         reason: String,
     },
@@ -160,10 +155,7 @@ impl Chain {
     /// # Errors
     /// With file, line, what is wrong and what would be right.
     pub fn load(path: &Path) -> Result<Self, ChainError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ChainError::Unreadable {
-            path: path.to_path_buf(),
-            source,
-        })?;
+        let text = SettingsFileError::read(path)?;
         Self::parse(&text, &path.display().to_string())
     }
 
@@ -172,19 +164,10 @@ impl Chain {
     /// # Errors
     /// As [`Chain::load`].
     pub fn parse(text: &str, name: &str) -> Result<Self, ChainError> {
-        let wrong = |at: Option<usize>, reason: String| {
-            let line = at.map(|at| text[..at.min(text.len())].matches('\n').count() + 1);
-            ChainError::Wrong {
-                place: line.map_or_else(|| name.to_string(), |line| format!("{name}:{line}")),
-                reason,
-            }
-        };
-        let file: File = toml::from_str(text).map_err(|e| {
-            wrong(
-                e.span().map(|s| s.start),
-                e.message().trim().replace('\n', " "),
-            )
-        })?;
+        let wrong =
+            |at, reason: String| ChainError::File(SettingsFileError::wrong(text, name, at, reason));
+        let file: File = toml::from_str(text)
+            .map_err(|e| wrong(e.span().map(|s| s.start), e.message().to_string()))?;
         let mut ports = Vec::new();
         for spec in &file.ports {
             let parsed = PortSpec::parse(spec.get_ref());
@@ -258,8 +241,8 @@ impl Chain {
         let mut functions = Vec::new();
         for stage in &self.functions {
             let built = taut_function::build(&stage.name, stage.settings.clone());
-            let mut function = built.map_err(|e| ChainError::Wrong {
-                place: format!("function \"{}\"", stage.name),
+            let mut function = built.map_err(|e| ChainError::Function {
+                function: stage.name.clone(),
                 reason: e.to_string(),
             })?;
             function.prepare()?;
@@ -289,8 +272,8 @@ impl Chain {
                 .try_fold(HeaderChange::NONE, |sum, stage| {
                     taut_function::in_kernel(&stage.name, stage.settings.clone(), port)
                         .map(|change| sum.then(change))
-                        .map_err(|e| ChainError::Wrong {
-                            place: stage.name.clone(),
+                        .map_err(|e| ChainError::Function {
+                            function: stage.name.clone(),
                             reason: e.to_string(),
                         })
                 })

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::time::Duration;
-use taut_port::BATCH_CAPACITY;
+use taut_port::{BATCH_CAPACITY, duration};
 
 /// When held packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,22 +86,6 @@ impl FromStr for Flush {
             _ => Err(error(FORMS.to_string())),
         }
     }
-}
-
-/// Reads `100us`, `1.5ms`, `20ns`, `1s`; µ is fine too.
-fn duration(text: &str) -> Option<Duration> {
-    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let value: f64 = text[..at].parse().ok()?;
-    let ns = match text[at..].trim() {
-        "ns" => 1.0,
-        "us" | "µs" | "μs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return None,
-    };
-    (value * ns)
-        .is_finite()
-        .then(|| Duration::from_nanos((value * ns).round() as u64))
 }
 
 fn short(t: Duration) -> String {

@@ -1,4 +1,4 @@
-//! Loses, doubles, delays behind others, or damages packets on purpose: a device whose every fault is known,
+//! Loses, doubles, delays, moves behind others, or damages packets on purpose: a device whose every fault is known,
 //! to try an instrument on. At random from a seed, or exactly the packets listed.
 //!
 //! The one function that changes the order of a batch. It keeps copies of the packets that others are to
@@ -12,12 +12,12 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use taut_port::{Batch, Packet, PoolHandle};
+use taut_port::{Batch, Packet, PoolHandle, PortError, duration};
 use taut_wire::claimed_stamp;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "impair",
-    summary: "loses, doubles, reorders or damages packets on purpose, and notes which",
+    summary: "loses, doubles, reorders, delays or damages packets on purpose, and notes which",
     build: |table| {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Impair::new(settings)?) as Box<dyn Function>)
@@ -29,6 +29,9 @@ const SLOTS: u32 = 1024;
 
 /// A packet that nothing overtakes goes on after this: below the time that a generator waits for stragglers.
 const LONGEST_HOLD: Duration = Duration::from_millis(5);
+
+/// Longest time that delayed packets can wait.
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
 /// Port numbers with a count of their own.
 const DIRECTIONS: usize = 64;
@@ -47,12 +50,15 @@ struct Settings {
     loss: f64,
     duplicate: f64,
     reorder: f64,
+    delay: f64,
     corrupt: f64,
     lose_at: Vec<u64>,
     duplicate_at: Vec<u64>,
     reorder_at: Vec<u64>,
+    delay_at: Vec<u64>,
     corrupt_at: Vec<u64>,
     distance: u16,
+    delay_time: String,
     log: Option<PathBuf>,
 }
 
@@ -63,12 +69,15 @@ impl Default for Settings {
             loss: 0.0,
             duplicate: 0.0,
             reorder: 0.0,
+            delay: 0.0,
             corrupt: 0.0,
             lose_at: Vec::new(),
             duplicate_at: Vec::new(),
             reorder_at: Vec::new(),
+            delay_at: Vec::new(),
             corrupt_at: Vec::new(),
             distance: 3,
+            delay_time: "1ms".to_string(),
             log: None,
         }
     }
@@ -80,6 +89,7 @@ enum Action {
     Lose,
     Duplicate,
     Reorder,
+    Delay,
     Corrupt,
 }
 
@@ -89,6 +99,7 @@ impl Action {
             Self::Lose => "lose",
             Self::Duplicate => "duplicate",
             Self::Reorder => "reorder",
+            Self::Delay => "delay",
             Self::Corrupt => "corrupt",
         }
     }
@@ -108,22 +119,23 @@ struct Identity {
 struct Held {
     packet: Packet,
     identity: Identity,
+    /// Why it waits; the copy of a doubled packet only where the batch has no room for it.
+    action: Action,
     /// Sound packets of its flow that still have to pass.
     left: u16,
     /// Such packets that have passed.
     passed: u16,
     since: Instant,
-    /// The copy of a doubled packet that the batch had no room for: nothing to be noted any more.
-    is_double: bool,
 }
 
 struct Impair {
     rng: Rng,
     /// Actions by share, as upper ends of ranges of a number drawn from 0 to 1.
-    shares: [(f64, Action); 4],
+    shares: [(f64, Action); 5],
     /// Packet numbers in growing order.
     listed: Vec<(u64, Action)>,
     distance: u16,
+    delay_time: Duration,
     log: Option<Log>,
     counts: [u64; DIRECTIONS],
     pool: PoolHandle,
@@ -137,6 +149,7 @@ impl Impair {
             ("loss", settings.loss, Action::Lose),
             ("duplicate", settings.duplicate, Action::Duplicate),
             ("reorder", settings.reorder, Action::Reorder),
+            ("delay", settings.delay, Action::Delay),
             ("corrupt", settings.corrupt, Action::Corrupt),
         ];
         let mut end = 0.0;
@@ -149,17 +162,25 @@ impl Impair {
         }
         if end > 1.0 + 1e-9 {
             return Err(SettingsError(format!(
-                "loss, duplicate, reorder and corrupt add up to {end}: one packet gets one of them, so 1 at most"
+                "loss, duplicate, reorder, delay and corrupt add up to {end}: one packet gets one of them, so 1 at most"
             )));
         }
         if settings.distance == 0 {
             let text = "distance = 0: want how many packets overtake a reordered one, 1 or more";
             return Err(SettingsError(text.to_string()));
         }
+        let delay_time = duration(&settings.delay_time).filter(|time| *time <= LONGEST_DELAY);
+        let delay_time = delay_time.ok_or_else(|| {
+            let text = &settings.delay_time;
+            SettingsError(format!(
+                "delay_time = \"{text}\": want a time up to 1s, such as 500us"
+            ))
+        })?;
         let lists = [
             (&settings.lose_at, Action::Lose),
             (&settings.duplicate_at, Action::Duplicate),
             (&settings.reorder_at, Action::Reorder),
+            (&settings.delay_at, Action::Delay),
             (&settings.corrupt_at, Action::Corrupt),
         ];
         let mut listed: Vec<(u64, Action)> = lists
@@ -169,7 +190,7 @@ impl Impair {
         listed.sort_by_key(|(number, _)| *number);
         if let Some(pair) = listed.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(SettingsError(format!(
-                "packet {} is listed twice: one packet gets one of lose_at, duplicate_at, reorder_at, corrupt_at",
+                "packet {} is listed twice: one packet gets one of lose_at, duplicate_at, reorder_at, delay_at, corrupt_at",
                 pair[0].0
             )));
         }
@@ -182,7 +203,8 @@ impl Impair {
             }),
             listed,
             distance: settings.distance,
-            log: settings.log.map(Log::create).transpose()?,
+            delay_time,
+            log: settings.log.map(Log::new),
             counts: [0; DIRECTIONS],
             pool: PoolHandle::new(SLOTS, false).map_err(|e| SettingsError(e.to_string()))?,
             held: Vec::with_capacity(SLOTS as usize),
@@ -241,30 +263,16 @@ impl Impair {
                 self.out.push(packet);
                 return;
             }
-            Some(Action::Reorder) => {
+            Some(action @ (Action::Reorder | Action::Delay)) => {
                 if let Some(copy) = self.copy(&packet) {
-                    self.held.push(Held {
-                        packet: copy,
-                        identity,
-                        left: self.distance,
-                        passed: 0,
-                        since: Instant::now(),
-                        is_double: false,
-                    });
+                    self.hold(copy, identity, action);
                     return;
                 }
             }
             Some(Action::Duplicate) => {
                 if let Some(copy) = self.copy(&packet) {
                     self.note(identity, Action::Duplicate);
-                    self.held.push(Held {
-                        packet: copy,
-                        identity,
-                        left: 0,
-                        passed: 0,
-                        since: Instant::now(),
-                        is_double: true,
-                    });
+                    self.hold(copy, identity, Action::Duplicate);
                 }
             }
             None => {}
@@ -272,7 +280,8 @@ impl Impair {
         let flow = |identity: &Identity| identity.stamp.map(|(flow, _)| flow);
         for held in &mut self.held {
             let same_way = held.identity.to_port == to_port;
-            if same_way && !held.is_double && flow(&held.identity) == flow(&identity) {
+            if same_way && held.action == Action::Reorder && flow(&held.identity) == flow(&identity)
+            {
                 held.left = held.left.saturating_sub(1);
                 held.passed = held.passed.saturating_add(1);
             }
@@ -280,20 +289,35 @@ impl Impair {
         self.out.push(packet);
     }
 
+    fn hold(&mut self, packet: Packet, identity: Identity, action: Action) {
+        self.held.push(Held {
+            packet,
+            identity,
+            action,
+            left: self.distance,
+            passed: 0,
+            since: Instant::now(),
+        });
+    }
+
     /// Lets go of what may leave through `to_port`, as long as fewer than `most` packets go together.
     fn release(&mut self, to_port: usize, most: usize) {
         let mut index = 0;
         while index < self.held.len() && self.out.len() < most {
             let held = &self.held[index];
-            let due = held.left == 0 || held.since.elapsed() >= LONGEST_HOLD;
+            let due = match held.action {
+                Action::Reorder => held.left == 0 || held.since.elapsed() >= LONGEST_HOLD,
+                Action::Delay => held.since.elapsed() >= self.delay_time,
+                _ => true,
+            };
             if held.identity.to_port != to_port || !due {
                 index += 1;
                 continue;
             }
             let held = self.held.remove(index);
-            // What nothing has overtaken is where it belongs.
-            if held.passed > 0 {
-                self.note(held.identity, Action::Reorder);
+            // What nothing has overtaken is where it belongs; a double was noted when it was made.
+            if held.passed > 0 || held.action == Action::Delay {
+                self.note(held.identity, held.action);
             }
             self.out.push(held.packet);
         }
@@ -370,30 +394,37 @@ impl Function for Impair {
     fn holds_packets(&self) -> bool {
         true
     }
+
+    fn prepare(&mut self) -> Result<(), PortError> {
+        self.log.as_mut().map_or(Ok(()), Log::create)
+    }
 }
 
 /// One line of CSV for each packet that something was done to.
 struct Log {
     path: PathBuf,
-    /// None once writing has failed.
+    /// None before it is created, and once writing has failed.
     out: Option<BufWriter<File>>,
 }
 
 impl Log {
-    fn create(path: PathBuf) -> Result<Self, SettingsError> {
+    fn new(path: PathBuf) -> Self {
+        Self { path, out: None }
+    }
+
+    /// Writes the file anew.
+    fn create(&mut self) -> Result<(), PortError> {
         let wrong = |e: std::io::Error| {
-            SettingsError(format!(
-                "log = \"{}\": {e}; name a file that can be written",
-                path.display()
-            ))
+            let path = self.path.display();
+            let what =
+                format!("function \"impair\": log \"{path}\" is no file that can be written");
+            PortError::system(what, e)
         };
-        let file = File::create(&path).map_err(wrong)?;
+        let file = File::create(&self.path).map_err(wrong)?;
         let mut out = BufWriter::with_capacity(LOG_BYTES, file);
         writeln!(out, "packet,to_port,flow,sequence,action").map_err(wrong)?;
-        Ok(Self {
-            path,
-            out: Some(out),
-        })
+        self.out = Some(out);
+        Ok(())
     }
 
     fn note(&mut self, identity: Identity, action: Action) {
@@ -448,7 +479,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn impair(settings: &str) -> Impair {
-        Impair::new(toml::from_str(settings).unwrap()).unwrap()
+        let mut impair = Impair::new(toml::from_str(settings).unwrap()).unwrap();
+        impair.prepare().unwrap();
+        impair
     }
 
     /// Sends packets of `lens` numbers through in batches; the first bytes of what comes out, and which of
@@ -519,6 +552,47 @@ mod tests {
     }
 
     #[test]
+    fn a_delayed_packet_goes_on_after_its_time_whatever_passes_and_is_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.csv");
+        let mut late = impair(&format!(
+            "delay_at = [1]\ndelay_time = \"30ms\"\nlog = {path:?}\n"
+        ));
+        let begun = Instant::now();
+        let mut seen = through(&mut late, &[3, 60, 60]);
+        // Unless the machine stood still for as long as it was to wait.
+        if begun.elapsed() < Duration::from_millis(30) {
+            assert!(seen.iter().all(|(number, _)| *number != 1));
+        }
+        while seen.len() < 123 {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+            let mut batch = Batch::new();
+            late.process(&mut batch, &Context::default());
+            seen.extend(batch.packets().iter().map(|p| (p.bytes()[0], true)));
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(30));
+        assert_eq!(seen.iter().filter(|(number, _)| *number == 1).count(), 1);
+        drop(late);
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(text, "packet,to_port,flow,sequence,action\n1,0,,,delay\n");
+    }
+
+    #[test]
+    fn a_log_is_written_when_the_worker_starts_not_when_the_file_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.csv");
+        let settings = format!("log = {path:?}\n");
+        let mut built = Impair::new(toml::from_str(&settings).unwrap()).unwrap();
+        assert!(!path.exists());
+        built.prepare().unwrap();
+        assert!(path.exists());
+        let settings = "log = \"/nowhere/at/all\"\n";
+        let mut built = Impair::new(toml::from_str(settings).unwrap()).unwrap();
+        let message = built.prepare().unwrap_err().to_string();
+        assert!(message.contains("can be written"), "{message}");
+    }
+
+    #[test]
     fn marks_of_functions_before_stay_with_their_packets() {
         let mut none = impair("duplicate_at = [0]\n");
         let pool = PoolHandle::new(8, false).unwrap();
@@ -543,7 +617,8 @@ mod tests {
                 "lose_at = [3]\ncorrupt_at = [3]\n",
                 "packet 3 is listed twice",
             ),
-            ("log = \"/nowhere/at/all\"\n", "can be written"),
+            ("delay_time = \"2s\"\n", "up to 1s"),
+            ("delay_time = \"soon\"\n", "such as 500us"),
             ("jitter = 1\n", "unknown field"),
         ] {
             let error = (ENTRY.build)(toml::from_str(settings).unwrap()).err();
@@ -560,7 +635,8 @@ mod tests {
             limit in 1_usize..=64,
         ) {
             let mut device = impair(&format!(
-                "seed = {seed}\nloss = 0.2\nduplicate = 0.3\nreorder = 0.3\ndistance = {distance}\n"
+                "seed = {seed}\nloss = 0.2\nduplicate = 0.3\nreorder = 0.2\ndelay = 0.1\n\
+                 distance = {distance}\n"
             ));
             let mut seen = through_limited(&mut device, &batches, limit);
             let sent: usize = batches.iter().map(|n| (*n).min(limit)).sum();

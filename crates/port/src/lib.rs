@@ -34,6 +34,7 @@ mod packet;
 mod pool;
 mod port;
 mod registry;
+mod settings;
 #[cfg(feature = "xdp")]
 mod xdp_program;
 
@@ -60,3 +61,4 @@ pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
 pub use port::{Link, Port, PortCounters, Relayed, Supply};
 pub use registry::{Backend, PortSpec, Resources, backends};
+pub use settings::{SettingsFileError, duration};

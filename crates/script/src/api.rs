@@ -411,7 +411,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     let trial_error = |error: TrialError| {
         let lacking = match &error {
             TrialError::Port(error) => error.is_missing(),
-            TrialError::NoLink { .. } => true,
+            TrialError::NoLink { .. } | TrialError::NoGateway { .. } => true,
             TrialError::Stopped => false,
         };
         core.shared.lacking.store(lacking, Ordering::Relaxed);

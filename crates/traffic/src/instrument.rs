@@ -5,15 +5,17 @@
 //! *due*, so that a late generator (or a device that pushes back) cannot hide waiting time.
 
 use crate::hand::{Arrival, Crafted, Hand, Made, NoHand};
-use crate::{Pattern, Record, Schedule, Traffic};
+use crate::stations::{Gateway, LONGEST_BYTES, Stations, may_be_about_neighbours};
+use crate::{Pattern, Record, Schedule, Stream, Traffic};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_port::{
     BATCH_CAPACITY, Batch, Clock, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec,
     Resources, ticks,
 };
-use taut_wire::{PortRange, Received, StampLayout, Sum, claimed_stamp, classify};
+use taut_wire::{Mac, PortRange, Received, StampLayout, Sum, claimed_stamp, classify};
 
 /// Packets handed over together at most when several are due at once.
 const BURST: usize = 32;
@@ -46,6 +48,10 @@ const SLACK: Duration = Duration::from_micros(2);
 
 /// An idle round of the loop that took longer was interrupted by the machine.
 const INTERRUPTION: Duration = Duration::from_micros(2);
+
+/// How often the port that only sends is looked at for questions, and a gateway is asked again.
+const LOOK: Duration = Duration::from_millis(1);
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Packets that a hand makes ahead at most, and how many at once while nothing else is to be done.
 const CRAFTED_AHEAD: usize = 64;
@@ -89,6 +95,10 @@ pub struct Tally {
     pub corrupt: u64,
     /// Not ours, or left over from an earlier trial. Nobody knows of which stream: counted with the first.
     pub foreign: u64,
+    /// Questions for the MAC addresses of its stations that were answered (ARP, neighbour discovery).
+    /// Counted with the first stream.
+    #[serde(default)]
+    pub arp_answered: u64,
     /// Seconds from the first packet due to the last one sent.
     pub seconds: f64,
     /// Ended early by a stop request.
@@ -118,6 +128,19 @@ pub enum TrialError {
         /// How long.
         waited_s: f64,
     },
+    /// A gateway does not say its MAC address.
+    #[error(
+        "{port}: nobody answers for gateway {gateway} (waited {waited_s:.1} s): give an address that the device has at \
+         this port, and a src_ip in its network, or its MAC address as dst_mac"
+    )]
+    NoGateway {
+        /// The port's spec.
+        port: String,
+        /// The address asked for.
+        gateway: IpAddr,
+        /// How long.
+        waited_s: f64,
+    },
     /// Told to stop while waiting.
     #[error("stopped")]
     Stopped,
@@ -134,6 +157,11 @@ pub struct Instrument {
     pub(crate) clock: Clock,
     pub(crate) traffic: Traffic,
     ports_of_flows: PortRange,
+    stations: Stations,
+    /// MAC addresses that were found.
+    gateways: Vec<(Gateway, Mac)>,
+    /// Answers on their way to a port; empty between two calls.
+    answers: Batch,
     /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
     trial: u16,
     pub(crate) out: Batch,
@@ -153,7 +181,7 @@ pub struct Instrument {
 #[derive(Debug, Clone, Copy, Default)]
 struct Pending {
     stream: usize,
-    template: u16,
+    template: u32,
     varied: Sum,
     sequence: u64,
     /// Of a packet that a hand made; it takes the place of the template's.
@@ -242,6 +270,9 @@ impl Instrument {
             pool: resources.pool(),
             clock,
             ports_of_flows: ports_of_flows(&traffic),
+            stations: Stations::of(&traffic),
+            gateways: Vec::new(),
+            answers: Batch::new(),
             traffic,
             trial: 0,
             out: Batch::new(),
@@ -266,14 +297,19 @@ impl Instrument {
     pub fn set_traffic(&mut self, traffic: Traffic) -> Result<(), TrialError> {
         check_room(&self.specs[0], &traffic, self.pool.room())?;
         self.ports_of_flows = ports_of_flows(&traffic);
+        self.stations = Stations::of(&traffic);
         self.traffic = traffic;
+        for (gateway, mac) in &self.gateways {
+            point_at(&mut self.traffic, gateway, *mac);
+        }
         Ok(())
     }
 
-    /// Waits until all ports' other sides are there.
+    /// Waits until all ports' other sides are there, and the gateways of all streams have said their MAC
+    /// addresses.
     ///
     /// # Errors
-    /// When they are not after `patience`, or `stop` is set.
+    /// When they are or have not after `patience` each, or `stop` is set.
     pub fn wait_for_links(
         &mut self,
         patience: Duration,
@@ -290,7 +326,7 @@ impl Instrument {
                     taut_port::Link::Down(why) => Some((spec.text().to_string(), why)),
                 });
             let Some((port, why)) = down else {
-                return Ok(());
+                return self.find_gateways(patience, stop);
             };
             if stop.load(Ordering::Relaxed) {
                 return Err(TrialError::Stopped);
@@ -304,6 +340,92 @@ impl Instrument {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Asks for the MAC addresses of the gateways that are not known yet, and puts them into the streams.
+    fn find_gateways(&mut self, patience: Duration, stop: &AtomicBool) -> Result<(), TrialError> {
+        for index in 0..self.traffic.streams().len() {
+            let Some(gateway) = self.traffic.streams()[index].gateway() else {
+                continue;
+            };
+            if self.gateways.iter().any(|(known, _)| *known == gateway) {
+                continue;
+            }
+            let mac = self.find_gateway(&gateway, patience, stop)?;
+            point_at(&mut self.traffic, &gateway, mac);
+            self.gateways.push((gateway, mac));
+        }
+        Ok(())
+    }
+
+    fn find_gateway(
+        &mut self,
+        gateway: &Gateway,
+        patience: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Mac, TrialError> {
+        let begun = std::time::Instant::now();
+        let mut asked: Option<std::time::Instant> = None;
+        let mut question = [0; LONGEST_BYTES];
+        let len = gateway.question(&mut question).unwrap_or_default();
+        loop {
+            if asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN) {
+                if let Some(mut packet) = self.pool.take(len as u16) {
+                    packet.bytes_mut().copy_from_slice(&question[..len]);
+                    self.answers.push(packet);
+                    self.ports[0].tx(&mut self.answers);
+                    self.answers.clear();
+                }
+                asked = Some(std::time::Instant::now());
+            }
+            for port in 0..self.ports.len() {
+                self.ports[port].rx(&mut self.arrived);
+                let answer = |packet: &Packet| gateway.answer_in(packet.bytes());
+                let found = self.arrived.packets().iter().find_map(answer);
+                self.answer_arrived(port);
+                self.arrived.clear();
+                if let Some(mac) = found.filter(|_| port == 0) {
+                    return Ok(mac);
+                }
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(TrialError::Stopped);
+            }
+            if begun.elapsed() >= patience {
+                return Err(TrialError::NoGateway {
+                    port: self.specs[0].text().to_string(),
+                    gateway: gateway.ip,
+                    waited_s: patience.as_secs_f64(),
+                });
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Answers the questions among what arrived at a port; returns how many.
+    fn answer_arrived(&mut self, port: usize) -> u64 {
+        let ends = (port == 0, port + 1 == self.ports.len());
+        for packet in self.arrived.packets() {
+            answer(
+                &self.stations,
+                &self.pool,
+                packet.bytes(),
+                ends,
+                &mut self.answers,
+            );
+        }
+        send_answers(&mut *self.ports[port], &mut self.answers)
+    }
+
+    /// Looks for questions at the first port where packets are not received there anyway.
+    #[cold]
+    fn look_at_first_port(&mut self) -> u64 {
+        if self.ports.len() < 2 || self.ports[0].rx(&mut self.arrived) == 0 {
+            return 0;
+        }
+        let answered = self.answer_arrived(0);
+        self.arrived.clear();
+        answered
     }
 
     /// What each port counted since it was opened.
@@ -359,6 +481,10 @@ impl Instrument {
         self.discard_arrived();
 
         let start = ticks() + ticks_in(Duration::from_micros(20));
+        self.traffic
+            .streams_mut()
+            .iter_mut()
+            .for_each(Stream::restart);
         let mut running = self.schedules(trial, start);
         // Without streams there is still one that counts what is foreign.
         let mut tallies = vec![Tally::default(); running.len().max(1)];
@@ -372,6 +498,8 @@ impl Instrument {
             self.crafted.resize_with(running.len(), Crafted::default);
         }
         let ahead_ticks = ticks_in(AHEAD);
+        let look_ticks = ticks_in(LOOK);
+        let mut last_look = start;
         let stall_ticks = ticks_in(STALL);
         let mut give_up = start + ticks_in(trial.duration) + grace_ticks;
         let mut last_event = start;
@@ -407,6 +535,10 @@ impl Instrument {
                 last_event = last_sent;
             } else if H::ACTIVE && self.craft_ahead(now + ahead_ticks, &running, hand) {
                 was_idle = false;
+            }
+            if !H::ACTIVE && now.saturating_sub(last_look) > look_ticks {
+                last_look = now;
+                tallies[0].arp_answered += self.look_at_first_port();
             }
             let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             if let Some(seen) = seen {
@@ -626,6 +758,7 @@ impl Instrument {
         tallies: &mut [Tally],
         hand: &mut H,
     ) -> Option<u64> {
+        let ends = (self.ports.len() == 1, true);
         let port = self.ports.last_mut()?;
         if port.rx(&mut self.arrived) == 0 {
             return None;
@@ -669,12 +802,23 @@ impl Instrument {
                     corrupt += 1;
                     tell_damaged(packet.bytes(), self.trial, running, records);
                 }
-                Received::Foreign => foreign += 1,
+                Received::Foreign => {
+                    foreign += 1;
+                    if !H::ACTIVE && may_be_about_neighbours(packet.bytes()) {
+                        let (stations, pool) = (&self.stations, &self.pool);
+                        answer(stations, pool, packet.bytes(), ends, &mut self.answers);
+                    }
+                }
             }
+        }
+        let ours = self.arrived.len() as u64 > foreign;
+        if !self.answers.is_empty() {
+            let asked = self.answers.len() as u64;
+            foreign -= asked;
+            tallies[0].arp_answered += send_answers(&mut **port, &mut self.answers);
         }
         tallies[0].corrupt += corrupt;
         tallies[0].foreign += foreign;
-        let ours = self.arrived.len() as u64 > foreign;
         if H::ACTIVE {
             let arrivals = &self.arrivals[..self.arrived.len()];
             let back = hand.arrived(self.arrived.packets_mut(), arrivals);
@@ -693,17 +837,57 @@ impl Instrument {
         ours.then_some(seen)
     }
 
-    /// Throws away what arrived before the trial (a bounded amount: some sources never run dry).
+    /// Throws away what arrived before the trial, but for questions, which are answered (a bounded amount: some sources never run dry).
     pub(crate) fn discard_arrived(&mut self) {
-        for port in &mut self.ports {
+        for port in 0..self.ports.len() {
             for _ in 0..1024 {
-                if port.rx(&mut self.arrived) == 0 {
+                if self.ports[port].rx(&mut self.arrived) == 0 {
                     break;
                 }
+                self.answer_arrived(port);
                 self.arrived.clear();
             }
         }
     }
+}
+
+/// Sends packets for a gateway to its MAC address.
+fn point_at(traffic: &mut Traffic, gateway: &Gateway, mac: Mac) {
+    for stream in traffic.streams_mut() {
+        if stream.gateway() == Some(*gateway) {
+            stream.set_dst_mac(mac);
+        }
+    }
+}
+
+/// Makes the answer to a frame that asks for one of the stations, if it does; what finds no memory is asked again.
+#[cold]
+fn answer(
+    stations: &Stations,
+    pool: &PoolHandle,
+    frame: &[u8],
+    (first_port, last_port): (bool, bool),
+    answers: &mut Batch,
+) {
+    let mut reply = [0; LONGEST_BYTES];
+    if let Some(len) = stations.answer(frame, first_port, last_port, &mut reply)
+        && let Some(mut packet) = pool.take(len as u16)
+    {
+        packet.bytes_mut().copy_from_slice(&reply[..len]);
+        answers.push(packet);
+    }
+}
+
+/// Sends the answers that there are; returns how many.
+fn send_answers(port: &mut dyn Port, answers: &mut Batch) -> u64 {
+    if answers.is_empty() {
+        return 0;
+    }
+    let made = answers.len();
+    port.tx(answers);
+    let left = answers.len();
+    answers.clear();
+    (made - left) as u64
 }
 
 /// Tells the record of the stream that a damaged packet says it is of.
@@ -750,7 +934,7 @@ fn ports_of_flows(traffic: &Traffic) -> PortRange {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{EveryPacket, Fate, Stream, Summaries};
+    use crate::{EveryPacket, Fate, Summaries};
     use std::collections::VecDeque;
     use taut_port::Link;
     use taut_wire::UdpFlow;
@@ -759,6 +943,8 @@ mod tests {
     struct Loop {
         wire: VecDeque<Packet>,
         capacity: usize,
+        /// Whether anything comes out of it.
+        delivers: bool,
         sent: u64,
         harm: fn(u64, &mut Packet) -> Harm,
     }
@@ -771,7 +957,8 @@ mod tests {
 
     impl Port for Loop {
         fn rx(&mut self, batch: &mut Batch) -> usize {
-            let n = self.wire.len().min(batch.room());
+            let there = if self.delivers { self.wire.len() } else { 0 };
+            let n = there.min(batch.room());
             self.wire.drain(..n).for_each(|p| batch.push(p));
             n
         }
@@ -811,15 +998,23 @@ mod tests {
         let wire = Loop {
             wire: VecDeque::new(),
             capacity,
+            delivers: true,
             sent: 0,
             harm,
         };
+        instrument_on(vec![Box::new(wire)], traffic)
+    }
+
+    fn instrument_on(ports: Vec<Box<dyn Port>>, traffic: Traffic) -> Instrument {
         Instrument {
             specs: vec![PortSpec::parse("null:").unwrap()],
-            ports: vec![Box::new(wire)],
+            ports,
             pool: PoolHandle::new(256, false).unwrap(),
             clock: Clock::calibrate(Duration::from_millis(5)),
             ports_of_flows: ports_of_flows(&traffic),
+            stations: Stations::of(&traffic),
+            gateways: Vec::new(),
+            answers: Batch::new(),
             traffic,
             trial: 0,
             out: Batch::new(),
@@ -885,13 +1080,17 @@ mod tests {
     #[test]
     fn packets_that_find_a_full_ring_are_refused_not_lost() {
         // Nothing ever comes back, so the wire fills up.
-        let mut instrument = instrument(10, |_, _| Harm::Hold);
-        instrument.ports.push(Box::new(Loop {
-            wire: VecDeque::new(),
-            capacity: 0,
-            sent: 0,
-            harm: |_, _| Harm::None,
-        }));
+        let ports = [10, 0].map(|capacity| -> Box<dyn Port> {
+            Box::new(Loop {
+                wire: VecDeque::new(),
+                capacity,
+                delivers: false,
+                sent: 0,
+                harm: |_, _| Harm::None,
+            })
+        });
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let mut instrument = instrument_on(ports.into(), stream.into());
         let mut record = EveryPacket::new(TRIAL.packets() as usize);
         let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
         assert_eq!((tally.sent, tally.received), (10, 0));

@@ -2,10 +2,12 @@
 //!
 //! The rate of a pattern is its average (for ramps and steps: what its percentages are of).
 
+use crate::Trace;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+use taut_port::duration;
 
 /// How a stream's packets are spaced.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -39,46 +41,8 @@ pub enum Pattern {
     },
     /// `steps(a, b, ...)`: parts of the trial of equal length, each at a share of the rate.
     Steps(Vec<f64>),
-    /// The gaps of a captured trace, over and over.
+    /// `trace(file, speed)`: the gaps of a capture, over and over.
     Trace(Trace),
-}
-
-/// Times of a capture's packets.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Trace {
-    offsets_ns: Arc<[f64]>,
-    /// From the first packet of one pass to the first of the next.
-    period_ns: f64,
-    /// Whether times are scaled so that the stream's rate results; else they are kept.
-    scaled: bool,
-}
-
-impl Trace {
-    /// From the packets' times in ns, in any epoch. The pause before a repetition is the average gap.
-    /// None for fewer than two packets, or where time does not go forward from the first to the last.
-    pub fn new(times_ns: &[u64], scaled: bool) -> Option<Self> {
-        let (first, last) = (*times_ns.first()?, *times_ns.last()?);
-        let span = last.checked_sub(first).filter(|span| *span > 0)? as f64;
-        let mut latest = 0.0_f64;
-        let offsets_ns = times_ns
-            .iter()
-            .map(|t| {
-                // Capture files may be a little out of order; sending cannot be.
-                latest = latest.max(t.saturating_sub(first) as f64);
-                latest
-            })
-            .collect();
-        Some(Self {
-            offsets_ns,
-            period_ns: span + span / (times_ns.len() - 1) as f64,
-            scaled,
-        })
-    }
-
-    /// Packets per second of the original.
-    pub fn rate_pps(&self) -> f64 {
-        self.offsets_ns.len() as f64 / self.period_ns * 1e9
-    }
 }
 
 /// Why a pattern cannot be read.
@@ -89,8 +53,8 @@ pub struct PatternError {
     reason: String,
 }
 
-const FORMS: &str = "want constant, poisson, burst(PACKETS, GAP), on-off(ON, OFF), ramp(FROM%, TO%) or \
-                     steps(A%, B%, ...), such as burst(32, 0us) or on-off(10ms, 90ms)";
+const FORMS: &str = "want constant, poisson, burst(PACKETS, GAP), on-off(ON, OFF), ramp(FROM%, TO%), \
+                     steps(A%, B%, ...) or trace(FILE, SPEEDx), such as burst(32, 0us) or trace(in.pcap, 2x)";
 
 impl FromStr for Pattern {
     type Err = PatternError;
@@ -101,6 +65,24 @@ impl FromStr for Pattern {
             reason,
         };
         let forms = || error(FORMS.to_string());
+        if let Some(inside) = text.trim().strip_prefix("trace(") {
+            let inside = inside.strip_suffix(')').ok_or_else(forms)?;
+            // A file's name may hold commas.
+            let (path, speed) = match inside.rsplit_once(',') {
+                Some((path, speed)) if speed.ends_with('x') => (path, speed.trim()),
+                _ => (inside, "1x"),
+            };
+            let times = speed.trim_end_matches('x').trim().parse::<f64>().ok();
+            let times = times.filter(|times| (1e-3..=1e3).contains(times));
+            let times = times.ok_or_else(|| {
+                error(format!(
+                    "\"{speed}\": want how many times as fast, such as 2x or 0.5x (0.001x to 1000x)"
+                ))
+            })?;
+            return Trace::read(path.trim(), times)
+                .map(Self::Trace)
+                .map_err(error);
+        }
         let (name, arguments) = match text.trim().split_once('(') {
             None => (text.trim(), Vec::new()),
             Some((name, rest)) => {
@@ -109,7 +91,8 @@ impl FromStr for Pattern {
             }
         };
         let time = |s: &str| {
-            time(s).ok_or_else(|| error(format!("\"{s}\": want a time such as 10us, 1.5ms or 1s")))
+            duration(s)
+                .ok_or_else(|| error(format!("\"{s}\": want a time such as 10us, 1.5ms or 1s")))
         };
         let share = |s: &str| {
             let percent = s
@@ -159,24 +142,6 @@ impl FromStr for Pattern {
     }
 }
 
-/// A time with its unit: `10us`, `1.5ms`, `0s`.
-fn time(text: &str) -> Option<Duration> {
-    let units = [
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("µs", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-    ];
-    let (digits, unit) = units
-        .iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
-    let seconds = digits.trim().parse::<f64>().ok()? * unit;
-    (0.0..=86_400.0)
-        .contains(&seconds)
-        .then(|| Duration::from_secs_f64(seconds))
-}
-
 impl std::fmt::Display for Pattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let percent = |share: &f64| format!("{}%", (share * 1e6).round() / 1e4);
@@ -192,7 +157,7 @@ impl std::fmt::Display for Pattern {
                 let shares: Vec<_> = shares.iter().map(percent).collect();
                 write!(f, "steps({})", shares.join(", "))
             }
-            Self::Trace(trace) => write!(f, "trace of {} packets", trace.offsets_ns.len()),
+            Self::Trace(trace) => write!(f, "trace({}, {}x)", trace.path(), trace.speed()),
         }
     }
 }
@@ -217,11 +182,28 @@ impl Pattern {
         let share = match self {
             Self::Ramp { from, to } => (from + to) / 2.0,
             Self::Steps(shares) => shares.iter().sum::<f64>() / shares.len() as f64,
-            Self::Trace(trace) if !trace.scaled => trace.rate_pps() / rate_pps,
+            Self::Trace(trace) => return trace_packets(trace, rate_pps, duration),
             _ => 1.0,
         };
         (rate_pps * share * duration.as_secs_f64()).round().max(1.0) as u64
     }
+}
+
+/// Packets of a trace, repeated, that are due before `duration` is over. Where gaps differ that is not the rate's
+/// average.
+fn trace_packets(trace: &Trace, rate_pps: f64, duration: Duration) -> u64 {
+    let offsets_ns = trace.offsets_ns();
+    // The time in the trace at which it ends.
+    let end_ns = duration.as_nanos() as f64 * trace_scale(trace, rate_pps).recip();
+    let passes = (end_ns / trace.period_ns()).floor();
+    let rest_ns = end_ns - passes * trace.period_ns();
+    let rest = offsets_ns.partition_point(|offset| *offset < rest_ns);
+    (passes as u64 * offsets_ns.len() as u64 + rest as u64).max(1)
+}
+
+/// How much longer gaps are at a rate than they were captured.
+fn trace_scale(trace: &Trace, rate_pps: f64) -> f64 {
+    trace.offsets_ns().len() as f64 / trace.period_ns() * 1e9 / rate_pps
 }
 
 /// Due times of one stream in one trial. They never drift and never shift: a generator that fell
@@ -331,16 +313,11 @@ impl Schedule {
                 before: 0.0,
             },
             Pattern::Trace(trace) => {
-                let scale = if trace.scaled {
-                    trace.rate_pps() / rate_pps
-                } else {
-                    1.0
-                } * hz
-                    / 1e9;
+                let scale = trace_scale(trace, rate_pps) * hz / 1e9;
                 Kind::Trace {
-                    offsets: Arc::clone(&trace.offsets_ns),
+                    offsets: Arc::clone(trace.offsets_ns()),
                     scale,
-                    period: trace.period_ns * scale,
+                    period: trace.period_ns() * scale,
                 }
             }
         };
@@ -561,29 +538,6 @@ mod tests {
             .fold(0.0, f64::max);
         assert!(distance < 1.63 / n.sqrt() + 0.001, "{distance}");
         assert!((n / 200_000.0 - 1.0).abs() < 0.01);
-    }
-
-    #[test]
-    fn a_trace_keeps_or_scales_its_gaps() {
-        let times = [5_000, 5_100, 5_400, 5_300, 5_500];
-        for (scaled, want) in [
-            (false, [0, 100, 400, 400, 500, 625, 725]),
-            (true, [0, 800, 3_200, 3_200, 4_000, 5_000, 5_800]),
-        ] {
-            let trace = Pattern::Trace(Trace::new(&times, scaled).unwrap());
-            let mut schedule = Schedule::new(&trace, 1e6, MS, 0, HZ, 0);
-            let got: Vec<u64> = (0..7)
-                .map(|_| {
-                    let due = schedule.due_ticks();
-                    schedule.advance();
-                    due
-                })
-                .collect();
-            assert_eq!(got, want);
-        }
-        assert_eq!(Trace::new(&[7], false), None);
-        assert_eq!(Trace::new(&[7, 7], false), None);
-        assert_eq!(Trace::new(&[7, 3], false), None);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Frame sizes of a stream: one, a mix with weights, or every size of a range.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 use taut_wire::{MAX_FRAME_SIZE_BYTES, MIN_FRAME_SIZE_BYTES};
 
 /// Sizes, frame check sequence included, each with the share it has of the packets.
@@ -14,6 +16,8 @@ pub struct Sizes {
     text: String,
     /// Size and weight.
     parts: Vec<(usize, u32)>,
+    /// Indices into the parts, where their order is given.
+    sequence: Option<Arc<[u32]>>,
 }
 
 /// Why sizes cannot be read.
@@ -34,6 +38,29 @@ impl Sizes {
         Self {
             text: frame_size_bytes.to_string(),
             parts: vec![(frame_size_bytes, 1)],
+            sequence: None,
+        }
+    }
+
+    /// Those of a trace, in its order.
+    pub(crate) fn of_trace(size_bytes: &[u32]) -> Self {
+        let mut weights = BTreeMap::new();
+        for size in size_bytes {
+            *weights.entry(*size).or_insert(0_u32) += 1;
+        }
+        let parts: Vec<_> = weights
+            .iter()
+            .map(|(size, weight)| (*size as usize, *weight))
+            .collect();
+        let index = |size: &u32| {
+            let found = parts.binary_search_by_key(&(*size as usize), |part| part.0);
+            found.unwrap_or_default() as u32
+        };
+        let sequence = size_bytes.iter().map(index).collect();
+        Self {
+            text: "trace".to_string(),
+            parts,
+            sequence: Some(sequence),
         }
     }
 
@@ -49,14 +76,17 @@ impl Sizes {
         bytes / total
     }
 
-    /// Indices into [`Sizes::parts`] in a mixed order, each as often as its weight says.
-    pub fn order(&self, seed: u64) -> Vec<u16> {
+    /// Indices into [`Sizes::parts`] in a mixed order, each as often as its weight says; of a trace, in its order.
+    pub fn order(&self, seed: u64) -> Arc<[u32]> {
+        if let Some(sequence) = &self.sequence {
+            return Arc::clone(sequence);
+        }
         let parts = self.parts.iter().enumerate();
-        let mut order: Vec<u16> = parts
-            .flat_map(|(i, (_, weight))| std::iter::repeat_n(i as u16, *weight as usize))
+        let mut order: Vec<u32> = parts
+            .flat_map(|(i, (_, weight))| std::iter::repeat_n(i as u32, *weight as usize))
             .collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut order);
-        order
+        order.into()
     }
 }
 
@@ -108,6 +138,7 @@ impl FromStr for Sizes {
         Ok(Self {
             text: text.to_string(),
             parts,
+            sequence: None,
         })
     }
 }

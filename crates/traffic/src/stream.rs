@@ -2,9 +2,13 @@
 //! stamp in each.
 
 use crate::field::{Added, FieldName, FieldWriter, Values, checksum_offsets};
+use crate::stations::{Addresses, Gateway};
 use crate::{Pattern, Sizes};
+use std::net::IpAddr;
+use std::sync::Arc;
 use taut_port::Packet;
-use taut_wire::{Error, Ipv4, Ipv6, PortRange, Protocol, StampLayout, Sum, Tcp, Tunnel, UdpFlow};
+use taut_wire::{Error, Ipv4, Ipv6, Mac, PortRange, Protocol, StampLayout, Sum};
+use taut_wire::{Tcp, Tunnel, UdpFlow, Vlan};
 
 /// A frame of one size with its varied fields blank.
 #[derive(Debug, Clone)]
@@ -25,7 +29,7 @@ pub struct Stream {
     templates: Vec<Template>,
     sizes: Sizes,
     /// Templates in the order in which they are sent, over and over.
-    order: Vec<u16>,
+    order: Arc<[u32]>,
     position: usize,
     fields: Vec<FieldWriter>,
     /// Where checksums must be written besides the stamp's, because fields under them vary.
@@ -35,6 +39,10 @@ pub struct Stream {
     pattern: Pattern,
     load: Load,
     priority: u8,
+    /// Where packets come from and go to, as routers see them; None for frames of a trace.
+    ends: Option<[Addresses; 2]>,
+    src_mac: Mac,
+    gateway: Option<Gateway>,
 }
 
 /// How much a stream sends.
@@ -59,8 +67,12 @@ pub struct Plan {
     pub tunnel: Option<Tunnel>,
     /// Frame sizes.
     pub sizes: Sizes,
+    /// Frames of a trace to be sent as they are, instead of any made from the rest.
+    pub frames: Vec<Vec<u8>>,
     /// Fields that vary.
     pub varied: Vec<(FieldName, Values)>,
+    /// Who has the destination MAC address, which is asked for before packets are sent.
+    pub gateway: Option<IpAddr>,
     /// Spacing.
     pub pattern: Pattern,
     /// Rate.
@@ -79,7 +91,9 @@ impl Default for Plan {
             protocol: Protocol::Udp,
             tunnel: None,
             sizes: Sizes::one(taut_wire::MIN_FRAME_SIZE_BYTES),
+            frames: Vec::new(),
             varied: Vec::new(),
+            gateway: None,
             pattern: Pattern::Constant,
             load: Load::Share(1.0),
             priority: 0,
@@ -99,6 +113,9 @@ pub enum StreamError {
         /// What is wrong with it.
         source: Error,
     },
+    /// A gateway that cannot be asked for from the stream's addresses.
+    #[error("gateway \"{0}\": packets have addresses of the other IP version")]
+    GatewayOfOtherVersion(IpAddr),
     /// A field that these frames do not have.
     #[error("{0} cannot vary: these frames have no such field")]
     NoSuchField(&'static str),
@@ -123,6 +140,9 @@ impl Stream {
     /// # Errors
     /// Sizes and addresses that make no frame; fields that its frames do not have.
     pub fn of(plan: Plan) -> Result<Self, StreamError> {
+        if !plan.frames.is_empty() {
+            return Ok(Self::of_frames(plan));
+        }
         let mut templates = Vec::new();
         let mut fields: Vec<FieldWriter> = Vec::new();
         for (size, _) in plan.sizes.parts() {
@@ -146,7 +166,22 @@ impl Stream {
         let (ip, transport) = checksum_offsets(&templates[0].frame).unwrap_or((None, 0));
         let tcp =
             plan.protocol == Protocol::Tcp && fields.iter().any(FieldWriter::in_transport_sum);
+        let ends = ends(&plan);
+        let gateway = match plan.gateway {
+            Some(ip) if ip.is_ipv4() != ends[0].first.is_ipv4() => {
+                return Err(StreamError::GatewayOfOtherVersion(ip));
+            }
+            gateway => gateway.map(|ip| Gateway {
+                ip,
+                asker_ip: ends[0].first,
+                asker_mac: plan.flow.src_mac,
+                vlan: plan.flow.vlan.map_or(Vlan::Untagged, Vlan::Single),
+            }),
+        };
         Ok(Self {
+            ends: Some(ends),
+            src_mac: plan.flow.src_mac,
+            gateway,
             name: plan.name,
             order: plan.sizes.order(plan.seed),
             position: 0,
@@ -160,6 +195,33 @@ impl Stream {
             load: plan.load,
             priority: plan.priority,
         })
+    }
+
+    /// The frames of a trace, one after the other, without stamps.
+    fn of_frames(plan: Plan) -> Self {
+        let template = |frame| Template {
+            frame,
+            layout: None,
+            ip: Sum::ZERO,
+            transport: Sum::ZERO,
+        };
+        Self {
+            ends: None,
+            src_mac: plan.flow.src_mac,
+            gateway: None,
+            name: plan.name,
+            order: (0..plan.frames.len() as u32).collect(),
+            position: 0,
+            ip_checksum: None,
+            tcp_checksum: None,
+            ports: port_range(&plan.flow, &[]),
+            templates: plan.frames.into_iter().map(template).collect(),
+            sizes: plan.sizes,
+            fields: Vec::new(),
+            pattern: plan.pattern,
+            load: plan.load,
+            priority: plan.priority,
+        }
     }
 
     /// Its name in results.
@@ -205,9 +267,36 @@ impl Stream {
         self.ports
     }
 
+    /// Source and destination addresses of the outermost packet, which routers look at; None where nobody knows.
+    pub(crate) fn ends(&self) -> Option<[Addresses; 2]> {
+        self.ends
+    }
+
+    /// Its source MAC address, the first of several.
+    pub(crate) fn src_mac(&self) -> Mac {
+        self.src_mac
+    }
+
+    /// The gateway whose MAC address its packets are to have.
+    pub(crate) fn gateway(&self) -> Option<Gateway> {
+        self.gateway
+    }
+
+    /// Sends to `mac` from now on.
+    pub(crate) fn set_dst_mac(&mut self, mac: Mac) {
+        for template in &mut self.templates {
+            template.frame[..6].copy_from_slice(&mac.0);
+        }
+    }
+
+    /// Goes back to the first of its sizes: each trial starts with it, as the gaps of a trace do.
+    pub(crate) fn restart(&mut self) {
+        self.position = 0;
+    }
+
     /// Which template the next packet is made from, and its length in bytes.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> (u16, u16) {
+    pub(crate) fn next(&mut self) -> (u32, u16) {
         let template = self.order[self.position];
         self.position += 1;
         if self.position == self.order.len() {
@@ -215,15 +304,15 @@ impl Stream {
         }
         (
             template,
-            self.templates[usize::from(template)].frame.len() as u16,
+            self.templates[template as usize].frame.len() as u16,
         )
     }
 
     /// Makes `packet` (of the template's length) the next one; returns what the stamp's checksum must
     /// cover besides.
     #[inline(always)]
-    pub(crate) fn fill(&mut self, template: u16, packet: &mut Packet) -> Sum {
-        let template = &self.templates[usize::from(template)];
+    pub(crate) fn fill(&mut self, template: u32, packet: &mut Packet) -> Sum {
+        let template = &self.templates[template as usize];
         let frame = packet.bytes_mut();
         frame.copy_from_slice(&template.frame);
         if self.fields.is_empty() {
@@ -248,14 +337,14 @@ impl Stream {
     #[inline(always)]
     pub(crate) fn stamp(
         &self,
-        template: u16,
+        template: u32,
         packet: &mut Packet,
         varied: Sum,
         flow: u16,
         sequence: u64,
         now_ticks: u64,
     ) {
-        if let Some(layout) = &self.templates[usize::from(template)].layout {
+        if let Some(layout) = &self.templates[template as usize].layout {
             // Cannot fail: the packet is as long as the template that the layout was made for.
             let _ = layout.write_varied(packet.bytes_mut(), flow, sequence, now_ticks, varied);
         }
@@ -301,6 +390,24 @@ impl Template {
             Protocol::IcmpEcho => {}
         }
         Ok(template)
+    }
+}
+
+/// Source and destination addresses of the outermost packet.
+fn ends(plan: &Plan) -> [Addresses; 2] {
+    let end = |name: FieldName, first: IpAddr| {
+        let values = plan.varied.iter().find(|(field, _)| *field == name);
+        Addresses {
+            first,
+            more: values.map_or(0, |(_, values)| values.count - 1),
+        }
+    };
+    match &plan.tunnel {
+        Some(tunnel) => [tunnel.src_ip, tunnel.dst_ip].map(|first| Addresses { first, more: 0 }),
+        None => [
+            end(FieldName::SrcIp, plan.flow.src_ip),
+            end(FieldName::DstIp, plan.flow.dst_ip),
+        ],
     }
 }
 

@@ -18,7 +18,8 @@ use crate::field::{FieldName, Values};
 use crate::{Load, Pattern, Plan, Rate, Sizes, Stream};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use taut_port::SettingsFileError;
 use taut_wire::{Mac, Protocol, Tunnel, VlanTag};
 
 /// Streams of one instrument at most: the stamps name them in four bits.
@@ -28,27 +29,6 @@ pub const MOST_STREAMS: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Traffic {
     streams: Vec<Stream>,
-}
-
-/// Why traffic cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum TrafficError {
-    /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file says something that cannot be.
-    #[error("{place}: {reason}")]
-    Wrong {
-        /// File, and line where known.
-        place: String,
-        /// What is wrong, and what would be right.
-        reason: String,
-    },
 }
 
 #[derive(Deserialize)]
@@ -83,11 +63,13 @@ struct StreamFile {
     share: Option<f64>,
     size: Option<NumberOrText>,
     pattern: Option<String>,
+    frames: Option<String>,
     priority: Option<u8>,
     seed: Option<u64>,
     protocol: Option<String>,
     src_mac: Option<String>,
     dst_mac: Option<String>,
+    gateway: Option<IpAddr>,
     vlan: Option<NumberOrText>,
     src_ip: Option<String>,
     dst_ip: Option<String>,
@@ -203,11 +185,8 @@ impl Traffic {
     ///
     /// # Errors
     /// With file, line, what is wrong and what would be right.
-    pub fn load(path: &Path) -> Result<Self, TrafficError> {
-        let text = std::fs::read_to_string(path).map_err(|source| TrafficError::Unreadable {
-            path: path.to_path_buf(),
-            source,
-        })?;
+    pub fn load(path: &Path) -> Result<Self, SettingsFileError> {
+        let text = SettingsFileError::read(path)?;
         Self::parse(&text, &path.display().to_string())
     }
 
@@ -215,18 +194,10 @@ impl Traffic {
     ///
     /// # Errors
     /// As [`Traffic::load`].
-    pub fn parse(text: &str, name: &str) -> Result<Self, TrafficError> {
-        let wrong = |at: Option<usize>, reason: String| {
-            let line = at.map(|at| text[..at.min(text.len())].matches('\n').count() + 1);
-            TrafficError::Wrong {
-                place: line.map_or_else(|| name.to_string(), |line| format!("{name}:{line}")),
-                reason,
-            }
-        };
-        let file: File = toml::from_str(text).map_err(|e| {
-            let reason = e.message().trim().replace('\n', " ");
-            wrong(e.span().map(|s| s.start), reason)
-        })?;
+    pub fn parse(text: &str, name: &str) -> Result<Self, SettingsFileError> {
+        let wrong = |at, reason: String| SettingsFileError::wrong(text, name, at, reason);
+        let file: File = toml::from_str(text)
+            .map_err(|e| wrong(e.span().map(|s| s.start), e.message().to_string()))?;
         let mut streams = Vec::new();
         for (index, stream) in file.streams.iter().enumerate() {
             let made = stream.get_ref().make(index);
@@ -257,12 +228,10 @@ impl StreamFile {
             seed: self.seed.unwrap_or(index as u64 + 1),
             ..Plan::default()
         };
-        if let Some(size) = &self.size {
-            plan.sizes = size.text().parse::<Sizes>().map_err(|e| e.to_string())?;
-        }
         if let Some(pattern) = &self.pattern {
             plan.pattern = pattern.parse::<Pattern>().map_err(|e| e.to_string())?;
         }
+        self.set_sizes(&mut plan)?;
         let tunnelled = match self.protocol.as_deref() {
             None | Some("udp") => false,
             Some("tcp") => {
@@ -279,6 +248,10 @@ impl StreamFile {
             }
         };
         self.set_addresses(&mut plan)?;
+        if self.gateway.is_some() && self.dst_mac.is_some() {
+            return Err("give gateway or dst_mac, not both".to_string());
+        }
+        plan.gateway = self.gateway;
         if tunnelled {
             plan.tunnel = Some(Tunnel {
                 teid: 1,
@@ -299,9 +272,18 @@ impl StreamFile {
         {
             return Err("teid and outer addresses need protocol = \"gtpu\"".to_string());
         }
+        if let Pattern::Trace(trace) = &plan.pattern
+            && trace.speed() != 1.0
+            && (self.rate.is_some() || self.share.is_some())
+        {
+            return Err("give the trace's speed or a rate, not both".to_string());
+        }
         plan.load = match (&self.rate, self.share) {
             (Some(_), Some(_)) => return Err("give rate or share, not both".to_string()),
-            (None, None) => Load::Share(1.0),
+            (None, None) => match &plan.pattern {
+                Pattern::Trace(trace) => Load::Fixed(trace.rate_pps()),
+                _ => Load::Share(1.0),
+            },
             (None, Some(share)) if share > 0.0 && share.is_finite() => Load::Share(share),
             (None, Some(share)) => return Err(format!("share = {share}: want more than 0")),
             (Some(rate), None) => {
@@ -310,7 +292,77 @@ impl StreamFile {
                 Load::Fixed(pps.map_err(|e| e.to_string())?)
             }
         };
+        if self.frames.is_some() {
+            self.take_frames(&mut plan)?;
+        }
         Stream::of(plan).map_err(|e| e.to_string())
+    }
+
+    /// The sizes, which may be those of the pattern's trace.
+    fn set_sizes(&self, plan: &mut Plan) -> Result<(), String> {
+        let size = self.size.as_ref().map(NumberOrText::text);
+        let of_trace = self.frames.is_some() || size.as_deref() == Some("trace");
+        match (&plan.pattern, size) {
+            (Pattern::Trace(trace), _) if of_trace => {
+                trace.check_sizes()?;
+                plan.sizes = Sizes::of_trace(trace.size_bytes());
+            }
+            (_, Some(size)) if size == "trace" => {
+                return Err("size = \"trace\" needs pattern = \"trace(FILE)\"".to_string());
+            }
+            (_, Some(size)) => plan.sizes = size.parse::<Sizes>().map_err(|e| e.to_string())?,
+            (_, None) => {}
+        }
+        Ok(())
+    }
+
+    /// The frames of the pattern's trace, with the MAC addresses that are given.
+    fn take_frames(&self, plan: &mut Plan) -> Result<(), String> {
+        let trace = match (self.frames.as_deref(), &plan.pattern) {
+            (Some("trace"), Pattern::Trace(trace)) => trace,
+            (Some("trace"), _) => {
+                return Err("frames = \"trace\" needs pattern = \"trace(FILE)\"".to_string());
+            }
+            (other, _) => {
+                let other = other.unwrap_or_default();
+                return Err(format!("frames = \"{other}\": want trace, or leave it out"));
+            }
+        };
+        let size = self.size.as_ref().map(NumberOrText::text);
+        let made = [
+            ("size", size.is_some_and(|size| size != "trace")),
+            ("protocol", self.protocol.is_some()),
+            ("gateway", self.gateway.is_some()),
+            ("vlan", self.vlan.is_some()),
+            ("src_ip", self.src_ip.is_some()),
+            ("dst_ip", self.dst_ip.is_some()),
+            ("ttl", self.ttl.is_some()),
+            ("src_port", self.src_port.is_some()),
+            ("dst_port", self.dst_port.is_some()),
+        ];
+        if let Some((key, _)) = made.iter().find(|(_, given)| *given) {
+            return Err(format!(
+                "frames = \"trace\" sends frames as they were captured: leave out {key}"
+            ));
+        }
+        if let Some((name, _)) = plan.varied.first() {
+            return Err(format!(
+                "frames = \"trace\": {} may be one address, not a range",
+                name.key()
+            ));
+        }
+        plan.frames = trace.frames()?;
+        for frame in &mut plan.frames {
+            for (given, at, mac) in [
+                (&self.dst_mac, 0, plan.flow.dst_mac),
+                (&self.src_mac, 6, plan.flow.src_mac),
+            ] {
+                if given.is_some() {
+                    frame[at..at + 6].copy_from_slice(&mac.0);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Fields of one value go into the flow; the others vary.

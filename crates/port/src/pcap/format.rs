@@ -94,7 +94,12 @@ pub enum Over {
     /// A header, or a block that holds no frame.
     NoFrame,
     /// A frame of which only the beginning was captured.
-    CutFrame,
+    CutFrame {
+        /// Bytes of the whole frame.
+        whole_bytes: u32,
+        /// When it was captured, as in [`Step::Frame`].
+        time_ns: Option<u64>,
+    },
     /// A frame longer than [`LONGEST_FRAME_BYTES`].
     LongFrame,
 }
@@ -306,9 +311,12 @@ fn what_else(bytes: &[u8]) -> String {
 }
 
 /// Whether `captured` bytes of a frame of `whole` bytes can be handed on; how far the next record is.
-fn judge(captured: u32, whole: u32, size: u64) -> Option<Step> {
+fn judge(captured: u32, whole: u32, time_ns: Option<u64>, size: u64) -> Option<Step> {
     let over = if captured < whole {
-        Over::CutFrame
+        Over::CutFrame {
+            whole_bytes: whole,
+            time_ns,
+        }
     } else if captured as usize > LONGEST_FRAME_BYTES {
         Over::LongFrame
     } else {
@@ -336,18 +344,19 @@ fn record(order: Order, nanoseconds: bool, bytes: &[u8]) -> Result<Step, Fault> 
     let len = captured as usize;
     let end = RECORD_HEADER_BYTES + len;
     let size = end as u64;
-    if let Some(pass) = judge(captured, whole, size) {
+    let unit_ns = if nanoseconds { 1 } else { 1000 };
+    let seconds = u64::from(order.u32(bytes, 0));
+    let time_ns = Some(seconds * 1_000_000_000 + u64::from(order.u32(bytes, 4)) * unit_ns);
+    if let Some(pass) = judge(captured, whole, time_ns, size) {
         return Ok(pass);
     }
     if bytes.len() < end {
         return Ok(Step::More(end));
     }
-    let unit_ns = if nanoseconds { 1 } else { 1000 };
-    let seconds = u64::from(order.u32(bytes, 0));
     Ok(Step::Frame {
         before: RECORD_HEADER_BYTES,
         len,
-        time_ns: Some(seconds * 1_000_000_000 + u64::from(order.u32(bytes, 4)) * unit_ns),
+        time_ns,
         size,
     })
 }
@@ -521,7 +530,11 @@ fn packet(
         ));
     }
     let size = total as u64;
-    if let Some(pass) = judge(captured, whole, size) {
+    let time_ns = (kind != SIMPLE_PACKET).then(|| {
+        let units = u64::from(order.u32(bytes, 12)) << 32 | u64::from(order.u32(bytes, 16));
+        source.times.ns(units)
+    });
+    if let Some(pass) = judge(captured, whole, time_ns, size) {
         return Ok(pass);
     }
     let needed = if total <= LONGEST_WHOLE_BLOCK_BYTES {
@@ -535,10 +548,6 @@ fn packet(
     if needed == total {
         check_end(order, bytes, total)?;
     }
-    let time_ns = (kind != SIMPLE_PACKET).then(|| {
-        let units = u64::from(order.u32(bytes, 12)) << 32 | u64::from(order.u32(bytes, 16));
-        source.times.ns(units)
-    });
     Ok(Step::Frame {
         before,
         len,
@@ -695,6 +704,13 @@ mod tests {
         }
     }
 
+    fn cut(whole_bytes: u32, time_ns: Option<u64>) -> Over {
+        Over::CutFrame {
+            whole_bytes,
+            time_ns,
+        }
+    }
+
     #[test]
     fn frames_cut_short_or_too_long_are_passed_over() {
         let file = Writer::new(false)
@@ -706,7 +722,7 @@ mod tests {
         assert_eq!(
             steps(&file.bytes).unwrap()[1..],
             [
-                pass(Over::CutFrame, 76),
+                pass(cut(1500, Some(0)), 76),
                 pass(Over::LongFrame, 16401),
                 frame(16, 16384, 0, 16400),
             ]
@@ -746,7 +762,7 @@ mod tests {
                     frame(28, 60, 6_000_000_001, 92),
                     frame(28, 60, 3_500_000_000, 92),
                     Step::Pass {
-                        over: Over::CutFrame,
+                        over: cut(61, Some(0)),
                         size: 92
                     },
                 ]
@@ -778,7 +794,7 @@ mod tests {
                 frame(28, 60, 9000, 92),
                 frame(12, 60, None, 76),
                 Step::Pass {
-                    over: Over::CutFrame,
+                    over: cut(80, None),
                     size: 80
                 },
             ]

@@ -166,7 +166,7 @@ impl<S: Source> Index<S> {
                     size
                 }
                 Step::Pass { over, size } => {
-                    filled.cut_frames += u64::from(over == Over::CutFrame);
+                    filled.cut_frames += u64::from(matches!(over, Over::CutFrame { .. }));
                     filled.long_frames += u64::from(over == Over::LongFrame);
                     size
                 }

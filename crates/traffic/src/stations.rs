@@ -1,0 +1,379 @@
+//! The stations that the generator stands for: what they answer when they are asked for their MAC addresses,
+//! and how they ask for that of a gateway. ARP (RFC 826) and neighbour discovery (RFC 4861).
+
+use crate::Traffic;
+use std::net::{IpAddr, Ipv6Addr};
+use taut_wire::arp::Operation;
+use taut_wire::{
+    Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, IpProtocol, Ipv6, Ipv6Repr, Mac, Neighbour,
+    NeighbourRepr, UdpFlow, Vlan, checksum, neighbour,
+};
+
+/// Bytes of the shortest frame, without check sequence.
+const SHORTEST_BYTES: usize = 60;
+
+/// Bytes of the longest frame made here: a neighbour message behind two VLAN tags.
+pub(crate) const LONGEST_BYTES: usize = 96;
+
+/// IP addresses next to each other, the last included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) first: IpAddr,
+    /// How many more there are.
+    pub(crate) more: u64,
+}
+
+impl Addresses {
+    fn contains(&self, address: IpAddr) -> bool {
+        let offset = match (self.first, address) {
+            (IpAddr::V4(first), IpAddr::V4(ip)) => {
+                u128::from(ip.to_bits()).checked_sub(u128::from(first.to_bits()))
+            }
+            (IpAddr::V6(first), IpAddr::V6(ip)) => ip.to_bits().checked_sub(first.to_bits()),
+            _ => None,
+        };
+        offset.is_some_and(|offset| offset <= u128::from(self.more))
+    }
+}
+
+/// Who asks for a gateway, and which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gateway {
+    pub(crate) ip: IpAddr,
+    /// Of the same IP version.
+    pub(crate) asker_ip: IpAddr,
+    pub(crate) asker_mac: Mac,
+    pub(crate) vlan: Vlan,
+}
+
+/// Where the traffic's packets come from and go to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stations {
+    /// Addresses, MAC address, and whether they are behind the first port (else behind the last one).
+    known: Vec<(Addresses, Mac, bool)>,
+    gateways: Vec<IpAddr>,
+}
+
+impl Stations {
+    /// Sources lie behind the first port, destinations behind the last one.
+    pub(crate) fn of(traffic: &Traffic) -> Self {
+        let mut stations = Self::default();
+        for stream in traffic.streams() {
+            let Some([from, to]) = stream.ends() else {
+                continue;
+            };
+            stations.known.push((from, stream.src_mac(), true));
+            stations.known.push((to, UdpFlow::default().dst_mac, false));
+            stations
+                .gateways
+                .extend(stream.gateway().map(|gateway| gateway.ip));
+        }
+        stations
+    }
+
+    /// The MAC address of `ip`, if it is one of ours behind such a port.
+    fn mac(&self, ip: IpAddr, first_port: bool, last_port: bool) -> Option<Mac> {
+        let here = |first: bool| if first { first_port } else { last_port };
+        let found = self
+            .known
+            .iter()
+            .find(|(addresses, _, first)| here(*first) && addresses.contains(ip));
+        found
+            .filter(|_| !self.gateways.contains(&ip))
+            .map(|(_, mac, _)| *mac)
+    }
+
+    /// The answer to `frame`, if it asks for one of our addresses; its length in bytes.
+    pub(crate) fn answer(
+        &self,
+        frame: &[u8],
+        first_port: bool,
+        last_port: bool,
+        reply: &mut [u8; LONGEST_BYTES],
+    ) -> Option<usize> {
+        let asked = Ethernet::new(frame).ok()?;
+        let mut header = EthernetRepr::parse(&asked).ok()?;
+        match asked.ethertype() {
+            EtherType::ARP => {
+                let arp = Arp::new(asked.payload()).ok()?;
+                if arp.operation() != Operation::REQUEST || arp.sender_ip() == arp.target_ip() {
+                    return None;
+                }
+                let mac = self.mac(arp.target_ip().into(), first_port, last_port)?;
+                header.destination = arp.sender_mac();
+                header.source = mac;
+                let answer = ArpRepr {
+                    operation: Operation::REPLY,
+                    sender_mac: mac,
+                    sender_ip: arp.target_ip(),
+                    target_mac: arp.sender_mac(),
+                    target_ip: arp.sender_ip(),
+                };
+                arp_frame(&header, &answer, reply)
+            }
+            EtherType::IPV6 => {
+                let (asker, message) = neighbour_message(&asked)?;
+                if !message.is_solicitation() {
+                    return None;
+                }
+                let mac = self.mac(message.target().into(), first_port, last_port)?;
+                // Who has no address yet hears it with all others (RFC 4861 section 7.2.4).
+                let solicited = !asker.is_unspecified();
+                let (to_ip, to_mac) = if solicited {
+                    (asker, message.mac().unwrap_or(asked.source()))
+                } else {
+                    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+                    (all_nodes, Mac([0x33, 0x33, 0, 0, 0, 1]))
+                };
+                header.destination = to_mac;
+                header.source = mac;
+                let answer = NeighbourRepr::Advertisement {
+                    target: message.target(),
+                    mac,
+                    solicited,
+                };
+                neighbour_frame(&header, (message.target(), to_ip), &answer, reply)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A cheap look at what may ask or answer: everything that is ARP or IPv6, also behind a VLAN tag.
+#[inline(always)]
+pub(crate) fn may_be_about_neighbours(frame: &[u8]) -> bool {
+    matches!(
+        frame.get(12..14),
+        Some([0x08, 0x06] | [0x86, 0xdd] | [0x81, 0x00] | [0x88, 0xa8])
+    )
+}
+
+impl Gateway {
+    /// The frame that asks for it; its length in bytes.
+    pub(crate) fn question(&self, frame: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
+        let mut header = EthernetRepr {
+            destination: Mac::BROADCAST,
+            source: self.asker_mac,
+            vlan: self.vlan,
+            ethertype: EtherType::ARP,
+        };
+        match (self.ip, self.asker_ip) {
+            (IpAddr::V4(ip), IpAddr::V4(asker)) => {
+                let question = ArpRepr {
+                    operation: Operation::REQUEST,
+                    sender_mac: self.asker_mac,
+                    sender_ip: asker,
+                    target_mac: Mac::default(),
+                    target_ip: ip,
+                };
+                arp_frame(&header, &question, frame)
+            }
+            (IpAddr::V6(ip), IpAddr::V6(asker)) => {
+                let (group, group_mac) = neighbour::solicited_node(ip);
+                header.destination = group_mac;
+                header.ethertype = EtherType::IPV6;
+                let question = NeighbourRepr::Solicitation {
+                    target: ip,
+                    mac: self.asker_mac,
+                };
+                neighbour_frame(&header, (asker, group), &question, frame)
+            }
+            _ => None,
+        }
+    }
+
+    /// The gateway's MAC address, if `frame` is its answer.
+    pub(crate) fn answer_in(&self, frame: &[u8]) -> Option<Mac> {
+        let ethernet = Ethernet::new(frame).ok()?;
+        match (ethernet.ethertype(), self.ip) {
+            (EtherType::ARP, IpAddr::V4(ip)) => {
+                let arp = Arp::new(ethernet.payload()).ok()?;
+                let is_it = arp.operation() == Operation::REPLY && arp.sender_ip() == ip;
+                is_it.then(|| arp.sender_mac())
+            }
+            (EtherType::IPV6, IpAddr::V6(ip)) => {
+                let (_, message) = neighbour_message(&ethernet)?;
+                let is_it = !message.is_solicitation() && message.target() == ip;
+                is_it.then(|| message.mac().unwrap_or(ethernet.source()))
+            }
+            _ => None,
+        }
+        .filter(|mac| !mac.is_multicast() && *mac != Mac::default())
+    }
+}
+
+fn arp_frame(
+    header: &EthernetRepr,
+    packet: &ArpRepr,
+    frame: &mut [u8; LONGEST_BYTES],
+) -> Option<usize> {
+    frame.fill(0);
+    let mut ethernet = header.emit(frame).ok()?;
+    packet.emit(ethernet.payload_mut()).ok()?;
+    let len = header.header_len_bytes() + ArpRepr::LEN_BYTES;
+    Some(len.max(SHORTEST_BYTES))
+}
+
+fn neighbour_frame(
+    header: &EthernetRepr,
+    (from, to): (Ipv6Addr, Ipv6Addr),
+    message: &NeighbourRepr,
+    frame: &mut [u8; LONGEST_BYTES],
+) -> Option<usize> {
+    frame.fill(0);
+    let ip = Ipv6Repr {
+        traffic_class: 0,
+        flow_label: 0,
+        next_header: IpProtocol::ICMPV6,
+        hop_limit: neighbour::HOP_LIMIT,
+        source: from,
+        destination: to,
+        payload_len_bytes: NeighbourRepr::LEN_BYTES,
+    };
+    let mut ethernet = header.emit(frame).ok()?;
+    let mut ip = ip.emit(ethernet.payload_mut()).ok()?;
+    let length = NeighbourRepr::LEN_BYTES as u32;
+    let pseudo_header = checksum::pseudo_header_v6(from, to, IpProtocol::ICMPV6, length);
+    message.emit(ip.payload_mut(), pseudo_header).ok()?;
+    let packet = taut_wire::ipv6::HEADER_LEN_BYTES + NeighbourRepr::LEN_BYTES;
+    Some(header.header_len_bytes() + packet)
+}
+
+/// The sender's address and the neighbour message in a frame, if it is a right one from this very link.
+fn neighbour_message<'a>(ethernet: &'a Ethernet<&[u8]>) -> Option<(Ipv6Addr, Neighbour<&'a [u8]>)> {
+    let packet = ethernet.payload();
+    let ip = Ipv6::new(packet).ok()?;
+    if ip.next_header() != IpProtocol::ICMPV6 || ip.hop_limit() != neighbour::HOP_LIMIT {
+        return None;
+    }
+    let start = taut_wire::ipv6::HEADER_LEN_BYTES;
+    let length = ip.payload().len();
+    let message = Neighbour::new(packet.get(start..start + length)?).ok()?;
+    let pseudo_header = ip.pseudo_header(IpProtocol::ICMPV6, length as u32);
+    message.verify_checksum(pseudo_header).ok()?;
+    Some((ip.source(), message))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const ROUTER: Mac = Mac([2, 0, 0, 0, 0, 0x77]);
+
+    fn stations(settings: &[(&str, &str)]) -> Stations {
+        Stations::of(&Traffic::of_settings(settings).unwrap())
+    }
+
+    fn question(ip: &str, asker_ip: &str, vlan: Vlan) -> Vec<u8> {
+        let gateway = Gateway {
+            ip: ip.parse().unwrap(),
+            asker_ip: asker_ip.parse().unwrap(),
+            asker_mac: ROUTER,
+            vlan,
+        };
+        let mut frame = [0; LONGEST_BYTES];
+        let len = gateway.question(&mut frame).unwrap();
+        frame[..len].to_vec()
+    }
+
+    /// The MAC address with which `ip` is answered for, to the router at `asker_ip`.
+    fn answered(
+        stations: &Stations,
+        (ip, asker_ip): (&str, &str),
+        first_port: bool,
+    ) -> Option<Mac> {
+        let mut reply = [0; LONGEST_BYTES];
+        let question = question(ip, asker_ip, Vlan::Untagged);
+        let len = stations.answer(&question, first_port, !first_port, &mut reply)?;
+        assert!(may_be_about_neighbours(&question));
+        let ethernet = Ethernet::new(&reply[..len]).unwrap();
+        assert_eq!(ethernet.destination(), ROUTER);
+        let gateway = Gateway {
+            ip: ip.parse().unwrap(),
+            asker_ip: asker_ip.parse().unwrap(),
+            asker_mac: ROUTER,
+            vlan: Vlan::Untagged,
+        };
+        let mac = gateway.answer_in(&reply[..len]).unwrap();
+        assert_eq!(ethernet.source(), mac);
+        Some(mac)
+    }
+
+    #[test]
+    fn sources_are_answered_for_at_the_first_port_and_destinations_at_the_last() {
+        let stations = stations(&[
+            ("src_ip", "10.0.0.1-10.0.0.9"),
+            ("dst_ip", "10.1.0.0-10.1.255.255 random"),
+            ("src_mac", "02:00:00:00:00:05"),
+        ]);
+        let source = Some(Mac([2, 0, 0, 0, 0, 5]));
+        let destination = Some(Mac([2, 0, 0, 0, 0, 2]));
+        for (ip, first_port, mac) in [
+            ("10.0.0.1", true, source),
+            ("10.0.0.9", true, source),
+            ("10.0.0.10", true, None),
+            ("10.0.0.1", false, None),
+            ("10.1.3.4", false, destination),
+            ("10.1.3.4", true, None),
+            ("10.2.0.0", false, None),
+        ] {
+            let found = answered(&stations, (ip, "10.9.9.9"), first_port);
+            assert_eq!(found, mac, "{ip}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_ipv6_are_answered_for_too() {
+        let stations = stations(&[
+            ("src_ip", "2001:2::1-2001:2::5"),
+            ("dst_ip", "2001:2:0:1::1"),
+            ("size", "100"),
+        ]);
+        let mac = |last| Some(Mac([2, 0, 0, 0, 0, last]));
+        let router = "fe80::1";
+        assert_eq!(answered(&stations, ("2001:2::5", router), true), mac(1));
+        assert_eq!(answered(&stations, ("2001:2::6", router), true), None);
+        let destination = ("2001:2:0:1::1", router);
+        assert_eq!(answered(&stations, destination, false), mac(2));
+        // Whoever has no address yet gets the answer with everybody else.
+        let question = question("2001:2::1", "::", Vlan::Untagged);
+        let mut reply = [0; LONGEST_BYTES];
+        stations.answer(&question, true, true, &mut reply).unwrap();
+        assert_eq!(reply[..6], [0x33, 0x33, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_gateway_is_nobody_of_ours_and_the_tag_of_a_question_is_kept() {
+        let stations = stations(&[("dst_ip", "10.1.0.0-10.1.0.255"), ("gateway", "10.1.0.1")]);
+        assert_eq!(answered(&stations, ("10.1.0.1", "10.1.0.9"), false), None);
+        assert!(answered(&stations, ("10.1.0.2", "10.1.0.9"), false).is_some());
+        let tag = Vlan::Single(taut_wire::VlanTag::new(7).unwrap());
+        let mut reply = [0; LONGEST_BYTES];
+        let question = question("10.1.0.2", "10.1.0.9", tag);
+        let len = stations.answer(&question, true, true, &mut reply).unwrap();
+        assert_eq!(Ethernet::new(&reply[..len]).unwrap().vlan(), tag);
+    }
+
+    #[test]
+    fn anything_else_is_left_alone() {
+        let stations = stations(&[]);
+        let mut random = fastrand::Rng::with_seed(7);
+        let good = question("198.18.0.1", "198.18.0.9", Vlan::Untagged);
+        let mut reply = [0; LONGEST_BYTES];
+        assert!(stations.answer(&good, true, true, &mut reply).is_some());
+        for _ in 0..10_000 {
+            let mut frame = good.clone();
+            frame.truncate(random.usize(..=frame.len()));
+            for _ in 0..3 {
+                if let Some(byte) = random.choice(&mut frame) {
+                    *byte = random.u8(..);
+                }
+            }
+            let _ = stations.answer(&frame, true, true, &mut reply);
+        }
+        // An announcement of one's own address asks for nothing.
+        let own = question("198.18.0.1", "198.18.0.1", Vlan::Untagged);
+        assert!(stations.answer(&own, true, true, &mut reply).is_none());
+    }
+}

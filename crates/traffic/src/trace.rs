@@ -1,0 +1,497 @@
+//! Captures as traffic: when their frames passed, how long they were, and the frames themselves.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use taut_port::pcap::format::{Over, Scanner, Step, WINDOW_BYTES};
+use taut_wire::MAX_FRAME_SIZE_BYTES;
+use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};
+
+/// Packets of a trace at most: their times and lengths are kept in memory.
+const MOST_PACKETS: usize = 10_000_000;
+
+/// Bytes of frames kept at most.
+const MOST_BYTES: usize = 256 << 20;
+
+/// Bytes read of the file at a time.
+const BLOCK_BYTES: usize = 16 * WINDOW_BYTES;
+
+/// Times and lengths of a capture's packets, and how fast they are to follow each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    path: Arc<str>,
+    /// After the first packet.
+    offsets_ns: Arc<[f64]>,
+    /// Frame sizes, check sequence included, 64 at least.
+    size_bytes: Arc<[u32]>,
+    /// From the first packet of one pass to the first of the next.
+    period_ns: f64,
+    /// 2 is twice as fast as captured.
+    speed: f64,
+}
+
+/// One packet of a capture.
+struct Captured<'a> {
+    /// From 1, as in Wireshark.
+    number: usize,
+    time_ns: Option<u64>,
+    /// Bytes it had on the wire, without check sequence.
+    whole_bytes: usize,
+    /// None where only its beginning was captured.
+    frame: Option<&'a [u8]>,
+}
+
+impl Trace {
+    /// Reads a capture; its packets will follow each other `speed` times as fast as captured. The pause
+    /// before a repetition is the average gap.
+    ///
+    /// # Errors
+    /// What is wrong with the file, with the packet's number where it is about one.
+    pub fn read(path: &str, speed: f64) -> Result<Self, String> {
+        let (mut offsets_ns, mut size_bytes) = (Vec::new(), Vec::new());
+        let (mut first, mut latest) = (None, 0);
+        for_each_packet(path, |packet| {
+            let number = packet.number;
+            let Some(time) = packet.time_ns else {
+                return Err(format!("packet {number} has no time"));
+            };
+            let first = *first.get_or_insert(time);
+            if time < latest {
+                return Err(format!(
+                    "packet {number} is {} ns earlier than the one before it: put them in order with \
+                     reordercap {path} SORTED",
+                    latest - time
+                ));
+            }
+            latest = time;
+            if number > MOST_PACKETS {
+                return Err(format!(
+                    "more than {MOST_PACKETS} packets: take a part of it with editcap -r {path} PART 1-{MOST_PACKETS}"
+                ));
+            }
+            offsets_ns.push((time - first) as f64);
+            size_bytes.push(frame_size(packet.whole_bytes));
+            Ok(())
+        })?;
+        let span = offsets_ns.last().copied().unwrap_or(0.0);
+        match offsets_ns.len() {
+            0 => Err(format!("{path}: no packet in it")),
+            1 => Err(format!("{path}: one packet only, and a gap takes two")),
+            _ if span == 0.0 => Err(format!(
+                "{path}: all packets have the same time, so there is no gap"
+            )),
+            n => Ok(Self {
+                path: path.into(),
+                offsets_ns: offsets_ns.into(),
+                size_bytes: size_bytes.into(),
+                period_ns: span + span / (n - 1) as f64,
+                speed,
+            }),
+        }
+    }
+
+    /// Packets per second at its speed.
+    pub fn rate_pps(&self) -> f64 {
+        self.offsets_ns.len() as f64 / self.period_ns * 1e9 * self.speed
+    }
+
+    /// How many times as fast as captured.
+    pub fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    /// The file.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Frame sizes in bytes, check sequence included, in order.
+    pub fn size_bytes(&self) -> &Arc<[u32]> {
+        &self.size_bytes
+    }
+
+    /// Times after the first packet, as captured.
+    pub(crate) fn offsets_ns(&self) -> &Arc<[f64]> {
+        &self.offsets_ns
+    }
+
+    /// From the first packet of one pass to the first of the next, as captured.
+    pub(crate) fn period_ns(&self) -> f64 {
+        self.period_ns
+    }
+
+    /// The frames as they were captured, short ones filled up to 60 bytes as a network card does.
+    ///
+    /// # Errors
+    /// As [`Trace::read`]; packets of which only the beginning was captured.
+    pub fn frames(&self) -> Result<Vec<Vec<u8>>, String> {
+        let (mut frames, mut bytes) = (Vec::new(), 0);
+        for_each_packet(&self.path, |packet| {
+            let number = packet.number;
+            let Some(frame) = packet.frame else {
+                return Err(format!(
+                    "packet {number} was cut short by the capture: capture whole frames (-s 0), or send \
+                     frames made by taut with its sizes (size = \"trace\")"
+                ));
+            };
+            let mut frame = frame.to_vec();
+            let shortest = MIN_FRAME_SIZE_BYTES - FRAME_CHECK_SEQUENCE_BYTES;
+            frame.resize(frame.len().max(shortest), 0);
+            bytes += frame.len();
+            if bytes > MOST_BYTES {
+                return Err(format!(
+                    "more than {} MiB of frames up to packet {number}: take a part of it with editcap -r, or \
+                     replay it whole through a pcap port (taut forward --port pcap:{})",
+                    MOST_BYTES >> 20,
+                    self.path
+                ));
+            }
+            frames.push(frame);
+            Ok(())
+        })?;
+        if frames.len() != self.offsets_ns.len() {
+            return Err(format!("{} changed while it was read", self.path));
+        }
+        Ok(frames)
+    }
+
+    /// Checks that frames of all its sizes can be made.
+    ///
+    /// # Errors
+    /// Names the first packet that is too long.
+    pub(crate) fn check_sizes(&self) -> Result<(), String> {
+        let long = |size: &u32| *size as usize > MAX_FRAME_SIZE_BYTES;
+        match self.size_bytes.iter().position(long) {
+            None => Ok(()),
+            Some(index) => Err(format!(
+                "{}: packet {} has {} bytes, more than the {MAX_FRAME_SIZE_BYTES} of any frame: it was captured \
+                 before it was cut into frames (ethtool -K INTERFACE gro off gso off tso off)",
+                self.path,
+                index + 1,
+                self.size_bytes[index]
+            )),
+        }
+    }
+}
+
+fn frame_size(frame_bytes: usize) -> u32 {
+    (frame_bytes + FRAME_CHECK_SEQUENCE_BYTES).max(MIN_FRAME_SIZE_BYTES) as u32
+}
+
+/// Shows every packet of a capture to `each`; what that says ends it, with the file's name before it.
+fn for_each_packet(
+    path: &str,
+    mut each: impl FnMut(Captured<'_>) -> Result<(), String>,
+) -> Result<(), String> {
+    let wrong = |e: std::io::Error| format!("{path}: {e}");
+    let file = File::open(path).map_err(wrong)?;
+    let metadata = file.metadata().map_err(wrong)?;
+    if !metadata.is_file() {
+        return Err(format!("{path}: not a file"));
+    }
+    let cut_off = |number| {
+        Err(format!(
+            "{path}: cut off in packet {number}: editcap {path} WHOLE keeps those before it"
+        ))
+    };
+    let (mut scanner, mut offset, mut number) = (Scanner::new(), 0, 0);
+    let mut block = vec![0; BLOCK_BYTES];
+    loop {
+        let have = read_block(&file, &mut block, offset).map_err(wrong)?;
+        let at_end = have < block.len();
+        let mut at = 0;
+        while at < have || offset == 0 && at == 0 {
+            let (size, captured) = match scanner.step(&block[at.min(have)..have]) {
+                Err(fault) => {
+                    return Err(format!(
+                        "{path}: damaged behind packet {number}, at byte {}: {fault}",
+                        offset + at as u64
+                    ));
+                }
+                Ok(Step::More(_)) if at_end && number == 0 && have < WINDOW_BYTES && at == 0 => {
+                    return Err(format!("{path}: too short for a capture"));
+                }
+                Ok(Step::More(_)) if at_end => return cut_off(number + 1),
+                Ok(Step::More(_)) => break,
+                Ok(Step::Frame {
+                    before,
+                    len,
+                    time_ns,
+                    size,
+                }) => {
+                    let frame = &block[at + before..at + before + len];
+                    (size, Some((time_ns, len, Some(frame))))
+                }
+                Ok(Step::Pass { over, size }) => match over {
+                    Over::NoFrame => (size, None),
+                    Over::CutFrame {
+                        whole_bytes,
+                        time_ns,
+                    } => (size, Some((time_ns, whole_bytes as usize, None))),
+                    Over::LongFrame => {
+                        return Err(format!(
+                            "{path}: packet {} is longer than any frame: it was captured before it was cut into \
+                             frames (ethtool -K INTERFACE gro off gso off tso off)",
+                            number + 1
+                        ));
+                    }
+                },
+            };
+            if let Some((time_ns, whole_bytes, frame)) = captured {
+                number += 1;
+                let packet = Captured {
+                    number,
+                    time_ns,
+                    whole_bytes,
+                    frame,
+                };
+                each(packet).map_err(|reason| format!("{path}: {reason}"))?;
+            }
+            at += size as usize;
+        }
+        offset += at as u64;
+        if at_end {
+            // A record that was passed over may claim to reach further than the file.
+            return if offset > metadata.len() {
+                cut_off(number)
+            } else {
+                Ok(())
+            };
+        }
+    }
+}
+
+/// Fills `block` from `offset` on, as far as the file reaches.
+fn read_block(file: &File, block: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    let mut have = 0;
+    while have < block.len() {
+        match file.read_at(&mut block[have..], offset + have as u64) {
+            Ok(0) => break,
+            Ok(n) => have += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(have)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::{Pattern, Schedule, Traffic};
+    use std::time::Duration;
+    use tempfile::NamedTempFile;
+
+    const MS: u64 = 1_000_000;
+
+    /// A pcap file of nanosecond times: frames of (time, bytes captured, bytes of the whole).
+    fn pcap(packets: &[(u64, usize, usize)]) -> Vec<u8> {
+        let mut file = Vec::new();
+        for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+            file.extend(word.to_le_bytes());
+        }
+        for (index, (time_ns, captured, whole)) in packets.iter().enumerate() {
+            for word in [
+                (time_ns / 1_000_000_000) as u32,
+                (time_ns % 1_000_000_000) as u32,
+                *captured as u32,
+                *whole as u32,
+            ] {
+                file.extend(word.to_le_bytes());
+            }
+            file.extend(vec![index as u8; *captured]);
+        }
+        file
+    }
+
+    fn written(bytes: &[u8]) -> NamedTempFile {
+        let file = NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        file
+    }
+
+    /// Four packets in 3 ms of unequal gaps; a pass takes 4 ms.
+    fn uneven() -> NamedTempFile {
+        let start = 1_700_000_000 * 1_000_000_000;
+        let packets = [(0, 60), (MS / 10, 1514), (MS / 5, 60), (3 * MS, 590)];
+        written(&pcap(
+            &packets.map(|(at, len): (u64, usize)| (start + at, len, len)),
+        ))
+    }
+
+    fn traffic(settings: &[(&str, &str)], file: &NamedTempFile) -> Result<Traffic, String> {
+        let path = file.path().display().to_string();
+        let settings: Vec<(&str, String)> = settings
+            .iter()
+            .map(|(key, value)| (*key, value.replace("FILE", &path)))
+            .collect();
+        let settings: Vec<(&str, &str)> = settings.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        Traffic::of_settings(&settings)
+    }
+
+    /// Due times in microseconds in a trial of so many milliseconds at 1000 packets a second.
+    fn dues_us(settings: &[(&str, &str)], ms: u64) -> Vec<u64> {
+        let file = uneven();
+        let traffic = traffic(settings, &file).unwrap();
+        let rate = traffic.rates_pps(1000.0)[0];
+        let (pattern, length) = (traffic.streams()[0].pattern(), Duration::from_millis(ms));
+        let mut schedule = Schedule::new(pattern, rate, length, 0, 1e9, 1);
+        let mut dues = Vec::new();
+        while !schedule.is_over() {
+            dues.push((schedule.due_ticks() as f64 / 1e3).round() as u64);
+            schedule.advance();
+        }
+        dues
+    }
+
+    #[test]
+    fn gaps_are_those_of_the_capture_over_and_over() {
+        let pattern = ("pattern", "trace(FILE)");
+        assert_eq!(dues_us(&[pattern], 4), [0, 100, 200, 3000]);
+        // Packets due within the time, not the average number of them.
+        assert_eq!(dues_us(&[pattern], 1), [0, 100, 200]);
+        let twice = [0, 100, 200, 3000, 4000, 4100, 4200];
+        assert_eq!(dues_us(&[pattern], 6), twice);
+    }
+
+    #[test]
+    fn speed_and_rate_scale_the_gaps() {
+        let fast = [("pattern", "trace(FILE, 2x)")];
+        assert_eq!(dues_us(&fast, 2), [0, 50, 100, 1500]);
+        // 4 packets in 4 ms are 1000 a second.
+        let rate = [("pattern", "trace(FILE)"), ("rate", "500")];
+        assert_eq!(dues_us(&rate, 8), [0, 200, 400, 6000]);
+        let share = [("pattern", "trace(FILE)"), ("share", "1")];
+        assert_eq!(dues_us(&share, 4), [0, 100, 200, 3000]);
+    }
+
+    #[test]
+    fn sizes_follow_the_trace_in_its_order_from_the_first_in_every_trial() {
+        let file = uneven();
+        let settings = [("pattern", "trace(FILE)"), ("size", "trace")];
+        let mut traffic = traffic(&settings, &file).unwrap();
+        let stream = &mut traffic.streams_mut()[0];
+        assert!(stream.is_measured());
+        let mut lengths =
+            |n: usize| -> Vec<u16> { (0..n).map(|_| stream.next().1).collect::<Vec<_>>() };
+        assert_eq!(lengths(6), [60, 1514, 60, 590, 60, 1514]);
+        traffic.streams_mut()[0].restart();
+        assert_eq!(traffic.streams_mut()[0].next().1, 60);
+    }
+
+    #[test]
+    fn frames_of_the_trace_are_sent_as_they_are_but_for_the_mac_addresses_given() {
+        let file = uneven();
+        let settings = [
+            ("pattern", "trace(FILE)"),
+            ("frames", "trace"),
+            ("dst_mac", "02:aa:00:00:00:01"),
+        ];
+        let mut traffic = traffic(&settings, &file).unwrap();
+        let stream = &mut traffic.streams_mut()[0];
+        assert!(!stream.is_measured());
+        let pool = taut_port::PoolHandle::new(4, false).unwrap();
+        for index in 0..5_u8 {
+            let (template, len) = stream.next();
+            let mut packet = pool.take(len).unwrap();
+            stream.fill(template, &mut packet);
+            assert_eq!(packet.bytes()[..6], [2, 0xaa, 0, 0, 0, 1]);
+            assert!(packet.bytes()[6..].iter().all(|byte| *byte == index % 4));
+        }
+    }
+
+    #[test]
+    fn a_capture_of_beginnings_has_gaps_and_sizes_but_no_frames() {
+        let file = written(&pcap(&[(0, 60, 1514), (MS, 60, 700)]));
+        let sized = [("pattern", "trace(FILE)"), ("size", "trace")];
+        let sized = traffic(&sized, &file).unwrap();
+        let sizes: Vec<_> = sized.streams()[0].sizes().parts().to_vec();
+        assert_eq!(sizes, [(704, 1), (1518, 1)]);
+        let frames = [("pattern", "trace(FILE)"), ("frames", "trace")];
+        let message = traffic(&frames, &file).unwrap_err();
+        assert!(message.contains("packet 1 was cut short"), "{message}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_trace_is_said_with_file_and_packet() {
+        let good = pcap(&[(0, 60, 60), (MS, 60, 60)]);
+        let mut damaged = good.clone();
+        damaged[24 + 76 + 8..24 + 76 + 12].copy_from_slice(&[0xff; 4]);
+        let cases: [(&[u8], &str); 9] = [
+            (b"", "too short for a capture"),
+            (b"GIF89a, not a capture", "neither pcap nor pcapng"),
+            (&good[..24], "no packet in it"),
+            (&good[..24 + 76], "one packet only"),
+            (&good[..good.len() - 1], "cut off in packet 2"),
+            (&damaged, "damaged behind packet 1"),
+            (
+                &pcap(&[(MS, 60, 60), (MS, 60, 60)]),
+                "all packets have the same time",
+            ),
+            (
+                &pcap(&[(0, 60, 60), (MS, 60, 60), (MS - 7, 60, 60)]),
+                "packet 3 is 7 ns earlier",
+            ),
+            (&[0x1f, 0x8b, 8, 0, 0, 0], "gunzip"),
+        ];
+        for (bytes, part) in cases {
+            let file = written(bytes);
+            let message = traffic(&[("pattern", "trace(FILE)")], &file).unwrap_err();
+            assert!(message.contains(part), "{part}: {message}");
+            assert!(message.contains(&file.path().display().to_string()));
+            assert!(!message.contains('\n'));
+        }
+        let long = written(&pcap(&[(0, 9300, 9300), (MS, 60, 60)]));
+        let sized = [("pattern", "trace(FILE)"), ("size", "trace")];
+        let message = traffic(&sized, &long).unwrap_err();
+        assert!(message.contains("packet 1 has 9304 bytes"), "{message}");
+        assert!(traffic(&sized[..1], &long).is_ok());
+    }
+
+    #[test]
+    fn what_does_not_go_with_a_trace_is_refused() {
+        let file = uneven();
+        for (settings, part) in [
+            (&[("size", "trace")][..], "needs pattern"),
+            (&[("frames", "trace")], "needs pattern"),
+            (
+                &[("pattern", "trace(FILE)"), ("frames", "all")],
+                "want trace",
+            ),
+            (
+                &[("pattern", "trace(FILE, 2x)"), ("rate", "1k")],
+                "speed or a rate",
+            ),
+            (&[("pattern", "trace(FILE, 0x)")], "how many times as fast"),
+            (
+                &[
+                    ("pattern", "trace(FILE)"),
+                    ("frames", "trace"),
+                    ("ttl", "3"),
+                ],
+                "leave out ttl",
+            ),
+            (
+                &[
+                    ("pattern", "trace(FILE)"),
+                    ("frames", "trace"),
+                    ("src_mac", "02:00:00:00:00:01-02:00:00:00:00:09"),
+                ],
+                "src_mac may be one address",
+            ),
+            (&[("pattern", "trace(/nowhere/x.pcap)")], "/nowhere/x.pcap"),
+        ] {
+            let message = traffic(settings, &file).unwrap_err();
+            assert!(message.contains(part), "{settings:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_a_trace_reads_as_it_is_written() {
+        let file = uneven();
+        let pattern: Pattern = format!("trace({}, 0.5x)", file.path().display())
+            .parse()
+            .unwrap();
+        assert_eq!(pattern.to_string().parse::<Pattern>().unwrap(), pattern);
+    }
+}

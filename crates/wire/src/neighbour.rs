@@ -1,0 +1,255 @@
+//! Neighbour discovery of IPv6: who has an address, and who answers (RFC 4861 sections 4.3 and 4.4).
+
+use std::net::Ipv6Addr;
+
+use zerocopy::byteorder::big_endian::U16;
+use zerocopy::{
+    ByteSlice, FromBytes, Immutable, IntoBytes, KnownLayout, Ref, SplitByteSlice, Unaligned,
+};
+
+use crate::{Error, Mac, Sum, view};
+
+const WHAT: &str = "neighbour message";
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+/// The option with the link-layer address of the sender, and the one with the target's (section 4.6.1).
+const SOURCE_ADDRESS: u8 = 1;
+const TARGET_ADDRESS: u8 = 2;
+/// Options count in units of so many bytes.
+const UNIT_LEN_BYTES: usize = 8;
+
+/// Hop limit of every neighbour message: none other can have come from this link (section 7.1).
+pub const HOP_LIMIT: u8 = 255;
+
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Message {
+    kind: u8,
+    code: u8,
+    checksum: U16,
+    flags: [u8; 4],
+    target: [u8; 16],
+}
+
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct AddressOption {
+    kind: u8,
+    units: u8,
+    mac: Mac,
+}
+
+/// A view over a neighbour solicitation or advertisement: the ICMPv6 message, without the IPv6 header.
+#[derive(Debug)]
+pub struct Neighbour<B: ByteSlice> {
+    message: Ref<B, Message>,
+    options: B,
+}
+
+impl<B: SplitByteSlice> Neighbour<B> {
+    /// Lays a view over `message`. The checksum is not verified.
+    ///
+    /// # Errors
+    /// `Truncated` under 24 bytes; `BadValue` for any other message.
+    pub fn new(message: B) -> Result<Self, Error> {
+        let (message, options) = view::header::<B, Message>(message, WHAT)?;
+        if ![SOLICITATION, ADVERTISEMENT].contains(&message.kind) || message.code != 0 {
+            return Err(Error::BadValue {
+                what: "type of a neighbour message",
+                value: message.kind.into(),
+            });
+        }
+        Ok(Self { message, options })
+    }
+}
+
+impl<B: ByteSlice> Neighbour<B> {
+    /// Whether it asks.
+    pub fn is_solicitation(&self) -> bool {
+        self.message.kind == SOLICITATION
+    }
+
+    /// The address that it is about.
+    pub fn target(&self) -> Ipv6Addr {
+        self.message.target.into()
+    }
+
+    /// The MAC address in its options: in a solicitation the asker's, in an advertisement the target's.
+    pub fn mac(&self) -> Option<Mac> {
+        let wanted = if self.is_solicitation() {
+            SOURCE_ADDRESS
+        } else {
+            TARGET_ADDRESS
+        };
+        let mut rest: &[u8] = &self.options;
+        while let [kind, units, body @ ..] = rest {
+            let len = usize::from(*units) * UNIT_LEN_BYTES;
+            if *kind == wanted && len == UNIT_LEN_BYTES {
+                return body.first_chunk().map(|mac| Mac(*mac));
+            }
+            // Would never end (section 4.6).
+            if len == 0 {
+                return None;
+            }
+            rest = rest.get(len..)?;
+        }
+        None
+    }
+
+    /// Verifies the checksum over the message and the pseudo header of its IPv6 packet.
+    ///
+    /// # Errors
+    /// `BadChecksum`.
+    pub fn verify_checksum(&self, pseudo_header: Sum) -> Result<(), Error> {
+        let sum = Sum::of(self.message.as_bytes()).combine(Sum::of(&self.options));
+        if sum.combine(pseudo_header).is_valid() {
+            Ok(())
+        } else {
+            Err(Error::BadChecksum { what: WHAT })
+        }
+    }
+}
+
+/// A neighbour message with a MAC address in it as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighbourRepr {
+    /// Who has `target`?
+    Solicitation {
+        /// The address asked for.
+        target: Ipv6Addr,
+        /// Of who asks.
+        mac: Mac,
+    },
+    /// `target` is at `mac`.
+    Advertisement {
+        /// The address it is about.
+        target: Ipv6Addr,
+        /// Where that is.
+        mac: Mac,
+        /// Whether it answers a solicitation.
+        solicited: bool,
+    },
+}
+
+impl NeighbourRepr {
+    /// The length of a message in bytes.
+    pub const LEN_BYTES: usize = size_of::<Message>() + size_of::<AddressOption>();
+
+    /// Writes the message, with its checksum, to the front of `buffer`.
+    ///
+    /// # Errors
+    /// `Truncated` where it does not fit.
+    pub fn emit(&self, buffer: &mut [u8], pseudo_header: Sum) -> Result<(), Error> {
+        let (mut message, rest) = view::header::<_, Message>(buffer, WHAT)?;
+        let (mut option, _) = view::header::<_, AddressOption>(rest, WHAT)?;
+        let (kind, option_kind, flags, target, mac) = match *self {
+            Self::Solicitation { target, mac } => (SOLICITATION, SOURCE_ADDRESS, 0, target, mac),
+            Self::Advertisement {
+                target,
+                mac,
+                solicited,
+            } => {
+                // Override: what was known before does not count.
+                let flags = if solicited { 0x60 } else { 0x20 };
+                (ADVERTISEMENT, TARGET_ADDRESS, flags, target, mac)
+            }
+        };
+        *message = Message {
+            kind,
+            code: 0,
+            checksum: 0.into(),
+            flags: [flags, 0, 0, 0],
+            target: target.octets(),
+        };
+        *option = AddressOption {
+            kind: option_kind,
+            units: 1,
+            mac,
+        };
+        let sum = Sum::of(message.as_bytes()).combine(Sum::of(option.as_bytes()));
+        message.checksum.set(sum.combine(pseudo_header).checksum());
+        Ok(())
+    }
+}
+
+/// The multicast address that who has `target` listens to, and its MAC address (RFC 4291 section 2.7.1,
+/// RFC 2464 section 7).
+pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, Mac) {
+    let [.., a, b, c] = target.octets();
+    let group = Ipv6Addr::new(
+        0xff02,
+        0,
+        0,
+        0,
+        0,
+        1,
+        0xff00 | u16::from(a),
+        u16::from_be_bytes([b, c]),
+    );
+    (group, Mac([0x33, 0x33, 0xff, a, b, c]))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{IpProtocol, checksum};
+
+    const TARGET: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0x0102, 0x0304);
+
+    #[test]
+    fn what_is_written_is_read_with_a_right_checksum() {
+        let mac = Mac([2, 0, 0, 0, 0, 9]);
+        let sum = checksum::pseudo_header_v6(TARGET, TARGET, IpProtocol::ICMPV6, 32);
+        for (repr, asks) in [
+            (
+                NeighbourRepr::Solicitation {
+                    target: TARGET,
+                    mac,
+                },
+                true,
+            ),
+            (
+                NeighbourRepr::Advertisement {
+                    target: TARGET,
+                    mac,
+                    solicited: true,
+                },
+                false,
+            ),
+        ] {
+            let mut bytes = [0; NeighbourRepr::LEN_BYTES];
+            repr.emit(&mut bytes, sum).unwrap();
+            let view = Neighbour::new(&bytes[..]).unwrap();
+            view.verify_checksum(sum).unwrap();
+            assert_eq!(
+                (view.is_solicitation(), view.target(), view.mac()),
+                (asks, TARGET, Some(mac))
+            );
+            bytes[9] ^= 1;
+            let view = Neighbour::new(&bytes[..]).unwrap();
+            assert!(view.verify_checksum(sum).is_err());
+        }
+    }
+
+    #[test]
+    fn the_group_of_an_address_ends_in_its_last_three_bytes() {
+        let (group, mac) = solicited_node(TARGET);
+        assert_eq!(group, "ff02::1:ff02:304".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(mac, Mac([0x33, 0x33, 0xff, 2, 3, 4]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_options_are_gone_through_to_their_end(
+            mut bytes in proptest::collection::vec(any::<u8>(), 24..120),
+            asks: bool,
+        ) {
+            bytes[..2].copy_from_slice(&[if asks { SOLICITATION } else { ADVERTISEMENT }, 0]);
+            let _ = Neighbour::new(&bytes[..]).unwrap().mac();
+        }
+    }
+}
