@@ -17,6 +17,11 @@ enum {
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_DEVMAP = 14,
 	BPF_MAP_TYPE_XSKMAP = 17,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
+
+enum {
+	BPF_RB_NO_WAKEUP = 1,
 };
 
 enum xdp_action {

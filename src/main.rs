@@ -14,6 +14,7 @@ mod quantity;
 mod report;
 mod rfc2544;
 mod script;
+mod tap;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -42,6 +43,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Make and measure traffic with a Lua script
     Script(script::Arguments),
+    /// See packets enter and leave a device, and what the device alone takes
+    Tap(tap::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
     /// Make the report and figures of a results folder again
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Forward(arguments) => forward::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),
+        Command::Tap(arguments) => tap::run(&arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

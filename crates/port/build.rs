@@ -1,4 +1,4 @@
-//! Compiles the programs that AF_XDP ports and in-kernel forwarding load (feature `xdp`), and the C side of
+//! Compiles the programs that AF_XDP ports, in-kernel forwarding and wire taps load (feature `xdp`), and the C side of
 //! DPDK ports where DPDK's headers are there (cfg `dpdk`).
 
 fn main() {
@@ -15,7 +15,7 @@ mod xdp {
     use std::process::{Command, exit};
 
     /// Each becomes an object file of its name.
-    const PROGRAMS: [&str; 3] = ["xdp_to_socket", "xdp_forward", "xdp_refused"];
+    const PROGRAMS: [&str; 4] = ["xdp_to_socket", "xdp_forward", "xdp_refused", "wire_tap"];
 
     pub fn compile() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ebpf");

@@ -10,6 +10,7 @@ pub mod quantity;
 pub mod report;
 pub mod results;
 pub mod rfc2544;
+pub mod tapped;
 
 #[cfg(test)]
 mod synthetic;

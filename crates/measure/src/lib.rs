@@ -5,6 +5,7 @@
 //! nor fail.
 
 pub mod burst;
+pub mod crossing;
 pub mod gaps;
 pub mod interval;
 pub mod jitter;
@@ -17,6 +18,7 @@ pub mod summary;
 pub mod throughput;
 
 pub use burst::{BufferTime, BurstSearch};
+pub use crossing::{Crossed, CrossingAccount, Crossings};
 pub use gaps::{GapRecorder, GapSummary};
 pub use interval::{
     Interval, PairedRatio, block_bootstrap, bootstrap_interval, mean_interval, quantile_interval,

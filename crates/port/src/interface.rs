@@ -90,6 +90,37 @@ pub(crate) unsafe fn request_with(
     Ok(request)
 }
 
+/// The name of the driver behind the interface `name`, as ethtool says it.
+///
+/// # Errors
+/// The kernel's answer; some drivers have no name.
+#[cfg(feature = "xdp")]
+pub(crate) fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
+    /// `ETHTOOL_GDRVINFO` and `SIOCETHTOOL` of linux/ethtool.h and linux/sockios.h.
+    const GET_DRIVER_INFO: u32 = 3;
+    const ETHTOOL: libc::Ioctl = 0x8946;
+    /// `struct ethtool_drvinfo`: the question, the driver's name of 32 bytes, and more.
+    #[repr(C)]
+    struct DriverInfo {
+        question: u32,
+        name: [u8; 32],
+        rest: [u8; 160],
+    }
+    let mut info = DriverInfo {
+        question: GET_DRIVER_INFO,
+        name: [0; 32],
+        rest: [0; 160],
+    };
+    // SAFETY: for this question the kernel writes one such structure, which outlives the call.
+    unsafe {
+        request_with(socket, name, ETHTOOL, |request| {
+            request.ifr_ifru.ifru_data = (&raw mut info).cast();
+        })?;
+    }
+    let name = info.name.split(|byte| *byte == 0).next();
+    Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
+}
+
 /// What an interface that cannot be looked up means for an open port.
 pub(crate) fn lost(name: &str, error: &io::Error) -> Link {
     if error.raw_os_error() == Some(libc::ENODEV) {

@@ -48,6 +48,7 @@ pub mod null;
 pub mod pair;
 pub mod pcap;
 pub mod tap;
+pub mod wire_tap;
 pub mod xdp_forward;
 
 pub use batch::{BATCH_CAPACITY, Batch};

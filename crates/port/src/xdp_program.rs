@@ -71,7 +71,7 @@ pub(crate) fn load(what: &str, object: &[u8], constants: &[u8]) -> Result<Object
     };
     open()
         .and_then(|open| open.load().map_err(as_io))
-        .map_err(|e| refused(format!("{what}: loading the XDP program"), e))
+        .map_err(|e| refused(format!("{what}: loading the program"), e))
 }
 
 /// The map called `name`.
@@ -223,4 +223,26 @@ pub(crate) fn takes_redirected(interface: u32) -> Option<bool> {
     let answer = unsafe { libbpf_sys::bpf_xdp_query(interface as i32, 0, &raw mut options) };
     (answer == 0 && options.feature_flags != 0)
         .then_some(options.feature_flags & SENDS_REDIRECTED != 0)
+}
+
+/// The kernel's number of the network namespace that `socket` was made in.
+pub(crate) fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
+    /// Of asm-generic/socket.h.
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+    let mut cookie = 0_u64;
+    let mut len = size_of::<u64>() as u32;
+    // SAFETY: the kernel writes at most `len` bytes, the size of what it is given.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(cookie)
 }

@@ -19,15 +19,22 @@ use crate::{PortSpec, Receives, Resources, Sends};
 use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
 use socket::{PacketSocket, RingMemory, Shape};
 
-/// `af_packet:INTERFACE[,ring=N]`.
+/// `af_packet:INTERFACE[,ring=N][,qdisc=yes]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "af_packet",
     summary: "a network interface, through a packet socket; needs root or CAP_NET_RAW",
     target: "INTERFACE",
-    options: &[(
-        "ring",
-        "frames of each ring, a power of two from 64 to 32768 (default 2048)",
-    )],
+    options: &[
+        (
+            "ring",
+            "frames of each ring, a power of two from 64 to 32768 (default 2048)",
+        ),
+        (
+            "qdisc",
+            "yes: what is sent passes the kernel's queueing, where captures and taut tap see it; no (default): \
+             straight to the driver",
+        ),
+    ],
     frames: |_| 0,
     aligned: false,
     handling: &[Handling {
@@ -68,6 +75,11 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     if !frames.is_power_of_two() {
         return Err(spec.error(format!("ring={frames}: want a power of two")));
     }
+    let queued = match spec.option("qdisc") {
+        None | Some("no") => false,
+        Some("yes") => true,
+        Some(_) => return Err(spec.error("qdisc: want yes or no")),
+    };
     let what = format!("opening {spec}");
     let name = spec.target();
     let rx_socket = PacketSocket::new(&what)?;
@@ -84,7 +96,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     let rx_memory = rx_socket
         .map_rx_ring(shape, headroom_bytes)
         .map_err(failed)?;
-    let tx_memory = tx_socket.map_tx_ring(shape).map_err(failed)?;
+    let tx_memory = tx_socket.map_tx_ring(shape, queued).map_err(failed)?;
     rx_socket.receive_from(&interface).map_err(failed)?;
     tx_socket.send_to(&interface).map_err(failed)?;
     // SAFETY: each mapping is a ring of this shape, page aligned; the ledger keeps the first for as

@@ -1,16 +1,13 @@
 //! Frames that were handed on and not taken: the kernel tells of them at two trace points.
 
 use crate::PortError;
-use crate::xdp_program::{as_io, load, map};
+use crate::xdp_program::{as_io, load, map, namespace_of};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
-use rustix::fd::{AsFd, AsRawFd};
+use rustix::fd::AsFd;
 use std::io;
 
 /// Compiled from `ebpf/xdp_refused.bpf.c` by build.rs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_refused.bpf.o"));
-
-/// Socket option of asm-generic/socket.h.
-const SO_NETNS_COOKIE: libc::c_int = 71;
 
 /// The programs at the trace points and what they count.
 pub(super) struct Refused {
@@ -74,23 +71,4 @@ fn way(namespace: u64, from: u32, to: u32) -> [u8; 16] {
     key[8..12].copy_from_slice(&from.to_ne_bytes());
     key[12..].copy_from_slice(&to.to_ne_bytes());
     key
-}
-
-fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
-    let mut cookie = 0_u64;
-    let mut len = size_of::<u64>() as u32;
-    // SAFETY: the kernel writes at most `len` bytes, the size of what it is given.
-    let answer = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut len,
-        )
-    };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(cookie)
 }

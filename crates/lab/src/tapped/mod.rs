@@ -1,0 +1,157 @@
+//! A device seen from its wires: sightings of a [`WireTap`] brought together, summed up and kept.
+
+mod files;
+mod report;
+
+pub use files::TapFolder;
+pub use report::{DirectionReport, FlowReport, TapReport};
+
+use crate::results::ResultsError;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+use taut_measure::{Crossed, CrossingAccount, Crossings};
+use taut_port::wire_tap::{Sighting, WireTap};
+
+/// How long after it entered a packet may leave.
+pub const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Flows, by side, that are accounted for one by one; more are only in the sums.
+const FLOWS: usize = 100;
+
+/// Lost packets of a flow whose numbers are kept.
+const LOST_NUMBERS: usize = 100;
+
+/// Which ends of the wires are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// The device's: what leaves them leaves the device.
+    Device,
+    /// The generator's, across the wires: what leaves them enters the device.
+    Generator,
+}
+
+/// Packets of one flow that entered through one side.
+#[derive(Debug, Clone, Default)]
+struct Flow {
+    account: CrossingAccount,
+    lost: Vec<u64>,
+}
+
+/// What packets do on their way through a device, collected until [`Tapped::finish`].
+pub struct Tapped {
+    tap: WireTap,
+    ends: Ends,
+    interfaces: Vec<String>,
+    crossings: Crossings,
+    /// By side that packets entered through.
+    sides: Vec<CrossingAccount>,
+    /// By the sides entered and left through.
+    ways: BTreeMap<(usize, usize), u64>,
+    flows: BTreeMap<(usize, u16), Flow>,
+    folder: Option<TapFolder>,
+    begun: SystemTime,
+    first_ns: Option<u64>,
+    last_ns: u64,
+    /// Whether packets that enter still count.
+    open: bool,
+}
+
+impl Tapped {
+    /// Collects what `tap` sees on `interfaces`; every packet goes into `folder`, if there is one.
+    pub fn new(tap: WireTap, interfaces: &[String], ends: Ends, folder: Option<TapFolder>) -> Self {
+        Self {
+            tap,
+            ends,
+            interfaces: interfaces.to_vec(),
+            crossings: Crossings::new(PATIENCE.as_nanos() as u64),
+            sides: vec![CrossingAccount::default(); interfaces.len()],
+            ways: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            folder,
+            begun: SystemTime::now(),
+            first_ns: None,
+            last_ns: 0,
+            open: true,
+        }
+    }
+
+    /// Takes in what was seen since the last call: ten times a second is enough for 2 million packets a second.
+    pub fn collect(&mut self) {
+        let Self {
+            tap,
+            ends,
+            crossings,
+            first_ns,
+            last_ns,
+            open,
+            ..
+        } = self;
+        tap.take(|seen: Sighting| {
+            first_ns.get_or_insert(seen.time_ns);
+            *last_ns = seen.time_ns.max(*last_ns);
+            if seen.leaving == (*ends == Ends::Device) {
+                crossings.left(seen.side, seen.flow, seen.sequence, seen.time_ns);
+            } else if *open {
+                crossings.entered(seen.side, seen.flow, seen.sequence, seen.time_ns);
+            }
+        });
+        let mut settled = Vec::new();
+        self.crossings
+            .settle(self.last_ns, |packet| settled.push(packet));
+        settled.iter().for_each(|packet| self.add(packet));
+    }
+
+    /// Packets that enter from now on do not count; those inside still may leave, for [`PATIENCE`].
+    pub fn close_entrance(&mut self) {
+        self.collect();
+        self.open = false;
+    }
+
+    fn add(&mut self, packet: &Crossed) {
+        let Some(side) = self.sides.get_mut(packet.side) else {
+            return;
+        };
+        side.add(packet);
+        if let Some((out, _)) = packet.left {
+            *self.ways.entry((packet.side, out)).or_default() += 1;
+        }
+        let key = (packet.side, packet.flow);
+        if self.flows.len() >= FLOWS && !self.flows.contains_key(&key) {
+            return;
+        }
+        let flow = self.flows.entry(key).or_default();
+        flow.account.add(packet);
+        if packet.left.is_none() && flow.lost.len() < LOST_NUMBERS {
+            flow.lost.push(packet.sequence);
+        }
+        if let Some(folder) = &mut self.folder {
+            folder.write(
+                packet,
+                &self.interfaces[packet.side],
+                self.first_ns.unwrap_or(0),
+            );
+        }
+    }
+
+    /// Sums everything up, and closes the folder's files.
+    ///
+    /// # Errors
+    /// When a file could not be written; what is in the report is complete all the same.
+    pub fn finish(mut self) -> (TapReport, Result<(), ResultsError>) {
+        self.collect();
+        let mut settled = Vec::new();
+        self.crossings.finish(|packet| settled.push(packet));
+        settled.iter().for_each(|packet| self.add(packet));
+        let mut report = report::of(&self);
+        let mut written = Ok(());
+        if let Some(folder) = self.folder.take() {
+            let seconds =
+                Duration::from_nanos(self.last_ns - self.first_ns.unwrap_or(self.last_ns));
+            let sides = self.interfaces.iter().zip(&self.sides);
+            let (kept, result) = folder.finish(sides, self.begun, seconds, &mut report);
+            report.samples = Some(kept);
+            written = result;
+        }
+        (report, written)
+    }
+}

@@ -1,0 +1,275 @@
+//! What a device did to each packet, from sightings on its wires alone: when it went in and when it came out.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use crate::LatencyHistogram;
+
+/// Brings the two sightings of each packet together, by flow and sequence number.
+///
+/// Packets stay until `patience_ns` after they entered: one that has not left by then counts as lost, and
+/// further departures still count to it until then.
+#[derive(Debug)]
+pub struct Crossings {
+    patience_ns: u64,
+    /// By flow, then by the side that packets enter through.
+    tracks: BTreeMap<(u16, usize), Track>,
+    /// Packets seen leaving that were not seen entering, or too long ago.
+    pub only_left: u64,
+}
+
+/// A packet's way through the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crossed {
+    /// Its flow.
+    pub flow: u16,
+    /// Its number in the flow.
+    pub sequence: u64,
+    /// The side that it entered through.
+    pub side: usize,
+    /// When it entered, on the tap's clock.
+    pub entered_ns: u64,
+    /// The side that it first left through, and how long after it entered, ns; none if it did not.
+    pub left: Option<(usize, u64)>,
+    /// How often it entered before it left, held at 255.
+    pub arrivals: u8,
+    /// How often it left, held at 255.
+    pub departures: u8,
+    /// A packet of its flow that entered after it left before it (RFC 4737).
+    pub reordered: bool,
+}
+
+/// Packets of one flow that entered through one side, in that order.
+#[derive(Debug, Default)]
+struct Track {
+    /// Those not settled yet.
+    packets: VecDeque<Crossed>,
+    /// How many were settled before them.
+    settled: u64,
+    /// Place (from the first ever) of the packet of each sequence number.
+    places: HashMap<u64, u64>,
+    /// The highest place that has left.
+    highest_left: Option<u64>,
+}
+
+impl Track {
+    fn find(&mut self, sequence: u64) -> Option<(u64, &mut Crossed)> {
+        let place = *self.places.get(&sequence)?;
+        let index = place.checked_sub(self.settled)?;
+        Some((place, self.packets.get_mut(index as usize)?))
+    }
+
+    fn settle(&mut self, until_ns: u64, each: &mut impl FnMut(Crossed)) {
+        while let Some(packet) = self.packets.front().filter(|p| p.entered_ns <= until_ns) {
+            if self.places.get(&packet.sequence) == Some(&self.settled) {
+                self.places.remove(&packet.sequence);
+            }
+            each(*packet);
+            self.packets.pop_front();
+            self.settled += 1;
+        }
+    }
+}
+
+impl Crossings {
+    /// Nothing seen yet.
+    pub fn new(patience_ns: u64) -> Self {
+        Self {
+            patience_ns,
+            tracks: BTreeMap::new(),
+            only_left: 0,
+        }
+    }
+
+    /// A packet went into the device through `side` at `time_ns`.
+    pub fn entered(&mut self, side: usize, flow: u16, sequence: u64, time_ns: u64) {
+        let track = self.tracks.entry((flow, side)).or_default();
+        if let Some((_, packet)) = track.find(sequence)
+            && packet.left.is_none()
+        {
+            packet.arrivals = packet.arrivals.saturating_add(1);
+            return;
+        }
+        let place = track.settled + track.packets.len() as u64;
+        track.places.insert(sequence, place);
+        track.packets.push_back(Crossed {
+            flow,
+            sequence,
+            side,
+            entered_ns: time_ns,
+            left: None,
+            arrivals: 1,
+            departures: 0,
+            reordered: false,
+        });
+    }
+
+    /// A packet came out of the device through `side` at `time_ns`.
+    pub fn left(&mut self, side: usize, flow: u16, sequence: u64, time_ns: u64) {
+        // On a way back through the device a packet is on two tracks: what is inside leaves.
+        let mut best: Option<(u8, usize)> = None;
+        for ((_, entry), track) in self.tracks.range_mut((flow, 0)..=(flow, usize::MAX)) {
+            if let Some((_, packet)) = track.find(sequence) {
+                let rank = u8::from(packet.left.is_none()) * 2 + u8::from(*entry != side);
+                if best.is_none_or(|(other, _)| rank > other) {
+                    best = Some((rank, *entry));
+                }
+            }
+        }
+        let track = best.and_then(|(_, entry)| self.tracks.get_mut(&(flow, entry)));
+        let Some(track) = track else {
+            self.only_left += 1;
+            return;
+        };
+        let highest_left = track.highest_left;
+        let Some((place, packet)) = track.find(sequence) else {
+            return;
+        };
+        packet.departures = packet.departures.saturating_add(1);
+        if packet.left.is_some() {
+            return;
+        }
+        packet.left = Some((side, time_ns.saturating_sub(packet.entered_ns)));
+        packet.reordered = highest_left.is_some_and(|highest| place < highest);
+        track.highest_left = highest_left.max(Some(place));
+    }
+
+    /// Hands over the packets whose time is up at `now_ns`, those of each flow and side in the order of entering.
+    pub fn settle(&mut self, now_ns: u64, mut each: impl FnMut(Crossed)) {
+        let until_ns = now_ns.saturating_sub(self.patience_ns);
+        for track in self.tracks.values_mut() {
+            track.settle(until_ns, &mut each);
+        }
+    }
+
+    /// Hands over all packets that are left: no more sightings will come.
+    pub fn finish(&mut self, mut each: impl FnMut(Crossed)) {
+        for track in self.tracks.values_mut() {
+            track.settle(u64::MAX, &mut each);
+        }
+    }
+}
+
+/// Sum of packets that entered a device through one side.
+#[derive(Debug, Clone, Default)]
+pub struct CrossingAccount {
+    /// Packets that entered.
+    pub entered: u64,
+    /// Those that did not leave.
+    pub lost: u64,
+    /// Those that left more often than they entered.
+    pub duplicate: u64,
+    /// Those overtaken inside (RFC 4737).
+    pub reordered: u64,
+    /// Time inside the device.
+    pub latency: LatencyHistogram,
+}
+
+impl CrossingAccount {
+    /// Counts a packet.
+    pub fn add(&mut self, packet: &Crossed) {
+        self.entered += 1;
+        self.duplicate += u64::from(packet.departures > packet.arrivals);
+        self.reordered += u64::from(packet.reordered);
+        match packet.left {
+            Some((_, latency_ns)) => self.latency.record(latency_ns),
+            None => self.lost += 1,
+        }
+    }
+
+    /// Those that left.
+    pub fn left(&self) -> u64 {
+        self.entered - self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(crossings: &mut Crossings) -> Vec<Crossed> {
+        let mut packets = Vec::new();
+        crossings.finish(|packet| packets.push(packet));
+        packets
+    }
+
+    fn sum(packets: &[Crossed]) -> CrossingAccount {
+        let mut account = CrossingAccount::default();
+        packets.iter().for_each(|packet| account.add(packet));
+        account
+    }
+
+    #[test]
+    fn each_packet_is_in_for_as_long_as_its_own_sightings_say() {
+        let mut crossings = Crossings::new(1_000);
+        crossings.entered(0, 7, 1, 100);
+        crossings.entered(0, 7, 2, 110);
+        crossings.entered(0, 8, 1, 120);
+        crossings.left(1, 7, 1, 150);
+        crossings.left(1, 8, 1, 420);
+        let packets = all(&mut crossings);
+        let ways: Vec<_> = packets
+            .iter()
+            .map(|p| (p.flow, p.sequence, p.left))
+            .collect();
+        assert_eq!(
+            ways,
+            [(7, 1, Some((1, 50))), (7, 2, None), (8, 1, Some((1, 300)))]
+        );
+        let account = sum(&packets);
+        assert_eq!((account.entered, account.left(), account.lost), (3, 2, 1));
+        assert_eq!(account.latency.max_ns(), Some(300));
+    }
+
+    #[test]
+    fn what_is_overtaken_or_doubled_inside_is_the_devices() {
+        let mut crossings = Crossings::new(1_000);
+        for sequence in [5, 3, 4] {
+            // The order of entering counts, not that of the numbers.
+            crossings.entered(0, 1, sequence, sequence);
+        }
+        crossings.entered(0, 1, 4, 10);
+        for sequence in [5, 4, 3, 3, 4] {
+            crossings.left(1, 1, sequence, 20);
+        }
+        let packets = all(&mut crossings);
+        let odd: Vec<_> = packets
+            .iter()
+            .map(|p| (p.sequence, p.reordered, p.arrivals, p.departures))
+            .collect();
+        assert_eq!(odd, [(5, false, 1, 1), (3, true, 1, 2), (4, false, 2, 2)]);
+        let account = sum(&packets);
+        assert_eq!((account.duplicate, account.reordered), (1, 1));
+    }
+
+    #[test]
+    fn a_packet_that_comes_back_through_the_device_is_two_crossings() {
+        let mut crossings = Crossings::new(1_000);
+        crossings.entered(0, 1, 1, 0);
+        crossings.left(1, 1, 1, 10);
+        crossings.entered(1, 1, 1, 20);
+        crossings.left(0, 1, 1, 50);
+        let packets = all(&mut crossings);
+        let ways: Vec<_> = packets.iter().map(|p| (p.side, p.left)).collect();
+        assert_eq!(ways, [(0, Some((1, 10))), (1, Some((0, 30)))]);
+    }
+
+    #[test]
+    fn patience_ends_and_what_leaves_later_is_counted_apart() {
+        let mut crossings = Crossings::new(1_000);
+        crossings.entered(0, 1, 1, 0);
+        crossings.entered(0, 1, 2, 500);
+        let mut settled = Vec::new();
+        crossings.settle(1_200, |packet| settled.push(packet));
+        assert_eq!(settled.len(), 1);
+        assert_eq!((settled[0].sequence, settled[0].left), (1, None));
+        crossings.left(1, 1, 1, 1_300);
+        crossings.left(1, 9, 1, 1_300);
+        assert_eq!(crossings.only_left, 2);
+        // The number is free again.
+        crossings.entered(0, 1, 1, 1_400);
+        crossings.left(1, 1, 1, 1_450);
+        let packets = all(&mut crossings);
+        let ways: Vec<_> = packets.iter().map(|p| (p.sequence, p.left)).collect();
+        assert_eq!(ways, [(2, None), (1, Some((1, 50)))]);
+    }
+}

@@ -1,0 +1,159 @@
+//! The programs in the kernel, and the ring that they tell of packets through.
+
+use super::Sighting;
+use crate::PortError;
+use crate::interface::{self, Interface};
+use crate::xdp_program::{as_io, load, map, namespace_of};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::cell::RefCell;
+use std::fs;
+use std::io;
+use std::rc::Rc;
+
+/// Compiled from `ebpf/wire_tap.bpf.c` by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wire_tap.bpf.o"));
+
+/// `struct sighting` there.
+const SIGHTING_BYTES: usize = 24;
+
+/// Watches the wires of one or two veth interfaces. Dropping it takes the programs out of the kernel.
+pub struct WireTap {
+    object: Object,
+    ring: RingBuffer<'static>,
+    taken: Rc<RefCell<Vec<Sighting>>>,
+    _links: Vec<Link>,
+}
+
+impl std::fmt::Debug for WireTap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("WireTap").field(&self.missed()).finish()
+    }
+}
+
+impl WireTap {
+    /// Watches these interfaces of the calling thread's network namespace from now on.
+    ///
+    /// # Errors
+    /// For none or more than two interfaces, one that is not there or is no end of a veth pair; for what the
+    /// machine lacks.
+    pub fn start(interfaces: &[String]) -> Result<Self, PortError> {
+        let what = "watching wires";
+        let failed = |e| PortError::system(what, e);
+        let (first, second) = match interfaces {
+            [only] => (only, only),
+            [first, second] if first != second => (first, second),
+            [_, _] => return Err(PortError::bad_spec(&interfaces[0], "given twice")),
+            _ => {
+                return Err(PortError::bad_spec(
+                    interfaces.join(" "),
+                    "want one or two interfaces of the device",
+                ));
+            }
+        };
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|e| PortError::system(what, e))?;
+        let index = |name: &String| -> Result<u32, PortError> {
+            let found = Interface::find(&socket, name)
+                .map_err(|e| interface::cannot_find(&format!("watching {name}"), name, e))?;
+            match interface::driver(&socket, name).as_deref() {
+                Ok("veth") => Ok(found.index),
+                driver => Err(PortError::missing(
+                    format!("watching {name}"),
+                    format!(
+                        "an end of a veth pair, and this is an interface of driver {}",
+                        driver.unwrap_or("unknown")
+                    ),
+                )),
+            }
+        };
+        let indices = [index(first)?, index(second)?];
+        if !fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
+            let needs = "a kernel that describes its structures (CONFIG_DEBUG_INFO_BTF)";
+            return Err(PortError::missing(what, needs));
+        }
+        let mut constants = Vec::new();
+        constants.extend(namespace_of(&socket).map_err(failed)?.to_ne_bytes());
+        indices
+            .iter()
+            .for_each(|index| constants.extend(index.to_ne_bytes()));
+        let object = load(what, OBJECT, &constants).map_err(too_old)?;
+        let taken = Rc::<RefCell<Vec<Sighting>>>::default();
+        let ring = ring_of(&object, &taken).map_err(failed)?;
+        let links = object
+            .progs_mut()
+            .map(|program| program.attach().map_err(as_io))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(failed)?;
+        Ok(Self {
+            object,
+            ring,
+            taken,
+            _links: links,
+        })
+    }
+
+    /// Hands over what was seen since the last call, in the order of seeing.
+    pub fn take(&mut self, mut each: impl FnMut(Sighting)) {
+        // Fails only if the callback does.
+        let _ = self.ring.consume();
+        self.taken.borrow_mut().drain(..).for_each(&mut each);
+    }
+
+    /// Sightings so far that the ring between the kernel and this process had no room for.
+    pub fn missed(&self) -> u64 {
+        let of_cpus = map(&self.object, "not_told")
+            .and_then(|counter| counter.lookup_percpu(&[0; 4], MapFlags::ANY).map_err(as_io))
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        of_cpus
+            .iter()
+            .filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?)))
+            .sum()
+    }
+}
+
+/// What it mostly is that the kernel does not like, if not a lack of rights.
+fn too_old(error: PortError) -> PortError {
+    if error.is_missing() {
+        return error;
+    }
+    let needs = format!("Linux 6.11 or later, whose trace points show frames whole ({error})");
+    PortError::missing("watching wires", needs)
+}
+
+fn ring_of(object: &Object, taken: &Rc<RefCell<Vec<Sighting>>>) -> io::Result<RingBuffer<'static>> {
+    let sightings = map(object, "sightings")?;
+    let taken = Rc::clone(taken);
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(&sightings, move |bytes| {
+            taken.borrow_mut().extend(read(bytes));
+            0
+        })
+        .map_err(as_io)?;
+    builder.build().map_err(as_io)
+}
+
+/// `struct sighting` of the program.
+fn read(bytes: &[u8]) -> Option<Sighting> {
+    let bytes: &[u8; SIGHTING_BYTES] = bytes.first_chunk()?;
+    let (time, rest) = bytes.split_first_chunk()?;
+    let (sequence, rest) = rest.split_first_chunk()?;
+    let [f0, f1, side, leaving, ..] = *rest else {
+        return None;
+    };
+    Some(Sighting {
+        time_ns: u64::from_ne_bytes(*time),
+        sequence: u64::from_ne_bytes(*sequence),
+        flow: u16::from_ne_bytes([f0, f1]),
+        side: usize::from(side),
+        leaving: leaving != 0,
+    })
+}
