@@ -44,7 +44,7 @@ impl Lengths {
                 repetitions: 2,
                 trial: Duration::from_millis(30),
                 loads: vec![0, 100, 350, 1_000],
-                bursts: vec![1, 8, 32, 64, 256],
+                bursts: vec![1, 8, 32, 256],
                 lists: sizes(3, 128 << 20),
                 steps: 10,
                 bisections: 3,
@@ -112,7 +112,7 @@ impl Lengths {
             Part::Load => capacity + each * (self.loads.len() as u32 + self.bisections + 2),
             Part::Batch => {
                 let bursts = self.bursts(framework.program).len() as u32;
-                let starts = if framework.has_generator() { 3 } else { 1 };
+                let starts = if framework.has_generator() { 2 } else { 1 };
                 (each * starts + capacity) * bursts
             }
             // Making a list of a gigabyte takes seconds.

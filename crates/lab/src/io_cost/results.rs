@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use taut_function::burn::BurnError;
 use taut_host::machine::Cache;
-use taut_port::{Event, EventCounters};
+use taut_port::{Event, EventCounters, PortError};
 
 /// The whole of `io.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,6 +89,7 @@ impl HardwareCounters {
                 events: counters.events().collect(),
                 with_kernel: counters.counts_kernel(),
             },
+            Err(PortError::Missing { needs, .. }) => Self::NoData(format!("needs {needs}")),
             Err(e) => Self::NoData(e.to_string()),
         }
     }

@@ -166,8 +166,14 @@ fn measure_bursts(
             series.trials.push(trial);
             continue;
         }
-        let (capacity_pps, _) = session.with_forwarder(&work, stop, |generator| {
-            capacity(generator, transport, lengths.trial, hint_pps)
+        // One forwarder for both, as starting it takes longer than either.
+        let ((capacity_pps, delayed), _) = session.with_forwarder(&work, stop, |generator| {
+            let capacity_pps = capacity(generator, transport, lengths.trial, hint_pps);
+            let rate_pps = capacity_pps * BELOW_SATURATION;
+            (
+                capacity_pps,
+                latency(generator, work, rate_pps, lengths.trial),
+            )
         })?;
         hint_pps = Some(capacity_pps);
         series.capacity_pps = Some(
@@ -179,10 +185,7 @@ fn measure_bursts(
         let offered_pps = (transport == Transport::Veth).then_some(capacity_pps);
         let trial = throughput(session, work, offered_pps, lengths.trial, stop)?;
         series.trials.push(trial);
-        let rate_pps = capacity_pps * BELOW_SATURATION;
-        series
-            .trials
-            .push(latency(session, work, rate_pps, lengths.trial, stop)?);
+        series.trials.extend(delayed);
     }
     Ok(())
 }
@@ -270,35 +273,27 @@ fn per_packet(counted: &EventCounts, packets: f64) -> Events {
 }
 
 /// One trial of round trips at `rate_pps`, or at what the generator can offer with stamps, if that is
-/// less.
+/// less. None without a generator.
 fn latency(
-    session: &mut Session<'_>,
+    generator: &mut Generator<'_>,
     work: Work,
     rate_pps: f64,
     duration: Duration,
-    stop: &AtomicBool,
-) -> Result<Trial, SessionError> {
-    let (measured, own) = session.with_forwarder(&work, stop, |generator| {
-        let first = generator.latency(rate_pps, duration)?;
-        if !first.0.generator_behind() {
-            return Some((rate_pps, false, first));
-        }
-        let possible_pps = first.0.sent as f64 / first.0.seconds * BELOW_SATURATION;
-        Some((
-            possible_pps,
-            true,
-            generator.latency(possible_pps, duration)?,
-        ))
-    })?;
-    let Some((rate_pps, generator_behind, (tally, record))) = measured else {
-        return Err(SessionError::Broken("it has no generator".to_string()));
-    };
-    Ok(Trial {
+) -> Option<Trial> {
+    let (mut rate_pps, mut measured) = (rate_pps, generator.latency(rate_pps, duration)?);
+    let generator_behind = measured.0.generator_behind();
+    if generator_behind {
+        rate_pps = measured.0.sent as f64 / measured.0.seconds * BELOW_SATURATION;
+        measured = generator.latency(rate_pps, duration)?;
+    }
+    let (tally, record) = measured;
+    Some(Trial {
         work,
         offered_pps: Some(rate_pps),
         sent_pps: Some(tally.sent as f64 / tally.seconds),
         throughput_pps: tally.received as f64 / tally.seconds,
-        own,
+        // The forwarder had other work before.
+        own: Own::default(),
         events: Events::new(),
         latency: Summary::from_histogram(&record.latency),
         generator_behind,

@@ -21,6 +21,8 @@ const RETRY_MS: i64 = 20;
 pub(super) struct Offer {
     pub(super) path: PathBuf,
     pub(super) log2_ring_size: u8,
+    /// Rings to receive from, as far as the server has use for them.
+    pub(super) rx_rings: u16,
     pub(super) pool: Arc<OwnedFd>,
     pub(super) pool_bytes: usize,
 }
@@ -115,11 +117,12 @@ fn shake_hands(
     offer: &Offer,
     identity: &Identity,
 ) -> Result<Connection, ChannelError> {
-    let log2_size = match channel.receive()?.0 {
+    let (log2_size, rx_rings) = match channel.receive()?.0 {
         Message::Hello {
             min_version,
             max_version,
             max_region,
+            max_s2c_ring,
             max_log2_ring_size,
             ..
         } => {
@@ -133,7 +136,10 @@ fn shake_hands(
                     "the server takes one region only".to_string(),
                 ));
             }
-            offer.log2_ring_size.min(max_log2_ring_size)
+            (
+                offer.log2_ring_size.min(max_log2_ring_size),
+                offer.rx_rings.min(max_s2c_ring.saturating_add(1)),
+            )
         }
         other => {
             return Err(ChannelError::Protocol(format!(
@@ -155,7 +161,8 @@ fn shake_hands(
 
     let system = |e: crate::PortError| ChannelError::System(e.to_string());
     let ring_bytes = Ring::bytes(log2_size).next_multiple_of(4096);
-    let rings = Mapping::create_small("taut-rings", 2 * ring_bytes).map_err(system)?;
+    let bytes = (1 + usize::from(rx_rings)) * ring_bytes;
+    let rings = Mapping::create_small("taut-rings", bytes).map_err(system)?;
     let place = |nth: usize| -> Result<RingPlace, ChannelError> {
         Ok(RingPlace {
             region: 0,
@@ -170,10 +177,17 @@ fn shake_hands(
     ];
     let connection = Connection {
         regions: vec![rings],
-        client_to_server: place(0)?,
-        server_to_client: place(1)?,
+        client_to_server: vec![place(0)?],
+        server_to_client: (1..=usize::from(rx_rings))
+            .map(place)
+            .collect::<Result<_, _>>()?,
     };
-    for place in [&connection.client_to_server, &connection.server_to_client] {
+    let Connection {
+        client_to_server,
+        server_to_client,
+        ..
+    } = &connection;
+    for place in client_to_server.iter().chain(server_to_client) {
         if let Some(ring) = connection.ring(place) {
             ring.initialise();
         }
@@ -188,14 +202,13 @@ fn shake_hands(
         )?;
         channel.expect_ack()?;
     }
-    for (client_to_server, place) in [
-        (true, &connection.client_to_server),
-        (false, &connection.server_to_client),
-    ] {
+    let all = (0..).zip(client_to_server).map(|ring| (true, ring));
+    let all = all.chain((0..).zip(server_to_client).map(|ring| (false, ring)));
+    for (client_to_server, (index, place)) in all {
         channel.send(
             &Message::AddRing {
                 client_to_server,
-                index: 0,
+                index,
                 region: place.region,
                 offset_bytes: place.offset_bytes,
                 log2_ring_size: place.log2_size,

@@ -1,8 +1,8 @@
 //! The client's data path: frames lie in the shared pool, so sending and receiving move descriptors.
 
 use super::connection::Connection;
-use super::interrupt;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
+use super::{in_turn, interrupt};
 use crate::{Batch, Packet, PoolHandle, PortCounters};
 
 /// The region index under which the client's pool is announced.
@@ -23,7 +23,9 @@ pub(super) struct ClientQueue {
 struct Rings {
     connection: Connection,
     tx: Sending,
-    rx: Receiving,
+    rx: Vec<Receiving>,
+    /// The ring that is looked at next for received frames.
+    next_rx: usize,
 }
 
 struct Sending {
@@ -75,12 +77,14 @@ impl ClientQueue {
 
     pub(super) fn connect(&mut self, connection: Connection) {
         let (Some(tx), Some(rx)) = (
-            connection.ring(&connection.client_to_server),
-            connection.ring(&connection.server_to_client),
+            connection.rings(&connection.client_to_server),
+            connection.rings(&connection.server_to_client),
         ) else {
             return;
         };
-        rx.mask_interrupts();
+        let Some(tx) = tx.first().copied() else {
+            return;
+        };
         let mut rings = Rings {
             connection,
             tx: Sending {
@@ -90,16 +94,23 @@ impl ClientQueue {
                 reclaimed: 0,
                 in_flight: slots(tx),
             },
-            rx: Receiving {
-                pool: self.pool.clone(),
-                ring: rx,
-                head: 0,
-                tail: 0,
-                offered: slots(rx),
-                skipping: false,
-            },
+            rx: rx
+                .into_iter()
+                .map(|ring| Receiving {
+                    pool: self.pool.clone(),
+                    ring,
+                    head: 0,
+                    tail: 0,
+                    offered: slots(ring),
+                    skipping: false,
+                })
+                .collect(),
+            next_rx: 0,
         };
-        rings.rx.refill();
+        for rx in &mut rings.rx {
+            rx.ring.mask_interrupts();
+            rx.refill();
+        }
         self.rings = Some(rings);
     }
 
@@ -108,7 +119,12 @@ impl ClientQueue {
         let Some(rings) = &mut self.rings else {
             return 0;
         };
-        rings.rx.receive(batch, &mut self.counters)
+        if let [rx] = rings.rx.as_mut_slice() {
+            return rx.receive(batch, &mut self.counters);
+        }
+        in_turn(&mut rings.rx, &mut rings.next_rx, batch, |rx, batch| {
+            rx.receive(batch, &mut self.counters)
+        })
     }
 
     #[inline]
@@ -118,7 +134,7 @@ impl ClientQueue {
         };
         let sent = rings.tx.send(batch, &mut self.counters);
         if sent > 0 && rings.tx.ring.wants_interrupt() {
-            interrupt(&rings.connection.client_to_server.interrupt);
+            interrupt(&rings.connection.client_to_server[0].interrupt);
         }
         sent
     }

@@ -17,17 +17,22 @@ pub(super) struct RingPlace {
     pub(super) interrupt: OwnedFd,
 }
 
-/// An established connection with one ring in each direction.
+/// An established connection with at least one ring in each direction.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// The mapped regions by index. The client's region 1 is its pool, which it maps itself: for the
     /// client this list has region 0 only.
     pub(super) regions: Vec<Mapping>,
-    pub(super) client_to_server: RingPlace,
-    pub(super) server_to_client: RingPlace,
+    pub(super) client_to_server: Vec<RingPlace>,
+    pub(super) server_to_client: Vec<RingPlace>,
 }
 
 impl Connection {
+    /// All rings, with their places; none if one does not lie inside its region.
+    pub(super) fn rings(&self, places: &[RingPlace]) -> Option<Vec<Ring>> {
+        places.iter().map(|place| self.ring(place)).collect()
+    }
+
     /// The ring at `place`, if it lies whole and aligned inside its region.
     pub(super) fn ring(&self, place: &RingPlace) -> Option<Ring> {
         if place.log2_size > MAX_LOG2_RING_SIZE {

@@ -40,7 +40,10 @@ const APPLICATION_NAME: &str = concat!("taut ", env!("CARGO_PKG_VERSION"));
 /// Descriptors per ring unless asked otherwise: DPDK's default.
 const DEFAULT_RING: u32 = 1024;
 
-/// `memif:SOCKET-PATH[,role=server|client][,id=N][,ring=N][,secret=TEXT]`.
+/// Rings of a port to receive from at most: as many threads as a peer may send with.
+const MOST_QUEUES: u64 = 8;
+
+/// `memif:SOCKET-PATH[,role=server|client][,id=N][,ring=N][,queues=N][,secret=TEXT]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "memif",
     summary: "shared memory between two processes (DPDK net_memif and VPP speak it too); needs no root",
@@ -55,9 +58,13 @@ pub(crate) const BACKEND: Backend = Backend {
             "ring",
             "descriptors per ring, a power of two from 32 to 16384 (default 1024); the client's counts",
         ),
+        (
+            "queues",
+            "rings to receive from, 1 to 8 (default 1): for a peer that sends with several threads",
+        ),
         ("secret", "text of up to 23 bytes that both sides must give"),
     ],
-    frames: |spec| 2 * ring_size(spec).unwrap_or(DEFAULT_RING),
+    frames: |spec| (1 + queues(spec).unwrap_or(1)) * ring_size(spec).unwrap_or(DEFAULT_RING),
     aligned: false,
     handling: &[
         Handling {
@@ -100,6 +107,12 @@ fn ring_size(spec: &PortSpec) -> Result<u32, PortError> {
     }
 }
 
+fn queues(spec: &PortSpec) -> Result<u32, PortError> {
+    Ok(spec
+        .number("queues", 1..=MOST_QUEUES)?
+        .map_or(1, |n| n as u32))
+}
+
 fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
     let identity = Identity {
         id: spec.number("id", 0..=u64::from(u32::MAX))?.unwrap_or(0) as u32,
@@ -110,6 +123,7 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     }
     let path = PathBuf::from(spec.target());
     let log2_ring_size = ring_size(spec)?.ilog2() as u8;
+    let rx_rings = queues(spec)? as u16;
     let pool = resources.pool();
     let handover = Arc::new(Handover::default());
     let stop = Arc::new(interrupt_file()?);
@@ -118,8 +132,9 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
             let listener = server::Listener::bind(&path)?;
             handover.note(listener.waiting());
             let (handover, stop) = (Arc::clone(&handover), Arc::clone(&stop));
-            let control =
-                spawn(move || server::run(&listener, &identity, &handover, stop.as_fd()))?;
+            let control = spawn(move || {
+                server::run(&listener, &identity, rx_rings, &handover, stop.as_fd())
+            })?;
             (Queue::Server(ServerQueue::new(pool)), control)
         }
         "client" => {
@@ -133,6 +148,7 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
             let offer = client::Offer {
                 path,
                 log2_ring_size,
+                rx_rings,
                 pool: memory.fd(),
                 pool_bytes: memory.len(),
             };
@@ -256,6 +272,28 @@ impl Drop for MemifPort {
             let _ = control.join();
         }
     }
+}
+
+/// Has `receive` fill `batch` from the rings in turn, each time from the next one on, so that none is left
+/// behind. Returns how many packets came.
+#[inline(never)]
+fn in_turn<R>(
+    rings: &mut [R],
+    next: &mut usize,
+    batch: &mut Batch,
+    mut receive: impl FnMut(&mut R, &mut Batch) -> usize,
+) -> usize {
+    let mut received = 0;
+    for _ in 0..rings.len() {
+        if let Some(ring) = rings.get_mut(*next) {
+            received += receive(ring, batch);
+        }
+        *next = (*next + 1) % rings.len();
+        if batch.room() == 0 {
+            break;
+        }
+    }
+    received
 }
 
 /// Wakes a receiver that sleeps instead of polling.

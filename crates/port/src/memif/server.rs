@@ -88,6 +88,11 @@ impl Listener {
         })
     }
 
+    /// The next client that connects.
+    pub(super) fn accept(&self) -> Result<OwnedFd, Errno> {
+        accept_with(&self.socket, SocketFlags::CLOEXEC)
+    }
+
     /// What the port says while nobody is connected.
     pub(super) fn waiting(&self) -> String {
         format!("waiting for a memif client at {}", self.path.display())
@@ -101,9 +106,11 @@ impl Drop for Listener {
 }
 
 /// Runs until the port is closed.
+/// Clients may add `rx_rings` rings to receive from.
 pub(super) fn run(
     listener: &Listener,
     identity: &Identity,
+    rx_rings: u16,
     handover: &Handover,
     stop: BorrowedFd<'_>,
 ) {
@@ -114,11 +121,11 @@ pub(super) fn run(
             Ok([false]) => continue,
             Ok([true]) => {}
         }
-        let Ok(socket) = accept_with(&listener.socket, SocketFlags::CLOEXEC) else {
+        let Ok(socket) = listener.accept() else {
             continue;
         };
         let channel = Channel::new(socket, stop);
-        let end = match shake_hands(&channel, identity) {
+        let end = match shake_hands(&channel, identity, rx_rings) {
             Ok(connection) => {
                 handover.publish(connection);
                 // Only now: the client offers buffers once it knows that it is connected.
@@ -164,9 +171,7 @@ fn watch(channel: &Channel<'_>, listener: &Listener) -> ChannelError {
                         Err(e) => return e,
                     }
                 }
-                if from_listener
-                    && let Ok(socket) = accept_with(&listener.socket, SocketFlags::CLOEXEC)
-                {
+                if from_listener && let Ok(socket) = listener.accept() {
                     Channel::new(socket, channel.stop()).disconnect("already connected");
                 }
             }
@@ -178,7 +183,11 @@ fn protocol<T>(text: impl Into<String>) -> Result<T, ChannelError> {
     Err(ChannelError::Protocol(text.into()))
 }
 
-fn shake_hands(channel: &Channel<'_>, identity: &Identity) -> Result<Connection, ChannelError> {
+fn shake_hands(
+    channel: &Channel<'_>,
+    identity: &Identity,
+    rx_rings: u16,
+) -> Result<Connection, ChannelError> {
     channel.send(
         &Message::Hello {
             name: APPLICATION_NAME.to_string(),
@@ -186,7 +195,7 @@ fn shake_hands(channel: &Channel<'_>, identity: &Identity) -> Result<Connection,
             max_version: VERSION,
             max_region: MAX_REGIONS - 1,
             max_s2c_ring: 0,
-            max_c2s_ring: 0,
+            max_c2s_ring: rx_rings - 1,
             max_log2_ring_size: MAX_LOG2_RING_SIZE,
         },
         None,
@@ -225,7 +234,7 @@ fn shake_hands(channel: &Channel<'_>, identity: &Identity) -> Result<Connection,
         other => return protocol(format!("expected Init, got {other:?}")),
     }
     let mut regions: Vec<Mapping> = Vec::new();
-    let (mut client_to_server, mut server_to_client) = (None, None);
+    let (mut client_to_server, mut server_to_client) = (Vec::new(), Vec::new());
     loop {
         match channel.receive()? {
             (Message::AddRegion { index, size_bytes }, Some(fd)) => {
@@ -251,16 +260,17 @@ fn shake_hands(channel: &Channel<'_>, identity: &Identity) -> Result<Connection,
                     log2_size: log2_ring_size,
                     interrupt: fd,
                 };
-                let direction = if is_c2s {
-                    &mut client_to_server
+                let (direction, most) = if is_c2s {
+                    (&mut client_to_server, rx_rings)
                 } else {
-                    &mut server_to_client
+                    (&mut server_to_client, 1)
                 };
-                if index != 0 || direction.replace(place).is_some() {
+                if usize::from(index) != direction.len() || index >= most {
                     return protocol(format!(
-                        "ring {index}: one ring in each direction is offered"
+                        "ring {index}: {most} in that direction, in order, were offered"
                     ));
                 }
+                direction.push(place);
             }
             (Message::Connect { .. }, _) => break,
             (Message::AddRegion { .. } | Message::AddRing { .. }, None) => {
@@ -274,16 +284,16 @@ fn shake_hands(channel: &Channel<'_>, identity: &Identity) -> Result<Connection,
         }
         channel.send(&Message::Ack, None)?;
     }
-    let (Some(client_to_server), Some(server_to_client)) = (client_to_server, server_to_client)
-    else {
+    if client_to_server.is_empty() || server_to_client.is_empty() {
         return protocol("Connect before a ring in each direction was added");
-    };
+    }
     let connection = Connection {
         regions,
         client_to_server,
         server_to_client,
     };
-    for place in [&connection.client_to_server, &connection.server_to_client] {
+    let places = connection.client_to_server.iter();
+    for place in places.chain(&connection.server_to_client) {
         match connection.ring(place) {
             Some(ring) if ring.has_cookie() => {}
             Some(_) => return protocol("a ring without the memif cookie"),

@@ -2,8 +2,8 @@
 //! empty ones that the client offers.
 
 use super::connection::Connection;
-use super::interrupt;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
+use super::{in_turn, interrupt};
 use crate::{Batch, Packet, PoolHandle, PortCounters};
 use std::ptr::NonNull;
 
@@ -16,7 +16,9 @@ pub(super) struct ServerQueue {
 
 struct Rings {
     connection: Connection,
-    rx: Receiving,
+    rx: Vec<Receiving>,
+    /// The ring that is looked at next for received frames.
+    next_rx: usize,
     tx: Sending,
 }
 
@@ -58,7 +60,7 @@ impl ServerQueue {
         if self
             .rings
             .as_ref()
-            .is_some_and(|r| r.rx.ledger.outstanding() > 0)
+            .is_some_and(|r| r.rx.iter().any(|rx| rx.ledger.outstanding() > 0))
         {
             return false;
         }
@@ -68,21 +70,28 @@ impl ServerQueue {
 
     pub(super) fn connect(&mut self, connection: Connection) {
         let (Some(rx), Some(tx)) = (
-            connection.ring(&connection.client_to_server),
-            connection.ring(&connection.server_to_client),
+            connection.rings(&connection.client_to_server),
+            connection.rings(&connection.server_to_client),
         ) else {
             return;
         };
-        rx.mask_interrupts();
+        let Some(tx) = tx.first().copied() else {
+            return;
+        };
+        rx.iter().for_each(Ring::mask_interrupts);
         self.rings = Some(Rings {
             connection,
-            rx: Receiving {
-                ring: rx,
-                next: 0,
-                tail: 0,
-                ledger: PoolHandle::ledger(u32::from(rx.size())),
-                done: vec![false; usize::from(rx.size())].into(),
-            },
+            rx: rx
+                .into_iter()
+                .map(|ring| Receiving {
+                    ring,
+                    next: 0,
+                    tail: 0,
+                    ledger: PoolHandle::ledger(u32::from(ring.size())),
+                    done: vec![false; usize::from(ring.size())].into(),
+                })
+                .collect(),
+            next_rx: 0,
             tx: Sending {
                 ring: tx,
                 tail: 0,
@@ -93,13 +102,25 @@ impl ServerQueue {
 
     #[inline]
     pub(super) fn rx(&mut self, batch: &mut Batch) -> usize {
-        let Some(Rings { connection, rx, .. }) = &mut self.rings else {
+        let Some(Rings {
+            connection,
+            rx,
+            next_rx,
+            ..
+        }) = &mut self.rings
+        else {
             return 0;
         };
-        if rx.ledger.has_returned() {
-            rx.give_back();
+        let mut receive = |rx: &mut Receiving, batch: &mut Batch| {
+            if rx.ledger.has_returned() {
+                rx.give_back();
+            }
+            rx.receive(batch, connection, &self.pool, &mut self.counters)
+        };
+        if let [rx] = rx.as_mut_slice() {
+            return receive(rx, batch);
         }
-        rx.receive(batch, connection, &self.pool, &mut self.counters)
+        in_turn(rx, next_rx, batch, receive)
     }
 
     #[inline]
@@ -109,7 +130,7 @@ impl ServerQueue {
         };
         let sent = tx.send(batch, connection, &mut self.counters);
         if sent > 0 && tx.ring.wants_interrupt() {
-            interrupt(&connection.server_to_client.interrupt);
+            interrupt(&connection.server_to_client[0].interrupt);
         }
         sent
     }

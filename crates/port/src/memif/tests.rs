@@ -263,6 +263,11 @@ const LIAR_LOG2: u8 = 5;
 const LIAR_BYTES: usize = 1 << 16;
 
 fn lie(path: &Path) -> Liar {
+    lie_with(path, &[])
+}
+
+/// With further rings to the server at these offsets.
+fn lie_with(path: &Path, further: &[u32]) -> Liar {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -276,7 +281,7 @@ fn lie(path: &Path) -> Liar {
     let channel = Channel::new(socket, never.as_fd());
     let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
     channel.receive().unwrap();
-    let said = [
+    let mut said = vec![
         (
             Message::Init {
                 version: VERSION,
@@ -315,10 +320,23 @@ fn lie(path: &Path) -> Liar {
             true,
         ),
     ];
+    for (index, offset_bytes) in (1..).zip(further) {
+        let ring = Message::AddRing {
+            client_to_server: true,
+            index,
+            region: 0,
+            offset_bytes: *offset_bytes,
+            log2_ring_size: LIAR_LOG2,
+        };
+        said.push((ring, true));
+    }
     let liar = Liar {
         _channel: channel,
         memory,
     };
+    for offset in further {
+        liar.ring(*offset as usize).initialise();
+    }
     liar.ring(0).initialise();
     liar.ring(4096).initialise();
     for (message, file) in said {
@@ -546,4 +564,152 @@ fn a_handshake_that_lies_about_its_rings_is_refused() {
     eventually("an honest client", || {
         server.link().is_up() && client.0.link().is_up()
     });
+}
+
+/// One descriptor's worth of `byte`, written into memory at `offset`.
+fn place_frame(memory: &Mapping, ring: Ring, at: u16, offset: u32, byte: u8) {
+    // SAFETY: inside the mapping, and nobody else looks there before the ring says so.
+    unsafe {
+        memory
+            .base()
+            .add(offset as usize)
+            .write_bytes(byte, FRAME_BYTES as usize);
+    }
+    ring.write(
+        at,
+        Descriptor {
+            flags: 0,
+            region: 0,
+            length: FRAME_BYTES,
+            offset,
+        },
+    );
+}
+
+const FRAME_BYTES: u32 = 60;
+
+fn first_bytes(batch: &Batch) -> Vec<u8> {
+    batch.packets().iter().map(|p| p.bytes()[0]).collect()
+}
+
+#[test]
+fn a_server_receives_from_every_ring_that_a_client_adds() {
+    let (_folder, path) = folder();
+    let (mut server, _resources) = open(&path, ",queues=2");
+    let liar = lie_with(&path, &[8192]);
+    eventually("the connection", || server.link().is_up());
+    let rings = [liar.ring(0), liar.ring(8192)];
+    for (number, ring) in rings.into_iter().enumerate() {
+        for at in 0..3 {
+            let frame = 3 * number as u16 + at;
+            let offset = 16384 + 256 * u32::from(frame);
+            place_frame(&liar.memory, ring, at, offset, frame as u8);
+        }
+        ring.publish_head(3);
+    }
+    let mut batch = Batch::limited(2);
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        server.rx(&mut batch);
+        seen.extend(first_bytes(&batch));
+        batch.clear();
+    }
+    // In turn, each ring in its order.
+    assert_eq!(seen, [0, 1, 3, 4, 2, 5]);
+    server.rx(&mut batch);
+    assert_eq!(rings.map(|ring| ring.tail()), [3, 3]);
+}
+
+#[test]
+fn more_rings_than_asked_for_are_refused() {
+    let (_folder, path) = folder();
+    let (mut server, _resources) = open(&path, "");
+    let refused = std::panic::catch_unwind(|| lie_with(&path, &[8192]));
+    assert!(refused.is_err() && !server.link().is_up());
+}
+
+/// Shakes hands as a server that sends with `tx_rings` threads; the client's rings to it and from it, and the
+/// memory that all of them lie in.
+fn serve_by_hand(
+    channel: &Channel<'_>,
+    tx_rings: u16,
+) -> (Vec<Mapping>, Vec<(bool, u16, u32, u8)>) {
+    let hello = Message::Hello {
+        name: String::new(),
+        min_version: VERSION,
+        max_version: VERSION,
+        max_region: 8,
+        max_s2c_ring: tx_rings - 1,
+        max_c2s_ring: 0,
+        max_log2_ring_size: 14,
+    };
+    channel.send(&hello, None).unwrap();
+    let (mut regions, mut rings) = (Vec::new(), Vec::new());
+    loop {
+        match channel.receive().unwrap() {
+            (Message::AddRegion { size_bytes, .. }, Some(file)) => {
+                regions.push(Mapping::adopt(file, size_bytes as usize).unwrap());
+            }
+            (
+                Message::AddRing {
+                    client_to_server,
+                    index,
+                    offset_bytes,
+                    log2_ring_size,
+                    ..
+                },
+                Some(_),
+            ) => rings.push((client_to_server, index, offset_bytes, log2_ring_size)),
+            (Message::Connect { .. }, _) => break,
+            _ => {}
+        }
+        channel.send(&Message::Ack, None).unwrap();
+    }
+    let connected = Message::Connected {
+        interface: String::new(),
+    };
+    channel.send(&connected, None).unwrap();
+    (regions, rings)
+}
+
+#[test]
+fn a_client_receives_from_every_ring_that_the_server_sends_with() {
+    for (asked, offered, wanted) in [(3, 2, 2), (2, 8, 2), (1, 2, 1)] {
+        let (_folder, path) = folder();
+        let listener = super::server::Listener::bind(&path).unwrap();
+        let (mut client, resources) = open(&path, &format!(",role=client,queues={asked},ring=32"));
+        let socket = listener.accept().unwrap();
+        let never = super::interrupt_file().unwrap();
+        let channel = Channel::new(socket, never.as_fd());
+        let (regions, rings) = serve_by_hand(&channel, offered);
+        eventually("the connection", || client.link().is_up());
+        let from_server: Vec<_> = rings.iter().filter(|ring| !ring.0).collect();
+        assert_eq!((rings.len(), from_server.len()), (1 + wanted, wanted));
+        let mut batch = Batch::new();
+        for (number, (_, index, offset, log2)) in from_server.into_iter().enumerate() {
+            assert_eq!(usize::from(*index), number);
+            // SAFETY: where the client says that its ring lies, in memory that stays mapped.
+            let ring = unsafe { Ring::at(regions[0].base().add(*offset as usize), *log2) };
+            let offered = ring.read(0);
+            // SAFETY: an empty buffer that the client offers in its pool, which is region 1.
+            unsafe {
+                let at = regions[1].base().add(offered.offset as usize);
+                at.write_bytes(number as u8, FRAME_BYTES as usize);
+            }
+            ring.write(
+                0,
+                Descriptor {
+                    length: FRAME_BYTES,
+                    ..offered
+                },
+            );
+            ring.publish_tail(1);
+        }
+        client.rx(&mut batch);
+        let all: Vec<u8> = (0..wanted as u8).collect();
+        assert_eq!(first_bytes(&batch), all);
+        batch.clear();
+        drop(client);
+        assert_eq!(resources.pool().outstanding(), 0, "every slot is back");
+    }
 }
