@@ -157,6 +157,11 @@ fn testpmd_that_swaps_addresses_passes_packets_both_ways() {
 }
 
 #[test]
+fn open_vswitch_on_memif_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("memif-ovs");
+}
+
+#[test]
 fn testpmd_on_vhost_passes_packets_both_ways() {
     passes_both_ways_and_leaves_nothing("vhost-testpmd-io");
 }

@@ -48,7 +48,10 @@ pub enum Reach {
         steered: bool,
     },
     /// As server of two memif links; the generator is the client.
-    Memif,
+    Memif {
+        /// Rings that it sends with, of which the generator has to receive from each.
+        tx_rings: u16,
+    },
     /// As server of two vhost-user links; the generator is what a virtual machine's network card
     /// would be (virtio-user).
     Vhost,
@@ -92,6 +95,7 @@ pub fn baselines() -> &'static [Baseline] {
         testpmd::MEMIF_IO,
         testpmd::MEMIF_MAC_SWAP,
         testpmd::MEMIF_5_TUPLE_SWAP,
+        open_vswitch::MEMIF,
         testpmd::VHOST_IO,
         open_vswitch::VHOST,
         linux_routing::ENTRY,
@@ -127,7 +131,7 @@ impl Baseline {
     pub fn steering(&self, cpu: usize) -> Steering {
         match self.reach {
             Reach::Veth { steered: true } => Steering::PacketSteering { cpu },
-            Reach::Veth { steered: false } | Reach::Memif | Reach::Vhost => Steering::Sender,
+            Reach::Veth { steered: false } | Reach::Memif { .. } | Reach::Vhost => Steering::Sender,
         }
     }
 
@@ -166,7 +170,7 @@ impl Baseline {
         Place {
             ends: match self.reach {
                 Reach::Veth { .. } => DEVICE_INTERFACES.map(str::to_owned),
-                Reach::Memif | Reach::Vhost => {
+                Reach::Memif { .. } | Reach::Vhost => {
                     Self::sockets(folder).map(|path| path.display().to_string())
                 }
             },
@@ -213,7 +217,7 @@ mod tests {
         assert_eq!((ids.len(), labels.len()), (baselines().len(), ids.len()));
         for baseline in baselines() {
             let start = match baseline.reach {
-                Reach::Memif => "memif-",
+                Reach::Memif { .. } => "memif-",
                 Reach::Vhost => "vhost-",
                 Reach::Veth { .. } => "veth-",
             };

@@ -1,7 +1,7 @@
 //! Open vSwitch with its user-space datapath, which needs no kernel module.
 //!
-//! Not over memif: its polling thread sends on a port's second queue (the first is the main thread's),
-//! and what it sends there is dropped as long as the peer has one queue.
+//! Its polling thread sends on a port's second queue (the first is the main thread's): over memif the peer
+//! has to receive from both, or nothing comes.
 
 use std::fs;
 use std::path::Path;
@@ -22,6 +22,7 @@ const TIMEOUT: &str = "--timeout=10";
 /// Memory of DPDK, MB; a pool of 32768 buffers fits, and the daemon tries smaller ones by itself.
 const MEMORY_MB: u64 = 128;
 const DRIVER: &str = "net_af_packet";
+const MEMIF_DRIVER: &str = "net_memif";
 
 pub(super) const VETH: Baseline = Baseline {
     id: "veth-ovs",
@@ -70,6 +71,28 @@ pub(super) const VHOST: Baseline = Baseline {
             [
                 name.to_string_lossy().into_owned(),
                 "type=dpdkvhostuser".to_owned(),
+            ]
+        })
+    },
+};
+
+pub(super) const MEMIF: Baseline = Baseline {
+    id: "memif-ovs",
+    label: "Open vSwitch DPDK",
+    io: "Open vSwitch DPDK",
+    note: "user-space datapath (netdev) on DPDK's net_memif driver, a polling thread, one flow each way: server of both links, it copies each frame into its own memory and out again",
+    reach: Reach::Memif { tx_rings: 2 },
+    frames: Frames::Through,
+    probe: probe_memif,
+    steps: |place| {
+        let daemon = daemon_with_dpdk().unwrap_or(DAEMON);
+        let settings = dpdk_settings(place.cpu);
+        open_vswitch(place, daemon, &settings, |number, end| {
+            [
+                format!("memif{number}"),
+                format!(
+                    "type=dpdk options:dpdk-devargs={MEMIF_DRIVER}{number},role=server,id=0,socket={end},socket-abstract=no"
+                ),
             ]
         })
     },
@@ -267,12 +290,20 @@ fn probe_daemon_with_dpdk() -> Result<&'static str, Missing> {
 
 fn probe_dpdk() -> Result<String, Missing> {
     can_open_packet_sockets()?;
+    probe_driver(DRIVER)
+}
+
+fn probe_memif() -> Result<String, Missing> {
+    probe_driver(MEMIF_DRIVER)
+}
+
+fn probe_driver(driver: &str) -> Result<String, Missing> {
     let daemon = probe_daemon_with_dpdk()?;
-    driver_library(DRIVER)
+    driver_library(driver)
         .map(|library| format!("{} with {library}", version(daemon)))
         .ok_or_else(|| Missing {
-            what: format!("DPDK's driver {DRIVER} is not installed"),
-            how_to_get_it: "apt-get install 'librte-net-af-packet*'".to_owned(),
+            what: format!("DPDK's driver {driver} is not installed"),
+            how_to_get_it: format!("apt-get install 'librte-{}*'", driver.replace('_', "-")),
         })
 }
 
@@ -395,6 +426,15 @@ mod tests {
         position(
             &lines,
             "dpdk1 ofport_request=2 type=dpdk options:dpdk-devargs=net_af_packet1,iface=dut1,framecnt=2048",
+        );
+    }
+
+    #[test]
+    fn memif_ports_are_servers_on_their_sockets() {
+        let lines = lines(&MEMIF, ["/scratch/west.sock", "/scratch/east.sock"]);
+        position(
+            &lines,
+            "memif1 ofport_request=2 type=dpdk options:dpdk-devargs=net_memif1,role=server,id=0,socket=/scratch/east.sock,socket-abstract=no",
         );
     }
 

@@ -19,7 +19,7 @@ pub(super) const MEMIF_IO: Baseline = Baseline {
     label: "testpmd io",
     io: "testpmd",
     note: "DPDK's forwarder, frames untouched; server on both links: it copies each frame into its own memory and out again",
-    reach: Reach::Memif,
+    reach: Reach::Memif { tx_rings: 1 },
     frames: Frames::Through,
     probe: probe_memif,
     steps: |place| memif(place, "io"),

@@ -91,7 +91,7 @@ impl Device {
         match self.way {
             Way::Memif { .. } | Way::MemifLoop => Transport::Memif,
             Way::Baseline(baseline) => match baseline.reach {
-                Reach::Memif => Transport::Memif,
+                Reach::Memif { .. } => Transport::Memif,
                 Reach::Vhost => Transport::Vhost,
                 Reach::Veth { .. } => Transport::Veth,
             },

@@ -281,7 +281,9 @@ pub fn ports_to(baseline: &Baseline, folder: &Path) -> [String; 2] {
     let sockets = Baseline::sockets(folder).map(|socket| socket.display().to_string());
     match baseline.reach {
         Reach::Veth { .. } => GENERATOR_INTERFACES.map(|name| format!("af_packet:{name}")),
-        Reach::Memif => sockets.map(|socket| format!("memif:{socket},role=client")),
+        Reach::Memif { tx_rings } => {
+            sockets.map(|socket| format!("memif:{socket},role=client,queues={tx_rings}"))
+        }
         Reach::Vhost => [0, 1].map(|number| {
             format!(
                 "dpdk:net_virtio_user{number},path={},queue_size=1024",
@@ -307,7 +309,8 @@ fn watch<T>(
     if !stop.load(Ordering::Relaxed) {
         running.check()?;
     }
-    if matches!(device.way, Way::Baseline(baseline) if baseline.reach == Reach::Memif) {
+    if matches!(device.way, Way::Baseline(baseline) if matches!(baseline.reach, Reach::Memif { .. }))
+    {
         // While its links are up: DPDK's memif driver may crash when a peer leaves a busy port.
         running.stop()?;
     } else {

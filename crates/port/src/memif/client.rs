@@ -215,7 +215,13 @@ fn shake_hands(
             },
             Some(place.interrupt.as_fd()),
         )?;
-        channel.expect_ack()?;
+        channel.expect_ack().map_err(|e| match e {
+            // DPDK offers more than it takes.
+            ChannelError::Refused(why) if index > 0 => {
+                ChannelError::Refused(format!("{why}; it takes queues={index} at most"))
+            }
+            other => other,
+        })?;
     }
     channel.send(
         &Message::Connect {
