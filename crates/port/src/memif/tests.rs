@@ -628,12 +628,8 @@ fn more_rings_than_asked_for_are_refused() {
     assert!(refused.is_err() && !server.link().is_up());
 }
 
-/// Shakes hands as a server that sends with `tx_rings` threads; the client's rings to it and from it, and the
-/// memory that all of them lie in.
-fn serve_by_hand(
-    channel: &Channel<'_>,
-    tx_rings: u16,
-) -> (Vec<Mapping>, Vec<(bool, u16, u32, u8)>) {
+/// Says hello as a server that sends with `tx_rings` threads.
+fn greet(channel: &Channel<'_>, tx_rings: u16) {
     let hello = Message::Hello {
         name: String::new(),
         min_version: VERSION,
@@ -644,6 +640,15 @@ fn serve_by_hand(
         max_log2_ring_size: 14,
     };
     channel.send(&hello, None).unwrap();
+}
+
+/// Shakes hands as a server that sends with `tx_rings` threads; the client's rings to it and from it, and the
+/// memory that all of them lie in.
+fn serve_by_hand(
+    channel: &Channel<'_>,
+    tx_rings: u16,
+) -> (Vec<Mapping>, Vec<(bool, u16, u32, u8)>) {
+    greet(channel, tx_rings);
     let (mut regions, mut rings) = (Vec::new(), Vec::new());
     loop {
         match channel.receive().unwrap() {
@@ -712,4 +717,29 @@ fn a_client_receives_from_every_ring_that_the_server_sends_with() {
         drop(client);
         assert_eq!(resources.pool().outstanding(), 0, "every slot is back");
     }
+}
+
+#[test]
+fn a_server_that_takes_fewer_rings_than_it_says_is_quoted_with_the_way_out() {
+    let (_folder, path) = folder();
+    let listener = super::server::Listener::bind(&path).unwrap();
+    let (mut client, _resources) = open(&path, ",role=client,queues=4");
+    let socket = listener.accept().unwrap();
+    let never = super::interrupt_file().unwrap();
+    let channel = Channel::new(socket, never.as_fd());
+    greet(&channel, 256);
+    loop {
+        match channel.receive().unwrap().0 {
+            Message::AddRing {
+                client_to_server: false,
+                index: 2,
+                ..
+            } => break channel.disconnect("Invalid ring index"),
+            _ => channel.send(&Message::Ack, None).unwrap(),
+        }
+    }
+    eventually(
+        "the note",
+        || matches!(client.link(), Link::Down(why) if why.contains("Invalid ring index; it takes queues=2 at most")),
+    );
 }
