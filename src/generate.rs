@@ -13,7 +13,9 @@ use taut_lab::metrics::Endpoint;
 use taut_lab::results::{PacketFormat, Recording, ResultsError, SampleThread};
 use taut_measure::{SequenceReport, Summary};
 use taut_port::{Clock, PortCounters, PortSpec};
-use taut_traffic::{Instrument, Observed, Rate, Sampler, SamplerAccount, StreamView, Summaries};
+use taut_traffic::{
+    Instrument, Observed, Pacing, Pattern, Rate, Sampler, SamplerAccount, StreamView, Summaries,
+};
 use taut_traffic::{Tally, Traffic, Trial, WorstPackets};
 
 /// What is sent where nothing else says how much.
@@ -52,6 +54,13 @@ pub struct Arguments {
     /// Set a field, also to a range: dst_port=1024-2048, 'src_ip=10.0.0.1-10.0.9.9 random', vlan=5
     #[arg(long, value_name = "FIELD=VALUES")]
     set: Vec<String>,
+    /// What holds the gaps: software (packets are handed over when due), fill (filler frames on a full line), nic
+    /// (the card's rate limiter)
+    #[arg(long, value_enum, default_value = "software")]
+    pacing: PacingKind,
+    /// Speed of the line that the first port sends on: 1Gbit/s; more than that is refused
+    #[arg(long, value_name = "RATE")]
+    line: Option<Rate>,
     /// How many seconds to send
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     seconds: f64,
@@ -87,6 +96,14 @@ pub struct Arguments {
     metrics: Option<String>,
 }
 
+/// What holds the gaps between packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PacingKind {
+    Software,
+    Fill,
+    Nic,
+}
+
 /// How samples are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Samples {
@@ -101,7 +118,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             "give one or two --port: one to send, one to receive".to_string(),
         ));
     }
-    let specs = arguments
+    let mut specs = arguments
         .port
         .iter()
         .map(|p| PortSpec::parse(p))
@@ -115,6 +132,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         pps.map_err(|e| Failure::Input(e.to_string()))?
     };
     let asked_pps = traffic.rates_pps(rate_pps);
+    let pacing = pacing(&arguments, &traffic, rate_pps, &mut specs[0])?;
     let names: Vec<String> = traffic
         .streams()
         .iter()
@@ -123,6 +141,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let job = Job {
         specs,
         traffic,
+        pacing,
         clock: Clock::calibrate(Duration::from_millis(50)),
         trial: Trial {
             rate_pps,
@@ -284,10 +303,65 @@ fn traffic(arguments: &Arguments) -> Result<Traffic, Failure> {
     Traffic::of_settings(&settings).map_err(Failure::Input)
 }
 
+/// What holds the gaps; for a network card to do it, its port is told the rate. Refuses more than the line takes.
+fn pacing(
+    arguments: &Arguments,
+    traffic: &Traffic,
+    rate_pps: f64,
+    port: &mut PortSpec,
+) -> Result<Pacing, Failure> {
+    let wire_bits_per_s = traffic.wire_bits_per_s(rate_pps);
+    let line_bits_per_s = match arguments.line {
+        None => None,
+        Some(Rate::Layer1Bits(bits) | Rate::Layer2Bits(bits)) => Some(bits),
+        Some(other) => {
+            return Err(Failure::Input(format!(
+                "--line {other}: want the speed of a line, such as 1Gbit/s"
+            )));
+        }
+    };
+    if let Some(line) = line_bits_per_s.filter(|line| wire_bits_per_s > line * 1.000_001) {
+        return Err(Failure::Input(format!(
+            "asked for {:.4} Gbit/s on the wire, {:.0} % of the line's {} Gbit/s: lower --rate, or the streams' rates",
+            wire_bits_per_s / 1e9,
+            wire_bits_per_s / line * 100.0,
+            line / 1e9
+        )));
+    }
+    match arguments.pacing {
+        PacingKind::Software => Ok(Pacing::Software),
+        PacingKind::Fill => line_bits_per_s
+            .map(|line_bits_per_s| Pacing::Fill { line_bits_per_s })
+            .ok_or_else(|| {
+                let text = "--pacing fill: say how fast the line is, such as --line 1Gbit/s";
+                Failure::Input(text.to_string())
+            }),
+        PacingKind::Nic => {
+            let one_constant =
+                matches!(traffic.streams(), [s] if *s.pattern() == Pattern::Constant);
+            if !one_constant {
+                let text = "--pacing nic: a network card holds one constant rate: give one stream of pattern constant";
+                return Err(Failure::Input(text.to_string()));
+            }
+            if port.backend() != "dpdk" {
+                return Err(Failure::Missing(format!(
+                    "port \"{port}\": {} ports cannot limit their rate: use --pacing software (or fill), or a network card \
+                     through a dpdk port",
+                    port.backend()
+                )));
+            }
+            let mbit_per_s = (wire_bits_per_s / 1e6).round().max(1.0);
+            *port = PortSpec::parse(&format!("{port},rate={mbit_per_s}"))?;
+            Ok(Pacing::Nic)
+        }
+    }
+}
+
 /// What the generator thread is to do.
 struct Job {
     specs: Vec<PortSpec>,
     traffic: Traffic,
+    pacing: Pacing,
     clock: Clock,
     trial: Trial,
     warm_up: Duration,
@@ -315,6 +389,7 @@ impl Job {
             taut_host::pin_current_thread(core).map_err(|e| Failure::Input(e.to_string()))?;
         }
         let mut instrument = Instrument::open(&self.specs, self.traffic.clone(), self.clock)?;
+        instrument.set_pacing(self.pacing);
         instrument.wait_for_links(self.wait, stop)?;
         if !self.warm_up.is_zero() {
             let warm_up = Trial {
@@ -564,6 +639,12 @@ fn print_text(
         tally.corrupt,
         tally.foreign
     ));
+    if tally.fillers_sent > 0 {
+        print::line(format!(
+            "fillers    sent {}, came back and were dropped {}",
+            tally.fillers_sent, tally.fillers_received
+        ));
+    }
     if tally.arp_answered > 0 {
         print::line(format!(
             "answered {} questions for the MAC addresses of its stations",

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::print;
 use serde::Serialize;
-use taut_port::{backends, copies};
+use taut_port::{Backend, backends, copies};
 
 #[derive(clap::Args)]
 #[command(
@@ -26,6 +26,8 @@ struct Row {
     spec: String,
     summary: &'static str,
     options: Vec<(&'static str, &'static str)>,
+    /// What can hold the gaps of generated traffic.
+    pacing: Vec<&'static str>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -44,6 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 spec: format!("{}:{}", b.name, b.target),
                 summary: b.summary,
                 options: b.options.to_vec(),
+                pacing: pacing(b),
             }
         })
         .collect();
@@ -59,11 +62,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             row.summary
         ));
         print::line(format!("    {}", row.detail));
+        print::line(format!("    pacing: {}", row.pacing.join(", ")));
         for (key, meaning) in row.options {
             print::line(format!("      {key}=  {meaning}"));
         }
     }
     Ok(())
+}
+
+/// The values of `taut generate --pacing` that make sense on a backend's ports.
+fn pacing(backend: &Backend) -> Vec<&'static str> {
+    let limits_rate = backend.options.iter().any(|(key, _)| *key == "rate");
+    let nic = limits_rate.then_some("nic (where the card's driver limits rates)");
+    ["software", "fill"].into_iter().chain(nic).collect()
 }
 
 /// Prints the copies between every two kinds of ports: a row per incoming, a column per outgoing one.

@@ -183,6 +183,36 @@ fn options_that_cannot_be() {
                 "want packets per second",
             ),
             (
+                "generate --port null: --line 100k",
+                INPUT,
+                "the speed of a line",
+            ),
+            (
+                "generate --port null: --rate 1M --line 500Mbit/s",
+                INPUT,
+                "134 % of the line",
+            ),
+            (
+                "generate --port null: --pacing fill",
+                INPUT,
+                "--line 1Gbit/s",
+            ),
+            (
+                "generate --port null: --pacing nic --pattern poisson",
+                INPUT,
+                "one stream of pattern constant",
+            ),
+            (
+                "generate --port null: --pacing nic",
+                3,
+                "null ports cannot limit their rate: use --pacing software",
+            ),
+            (
+                "generate --port pair:long --port pair:long --size 9000",
+                INPUT,
+                "do not fit its buffers",
+            ),
+            (
                 "generate --port null: --rate 2G",
                 INPUT,
                 "want packets per second",

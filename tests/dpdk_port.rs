@@ -88,6 +88,29 @@ fn counter(summary: &Value, name: &str) -> u64 {
 }
 
 #[test]
+fn a_card_that_limits_no_rate_says_so() {
+    if !has_dpdk() {
+        return;
+    }
+    let _turn = alone();
+    let port = format!("dpdk:net_null{}", std::process::id());
+    let finished = run(&mut taut(&[
+        "generate",
+        "--port",
+        &port,
+        "--pacing",
+        "nic",
+        "--seconds",
+        "0.1",
+    ]));
+    assert_eq!(finished.code(), Some(3), "{finished:?}");
+    for part in ["net_null limits no rates", "use software pacing"] {
+        assert!(finished.stderr.contains(part), "{finished:?}");
+    }
+    assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
+}
+
+#[test]
 fn dpdks_memif_clients_forward_between_our_memif_servers() {
     if !has_dpdk() || !testpmd::is_here() {
         return;
@@ -294,7 +317,7 @@ fn what_dpdk_cannot_do_is_said_in_one_line() {
         ("dpdk:net_nul0", 2, "knows no device \"net_nul0\""),
         ("dpdk:", 2, "write dpdk:DEVICE"),
         ("dpdk:net_null0,ring=7", 2, "64 to 32768"),
-        ("dpdk:net_null0,rate=100", 2, "limits no rates"),
+        ("dpdk:net_null0,rate=100", 3, "limits no rates"),
         ("dpdk:net_null0,nonsense=1", 2, "refuses"),
         ("dpdk:net_pcap0,rx_pcap=/nowhere/x.pcap", 2, "No such file"),
         (

@@ -146,6 +146,33 @@ fn questions_during_a_trial_are_answered_and_counted() {
 }
 
 #[test]
+fn frames_over_the_mtu_are_code_2_in_one_line() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let testbed = Testbed::builder().build().unwrap();
+    // 1518 with check sequence are a full frame, and a VLAN tag may come on top.
+    for (size, code) in [("1519", 2), ("1518", 1), ("imix", 1)] {
+        let more = [
+            "--size",
+            size,
+            "--seconds",
+            "0.05",
+            "--wait",
+            "5",
+            "--rate",
+            "1k",
+        ];
+        let finished = run(&mut generate(&testbed, &more));
+        assert_eq!(finished.code(), Some(code), "{size}: {finished:?}");
+        let said = finished
+            .stderr
+            .contains("af_packet:gen0\": frames of 1515 bytes");
+        assert_eq!(said, code == 2, "{size}: {finished:?}");
+    }
+}
+
+#[test]
 fn a_gateway_that_is_not_there_is_code_3_in_one_line() {
     let Some(_turn) = alone_and_root() else {
         return;

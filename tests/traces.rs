@@ -127,6 +127,42 @@ fn packets_at_the_times_and_in_the_sizes_of_a_trace_are_measured() {
 }
 
 #[test]
+fn fillers_stand_between_packets_and_are_dropped_on_arrival() {
+    let _turn = alone();
+    let pair = format!("pair:fill-{}", std::process::id());
+    let ports = [pair.clone(), pair];
+    let more = [
+        "--rate",
+        "5k",
+        "--pacing",
+        "fill",
+        "--line",
+        "100Mbit/s",
+        "--seconds",
+        "0.3",
+    ];
+    within_attempts(3, || {
+        let summary = generate(&ports, "constant", &more).last_json();
+        let tally = &summary["tally"];
+        let number = |name: &str| tally[name].as_u64().unwrap();
+        if number("received") != 1_500 {
+            return Err(summary.to_string());
+        }
+        assert_eq!((number("owed"), number("foreign")), (1_500, 0), "{summary}");
+        assert_eq!(
+            number("fillers_sent"),
+            number("fillers_received"),
+            "{summary}"
+        );
+        // 2500 bytes from packet to packet: two fillers, where the machine did not stand still.
+        match (2_400..=3_000).contains(&number("fillers_sent")) {
+            true => Ok(()),
+            false => Err(summary.to_string()),
+        }
+    });
+}
+
+#[test]
 fn a_trace_that_cannot_be_used_is_one_line_with_code_2() {
     let folder = scratch();
     let trace = folder.path().join("in.pcap");

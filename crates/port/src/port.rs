@@ -73,6 +73,11 @@ pub trait Port {
         true
     }
 
+    /// Whether the link behind it takes frames of this length and kind; one that knows no limit says yes.
+    fn fits(&self, _frame: &[u8]) -> bool {
+        true
+    }
+
     /// Lets go of everything that was taken and waits until it is where it belongs, as far as that can be
     /// known: once, when no more will be sent. May block and call the system.
     fn close(&mut self) {}

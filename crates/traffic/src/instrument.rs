@@ -5,6 +5,7 @@
 //! *due*, so that a late generator (or a device that pushes back) cannot hide waiting time.
 
 use crate::hand::{Arrival, Crafted, Hand, Made, NoHand};
+use crate::line::{Line, Next, Pacing, is_filler};
 use crate::stations::{Gateway, LONGEST_BYTES, Stations, may_be_about_neighbours};
 use crate::{Pattern, Record, Schedule, Stream, Traffic};
 use serde::{Deserialize, Serialize};
@@ -99,6 +100,12 @@ pub struct Tally {
     /// Counted with the first stream.
     #[serde(default)]
     pub arp_answered: u64,
+    /// Filler frames handed over. Counted with the first stream.
+    #[serde(default)]
+    pub fillers_sent: u64,
+    /// Filler frames that came back, which are dropped. Counted with the first stream.
+    #[serde(default)]
+    pub fillers_received: u64,
     /// Seconds from the first packet due to the last one sent.
     pub seconds: f64,
     /// Ended early by a stop request.
@@ -158,6 +165,7 @@ pub struct Instrument {
     pub(crate) traffic: Traffic,
     ports_of_flows: PortRange,
     stations: Stations,
+    pacing: Pacing,
     /// MAC addresses that were found.
     gateways: Vec<(Gateway, Mac)>,
     /// Answers on their way to a port; empty between two calls.
@@ -184,6 +192,8 @@ struct Pending {
     template: u32,
     varied: Sum,
     sequence: u64,
+    /// Of a filler, which is no stream's.
+    filler: bool,
     /// Of a packet that a hand made; it takes the place of the template's.
     crafted: bool,
     layout: Option<StampLayout>,
@@ -191,8 +201,8 @@ struct Pending {
 
 /// How one stream stands in a trial.
 #[derive(Debug)]
-struct Running {
-    schedule: Schedule,
+pub(crate) struct Running {
+    pub(crate) schedule: Schedule,
     /// When it may send again while it makes a stall good.
     free_at: u64,
     /// Least distance between packets meanwhile, in ticks; 0 for patterns that are bursts on purpose.
@@ -201,6 +211,16 @@ struct Running {
 }
 
 impl Running {
+    #[cfg(test)]
+    pub(crate) fn of(schedule: Schedule) -> Self {
+        Self {
+            schedule,
+            free_at: 0,
+            spacing: 0,
+            priority: 0,
+        }
+    }
+
     #[inline(always)]
     fn may_send(&self, now: u64) -> bool {
         self.schedule.due_ticks() <= now && self.free_at <= now
@@ -219,7 +239,7 @@ impl Running {
 /// The stream whose packet is to be sent now: of those that are due the one with the highest priority, and
 /// of these the one that is due longest.
 #[inline(always)]
-fn choose(running: &[Running], now: u64) -> Option<usize> {
+pub(crate) fn choose(running: &[Running], now: u64) -> Option<usize> {
     if let [only] = running {
         return only.may_send(now).then_some(0);
     }
@@ -264,6 +284,7 @@ impl Instrument {
         for (index, spec) in specs.iter().enumerate() {
             ports.push(around(index, &mut || spec.open(&mut resources))?);
         }
+        check_link(&specs[0], &traffic, &*ports[0])?;
         Ok(Self {
             specs: specs.to_vec(),
             ports,
@@ -271,6 +292,7 @@ impl Instrument {
             clock,
             ports_of_flows: ports_of_flows(&traffic),
             stations: Stations::of(&traffic),
+            pacing: Pacing::Software,
             gateways: Vec::new(),
             answers: Batch::new(),
             traffic,
@@ -290,12 +312,18 @@ impl Instrument {
         &self.traffic
     }
 
+    /// What holds the gaps from now on.
+    pub fn set_pacing(&mut self, pacing: Pacing) {
+        self.pacing = pacing;
+    }
+
     /// Sends `traffic` from now on, over the ports as they are.
     ///
     /// # Errors
     /// Frames that do not fit the buffers.
     pub fn set_traffic(&mut self, traffic: Traffic) -> Result<(), TrialError> {
         check_room(&self.specs[0], &traffic, self.pool.room())?;
+        check_link(&self.specs[0], &traffic, &*self.ports[0])?;
         self.ports_of_flows = ports_of_flows(&traffic);
         self.stations = Stations::of(&traffic);
         self.traffic = traffic;
@@ -499,6 +527,7 @@ impl Instrument {
         }
         let ahead_ticks = ticks_in(AHEAD);
         let look_ticks = ticks_in(LOOK);
+        let mut line = Line::of(self.pacing, &self.traffic, &clock, self.pool.room());
         let mut last_look = start;
         let stall_ticks = ticks_in(STALL);
         let mut give_up = start + ticks_in(trial.duration) + grace_ticks;
@@ -518,7 +547,21 @@ impl Instrument {
             }
             last_round = now;
             was_idle = true;
-            if choose(&running, now).is_some() {
+            if let Some(line) = &mut line {
+                let over = running.iter().all(|r| r.schedule.is_over());
+                // A line that stands still is given up, however much a busy machine is forgiven.
+                let stuck = !self.out.is_empty() && now.saturating_sub(last_sent) > endless_ticks;
+                if (now > give_up || stuck) && !over {
+                    break;
+                }
+                let sent =
+                    self.send_on_line(line, now, start, &mut running, records, &mut tallies, hand);
+                if let Some(sent) = sent {
+                    was_idle = false;
+                    last_sent = sent;
+                    last_event = sent;
+                }
+            } else if choose(&running, now).is_some() {
                 if now > give_up {
                     break;
                 }
@@ -572,6 +615,8 @@ impl Instrument {
             let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             last_event = seen.unwrap_or(last_event);
         }
+        // What still waits for the line.
+        self.refuse_left(self.out.len(), records, &mut tallies);
         for (tally, running) in tallies.iter_mut().zip(&running) {
             tally.unsent = running.schedule.left();
             tally.owed = running.schedule.next() + tally.unsent;
@@ -678,10 +723,108 @@ impl Instrument {
             self.out.push(packet);
         }
         let made = self.out.len();
+        let stamp = self.stamp(H::ACTIVE);
+        self.ports[0].tx(&mut self.out);
+        self.refuse_left(made, records, tallies);
+        stamp
+    }
+
+    /// As [`Instrument::send`], ahead of a line that holds the gaps, with fillers where nothing is due. What finds
+    /// no room waits for the line. None if nothing was handed over.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn send_on_line<R: Record, H: Hand>(
+        &mut self,
+        line: &mut Line,
+        now: u64,
+        start: u64,
+        running: &mut [Running],
+        records: &mut [R],
+        tallies: &mut [Tally],
+        hand: &mut H,
+    ) -> Option<u64> {
+        let waiting = self.out.len();
+        if waiting > 0 {
+            let taken = self.ports[0].tx(&mut self.out);
+            self.pending.copy_within(taken..waiting, 0);
+            return (taken > 0).then_some(now);
+        }
+        while self.out.len() < BURST {
+            let (packet, pending) = match line.next(running, now) {
+                Next::Nothing => break,
+                Next::Filler(len) => {
+                    let Some(mut packet) = self.pool.take(len as u16) else {
+                        break;
+                    };
+                    packet.bytes_mut().copy_from_slice(line.filler(len));
+                    tallies[0].fillers_sent += 1;
+                    let pending = Pending {
+                        filler: true,
+                        ..Pending::default()
+                    };
+                    (packet, pending)
+                }
+                Next::Packet { stream, late } => {
+                    let schedule = &mut running[stream].schedule;
+                    let (sequence, due) = (schedule.next(), schedule.due_ticks());
+                    if let Some(record) = records.get_mut(stream) {
+                        record.sent(sequence, due - start, late);
+                    }
+                    schedule.advance();
+                    let Some(made) = self.make(stream, sequence, hand) else {
+                        tallies[stream].refused += 1;
+                        if let Some(record) = records.get_mut(stream) {
+                            record.refused(sequence);
+                        }
+                        break;
+                    };
+                    made
+                }
+            };
+            line.take(packet.len());
+            self.pending[self.out.len()] = pending;
+            self.out.push(packet);
+        }
+        let made = self.out.len();
+        if made == 0 {
+            return None;
+        }
+        let stamp = self.stamp(H::ACTIVE);
+        let taken = self.ports[0].tx(&mut self.out);
+        self.pending.copy_within(taken..made, 0);
+        Some(stamp)
+    }
+
+    /// Counts what is left of `made` packets, the last ones, as refused.
+    #[inline(always)]
+    fn refuse_left<R: Record>(&mut self, made: usize, records: &mut [R], tallies: &mut [Tally]) {
+        let left = self.out.len();
+        if left == 0 {
+            return;
+        }
+        for pending in &self.pending[made - left..made] {
+            if pending.filler {
+                tallies[0].fillers_sent -= 1;
+                continue;
+            }
+            tallies[pending.stream].refused += 1;
+            if let Some(record) = records.get_mut(pending.stream) {
+                record.refused(pending.sequence);
+            }
+        }
+        self.out.clear();
+    }
+
+    /// Stamps what is about to be handed over; returns the stamp.
+    #[inline(always)]
+    fn stamp(&mut self, hand_is_active: bool) -> u64 {
         let stamp = ticks();
         for (pending, packet) in self.pending.iter().zip(self.out.packets_mut()) {
+            if pending.filler {
+                continue;
+            }
             let flow = self.trial << STREAM_BITS | pending.stream as u16;
-            if H::ACTIVE && pending.crafted {
+            if hand_is_active && pending.crafted {
                 if let Some(layout) = &pending.layout {
                     // Cannot fail: the layout was made for this very packet.
                     let _ = layout.write(packet.bytes_mut(), flow, pending.sequence, stamp);
@@ -696,17 +839,6 @@ impl Instrument {
                 pending.sequence,
                 stamp,
             );
-        }
-        self.ports[0].tx(&mut self.out);
-        let refused = self.out.len();
-        if refused > 0 {
-            for pending in &self.pending[made - refused..made] {
-                tallies[pending.stream].refused += 1;
-                if let Some(record) = records.get_mut(pending.stream) {
-                    record.refused(pending.sequence);
-                }
-            }
-            self.out.clear();
         }
         stamp
     }
@@ -741,8 +873,7 @@ impl Instrument {
             template,
             varied: maker.fill(template, &mut packet),
             sequence,
-            crafted: false,
-            layout: None,
+            ..Pending::default()
         };
         Some((packet, pending))
     }
@@ -764,7 +895,7 @@ impl Instrument {
             return None;
         }
         let seen = ticks();
-        let (mut foreign, mut corrupt) = (0_u64, 0_u64);
+        let (mut foreign, mut corrupt, mut fillers) = (0_u64, 0_u64, 0_u64);
         for (index, packet) in self.arrived.packets().iter().enumerate() {
             if H::ACTIVE {
                 self.arrivals[index] = Arrival::default();
@@ -804,7 +935,9 @@ impl Instrument {
                 }
                 Received::Foreign => {
                     foreign += 1;
-                    if !H::ACTIVE && may_be_about_neighbours(packet.bytes()) {
+                    if is_filler(packet.bytes()) {
+                        fillers += 1;
+                    } else if !H::ACTIVE && may_be_about_neighbours(packet.bytes()) {
                         let (stations, pool) = (&self.stations, &self.pool);
                         answer(stations, pool, packet.bytes(), ends, &mut self.answers);
                     }
@@ -818,7 +951,8 @@ impl Instrument {
             tallies[0].arp_answered += send_answers(&mut **port, &mut self.answers);
         }
         tallies[0].corrupt += corrupt;
-        tallies[0].foreign += foreign;
+        tallies[0].fillers_received += fillers;
+        tallies[0].foreign += foreign - fillers;
         if H::ACTIVE {
             let arrivals = &self.arrivals[..self.arrived.len()];
             let back = hand.arrived(self.arrived.packets_mut(), arrivals);
@@ -913,6 +1047,19 @@ fn check_room(spec: &PortSpec, traffic: &Traffic, room_bytes: usize) -> Result<(
         None => Ok(()),
         Some(longest) => Err(spec.error(format!(
             "frames of {longest} bytes do not fit its buffers of {room_bytes}"
+        ))),
+    }
+}
+
+/// Whether the link behind a port takes all frames of `traffic`.
+fn check_link(spec: &PortSpec, traffic: &Traffic, port: &dyn Port) -> Result<(), PortError> {
+    let longest = traffic.streams().iter().filter_map(Stream::longest_frame);
+    match longest.filter(|frame| !port.fits(frame)).map(<[u8]>::len).max() {
+        None => Ok(()),
+        Some(longest) => Err(spec.error(format!(
+            "frames of {longest} bytes (without check sequence) are longer than its MTU allows: a smaller size, or ip \
+             link set {} mtu N",
+            spec.target()
         ))),
     }
 }
@@ -1013,6 +1160,7 @@ mod tests {
             clock: Clock::calibrate(Duration::from_millis(5)),
             ports_of_flows: ports_of_flows(&traffic),
             stations: Stations::of(&traffic),
+            pacing: Pacing::Software,
             gateways: Vec::new(),
             answers: Batch::new(),
             traffic,
@@ -1147,6 +1295,45 @@ mod tests {
         let mut record = Summaries::new(&clock);
         let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
         assert!(tally.sent > 0 && tally.received + tally.foreign > tally.sent);
+    }
+
+    #[test]
+    fn fillers_hold_the_gaps_and_are_dropped_where_they_arrive() {
+        let mut instrument = instrument(256, |_, _| Harm::None);
+        instrument.set_pacing(Pacing::Fill {
+            line_bits_per_s: 100e6,
+        });
+        let mut record = EveryPacket::new(200);
+        let trial = Trial {
+            rate_pps: 10_000.0,
+            duration: Duration::from_millis(20),
+        };
+        let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));
+        assert_eq!((tally.owed, tally.received, tally.foreign), (200, 200, 0));
+        assert_eq!(tally.fillers_received, tally.fillers_sent);
+        // 1250 bytes from packet to packet, if the machine lets the loop run.
+        assert!((1..=199 * 2).contains(&tally.fillers_sent), "{tally:?}");
+    }
+
+    #[test]
+    fn a_line_that_takes_no_more_is_waited_for_and_what_never_left_is_refused() {
+        let ports = [40, 0].map(|capacity| -> Box<dyn Port> {
+            Box::new(Loop {
+                wire: VecDeque::new(),
+                capacity,
+                delivers: false,
+                sent: 0,
+                harm: |_, _| Harm::None,
+            })
+        });
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let mut instrument = instrument_on(ports.into(), stream.into());
+        instrument.set_pacing(Pacing::Nic);
+        let mut record = EveryPacket::new(TRIAL.packets() as usize);
+        let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
+        assert_eq!((tally.sent, tally.received), (40, 0));
+        assert_eq!(tally.sent + tally.refused + tally.unsent, tally.owed);
+        assert!(tally.unsent > 0 && tally.refused < 32, "{tally:?}");
     }
 
     #[test]

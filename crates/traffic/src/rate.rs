@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// Preamble, start delimiter and shortest gap between two frames: bytes on the wire that are in no frame
 /// (IEEE 802.3).
-const WIRE_OVERHEAD_BYTES: f64 = 20.0;
+pub(crate) const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 
 /// A rate, not yet in packets per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

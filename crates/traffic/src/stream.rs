@@ -262,6 +262,12 @@ impl Stream {
             .unwrap_or(0)
     }
 
+    /// Its longest frame, as a template.
+    pub(crate) fn longest_frame(&self) -> Option<&[u8]> {
+        let frames = self.templates.iter().map(|t| t.frame.as_slice());
+        frames.max_by_key(|frame| frame.len())
+    }
+
     /// The ports by which its packets are known again, in both directions.
     pub fn ports(&self) -> PortRange {
         self.ports
@@ -275,6 +281,11 @@ impl Stream {
     /// Its source MAC address, the first of several.
     pub(crate) fn src_mac(&self) -> Mac {
         self.src_mac
+    }
+
+    /// Destination and source MAC addresses of its first frame, as they stand in it.
+    pub(crate) fn mac_addresses(&self) -> Option<&[u8]> {
+        self.templates.first()?.frame.get(..12)
     }
 
     /// The gateway whose MAC address its packets are to have.

@@ -15,6 +15,7 @@
 //! ```
 
 use crate::field::{FieldName, Values};
+use crate::rate::WIRE_OVERHEAD_BYTES;
 use crate::{Load, Pattern, Plan, Rate, Sizes, Stream};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -140,6 +141,15 @@ impl Traffic {
             .collect()
     }
 
+    /// Average bits per second of a trial at `total_pps` on the wire, preambles and gaps included.
+    pub fn wire_bits_per_s(&self, total_pps: f64) -> f64 {
+        let rates = self.rates_pps(total_pps);
+        let streams = self.streams.iter().zip(rates);
+        streams
+            .map(|(stream, pps)| pps * (stream.sizes().average_bytes() + WIRE_OVERHEAD_BYTES) * 8.0)
+            .sum()
+    }
+
     /// Whether every stream has a rate of its own, so that the trial's does not matter.
     pub fn has_own_rates(&self) -> bool {
         self.streams
@@ -213,8 +223,47 @@ impl Traffic {
                 ));
             }
         }
+        check_line_shares(&file.streams).map_err(|(at, reason)| wrong(Some(at), reason))?;
         Self::of(streams).map_err(|reason| wrong(None, reason))
     }
+}
+
+/// Streams that each take a share of the same line must leave it at 100 %; the place of the one that does not.
+fn check_line_shares(streams: &[toml::Spanned<StreamFile>]) -> Result<(), (usize, String)> {
+    let mut lines: Vec<(f64, f64)> = Vec::new();
+    for stream in streams {
+        let rate = stream
+            .get_ref()
+            .rate
+            .as_ref()
+            .and_then(|rate| rate.parse().ok());
+        let Some(Rate::Line {
+            share,
+            bits_per_second: Some(line),
+        }) = rate
+        else {
+            continue;
+        };
+        let taken = match lines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, taken)) => {
+                *taken += share;
+                *taken
+            }
+            None => {
+                lines.push((line, share));
+                share
+            }
+        };
+        if taken > 1.0 + 1e-9 {
+            let reason = format!(
+                "with this stream {:.0} % of the line of {} Gbit/s are asked for: 100 % at most",
+                taken * 100.0,
+                line / 1e9
+            );
+            return Err((stream.span().start, reason));
+        }
+    }
+    Ok(())
 }
 
 impl StreamFile {
@@ -465,6 +514,14 @@ mod tests {
             ("[[stream]]\nsize = 63\n", "x.toml:1: size \"63\""),
             ("[[stream]]\nrate = \"1k\"\nshare = 1\n", "not both"),
             ("[[stream]]\nshare = 0\n", "more than 0"),
+            (
+                "[[stream]]\nrate = \"60% of 1G\"\n[[stream]]\nrate = \"50% of 1G\"\n",
+                "x.toml:3: with this stream 110 % of the line of 1 Gbit/s",
+            ),
+            (
+                "[[stream]]\nrate = \"110% of 1G\"\n",
+                "x.toml:1: rate \"110%",
+            ),
             ("[[stream]]\nteid = 4\n", "need protocol"),
             (
                 "[[stream]]\nprotocol = \"sctp\"\n",

@@ -170,6 +170,10 @@ impl AfPacketPort {
 }
 
 impl Port for AfPacketPort {
+    fn fits(&self, frame: &[u8]) -> bool {
+        interface::fits(frame, self.interface.mtu_bytes)
+    }
+
     fn rx(&mut self, batch: &mut Batch) -> usize {
         self.ledger.drain_returned(|slot| self.rx.give_back(slot));
         let before = batch.len();

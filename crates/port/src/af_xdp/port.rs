@@ -427,6 +427,10 @@ impl AfXdpPort {
 }
 
 impl Port for AfXdpPort {
+    fn fits(&self, frame: &[u8]) -> bool {
+        interface::fits(frame, self.interface.mtu_bytes)
+    }
+
     fn rx(&mut self, batch: &mut Batch) -> usize {
         if self.unsent {
             self.kick();

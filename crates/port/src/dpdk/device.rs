@@ -162,9 +162,12 @@ fn failure(
     let name = spec.target();
     let why = reason(words, rc);
     match step {
-        "rate" => spec.error(format!(
-            "rate: {driver} limits no rates ({why}); leave rate= out"
-        )),
+        "rate" => PortError::missing(
+            format!("limiting the rate of {spec}"),
+            format!(
+                "a driver that does it: {driver} limits no rates ({why}); use software pacing (no rate=, no --pacing nic)"
+            ),
+        ),
         "stamps" => spec.error(format!(
             "stamps: {driver} stamps no packets ({why}); leave stamps= out"
         )),

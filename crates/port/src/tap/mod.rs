@@ -115,6 +115,10 @@ fn address(spec: &PortSpec, text: &str) -> Result<(Ipv4Addr, u32), PortError> {
 }
 
 impl Port for TapPort {
+    fn fits(&self, frame: &[u8]) -> bool {
+        interface::fits(frame, self.interface.mtu_bytes)
+    }
+
     fn rx(&mut self, batch: &mut Batch) -> usize {
         let before = batch.len();
         while batch.room() > 0 {

@@ -1,0 +1,233 @@
+//! Packets handed over before they are due, so that something steadier than this loop holds their gaps: filler
+//! frames on a line of known speed (gap filling; Emmerich, dissertation, section 3.2), or a network card that
+//! limits its rate.
+
+use crate::{Traffic, instrument::Running, instrument::choose};
+use std::time::Duration;
+use taut_port::Clock;
+use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};
+
+/// How far ahead of the line packets are handed over: what a stall may take without a gap in it.
+const AHEAD: Duration = Duration::from_micros(200);
+
+/// What a frame takes on the line besides its bytes: check sequence, preamble, start delimiter, shortest gap.
+const OVERHEAD_BYTES: usize = FRAME_CHECK_SEQUENCE_BYTES + 20;
+
+const SHORTEST_FILLER_BYTES: usize = MIN_FRAME_SIZE_BYTES - FRAME_CHECK_SEQUENCE_BYTES;
+const LONGEST_FILLER_BYTES: usize = 1514;
+
+/// IEEE's EtherType for local experiments, and what tells fillers from others' experiments.
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+const MARK: &[u8] = b"taut filler";
+
+/// What holds the gaps between packets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pacing {
+    /// Packets are handed over when they are due.
+    Software,
+    /// The send ring is filled without gaps: filler frames stand where nothing is due.
+    Fill {
+        /// Speed of the line, preamble and gaps included.
+        line_bits_per_s: f64,
+    },
+    /// The network card's rate limiter; the port was told the rate when it was opened.
+    Nic,
+}
+
+/// What is to be handed over next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The packet of this stream that is due, `late` ticks after that.
+    Packet { stream: usize, late: u64 },
+    /// A filler of so many bytes.
+    Filler(usize),
+    /// Nothing for now.
+    Nothing,
+}
+
+/// How far the line is taken.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// 0 where no fillers are sent.
+    ticks_per_byte: f64,
+    ahead_ticks: u64,
+    /// Where the next frame begins.
+    at_ticks: f64,
+    filler: Vec<u8>,
+}
+
+impl Line {
+    pub(crate) fn of(
+        pacing: Pacing,
+        traffic: &Traffic,
+        clock: &Clock,
+        room: usize,
+    ) -> Option<Self> {
+        let ticks_per_byte = match pacing {
+            Pacing::Software => return None,
+            Pacing::Fill { line_bits_per_s } => clock.hz * 8.0 / line_bits_per_s,
+            Pacing::Nic => 0.0,
+        };
+        let mut filler = vec![0; LONGEST_FILLER_BYTES.min(room)];
+        if let Some(addresses) = traffic.streams().first().and_then(|s| s.mac_addresses()) {
+            filler[..12].copy_from_slice(addresses);
+        }
+        filler[12..14].copy_from_slice(&ETHERTYPE);
+        filler[14..14 + MARK.len()].copy_from_slice(MARK);
+        Some(Self {
+            ticks_per_byte,
+            ahead_ticks: clock.to_ticks(AHEAD.as_nanos() as f64) as u64,
+            at_ticks: 0.0,
+            filler,
+        })
+    }
+
+    /// What goes onto the line next. A packet is never put before its due time; the shortest filler may
+    /// make it late by its own length.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, running: &[Running], now: u64) -> Next {
+        let until = now + self.ahead_ticks;
+        if self.ticks_per_byte == 0.0 {
+            return match choose(running, until) {
+                Some(stream) => Next::Packet {
+                    stream,
+                    late: now.saturating_sub(running[stream].schedule.due_ticks()),
+                },
+                None => Next::Nothing,
+            };
+        }
+        // The line ran dry: it goes on now.
+        self.at_ticks = self.at_ticks.max(now as f64);
+        let at = self.at_ticks as u64;
+        if at >= until {
+            return Next::Nothing;
+        }
+        if let Some(stream) = choose(running, at) {
+            let late = at - running[stream].schedule.due_ticks();
+            return Next::Packet { stream, late };
+        }
+        let dues = running.iter().map(|r| r.schedule.due_ticks());
+        match dues.min().filter(|due| *due != u64::MAX) {
+            Some(due) => Next::Filler(self.filler_for(due as f64 - self.at_ticks)),
+            None => Next::Nothing,
+        }
+    }
+
+    /// Bytes of the filler for a gap, or for the first part of a long one.
+    fn filler_for(&self, gap_ticks: f64) -> usize {
+        let (shortest, longest) = (
+            SHORTEST_FILLER_BYTES + OVERHEAD_BYTES,
+            self.filler.len() + OVERHEAD_BYTES,
+        );
+        let gap_bytes = (gap_ticks / self.ticks_per_byte).round().min(1e9) as usize;
+        let bytes = match gap_bytes {
+            gap if gap <= longest => gap.max(shortest),
+            // What is left must hold a filler, too.
+            gap => longest.min(gap - shortest),
+        };
+        bytes - OVERHEAD_BYTES
+    }
+
+    /// Notes that a frame of so many bytes stands on the line.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, frame_bytes: usize) {
+        self.at_ticks += (frame_bytes + OVERHEAD_BYTES) as f64 * self.ticks_per_byte;
+    }
+
+    /// The first bytes of the filler.
+    pub(crate) fn filler(&self, frame_bytes: usize) -> &[u8] {
+        &self.filler[..frame_bytes]
+    }
+}
+
+/// Whether a frame is a filler, which its receiver drops.
+#[inline(always)]
+pub(crate) fn is_filler(frame: &[u8]) -> bool {
+    frame.get(12..14) == Some(&ETHERTYPE) && frame[14..].starts_with(MARK)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{Pattern, Schedule, Stream};
+    use taut_wire::UdpFlow;
+
+    /// A byte takes 8 ticks: 1 Gbit/s at 1 GHz.
+    fn line() -> Line {
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let clock = Clock {
+            hz: 1e9,
+            ..Clock::calibrate(Duration::from_millis(1))
+        };
+        let pacing = Pacing::Fill {
+            line_bits_per_s: 1e9,
+        };
+        Line::of(pacing, &stream.into(), &clock, 2048).unwrap()
+    }
+
+    /// Lengths of what stands on the line in a millisecond, 0 for packets (of 60 bytes), and how late those are.
+    fn on_the_line(rate_pps: f64) -> (Vec<usize>, Vec<u64>) {
+        let mut line = line();
+        let length = Duration::from_millis(1);
+        let schedule = Schedule::new(&Pattern::Constant, rate_pps, length, 0, 1e9, 0);
+        let mut running = [Running::of(schedule)];
+        let (mut frames, mut lates) = (Vec::new(), Vec::new());
+        for now in (0..2_000_000).step_by(1000) {
+            loop {
+                match line.next(&running, now) {
+                    Next::Nothing => break,
+                    Next::Filler(len) => {
+                        line.take(len);
+                        frames.push(len);
+                    }
+                    Next::Packet { late, .. } => {
+                        line.take(60);
+                        frames.push(0);
+                        lates.push(late);
+                        running[0].schedule.advance();
+                    }
+                }
+            }
+        }
+        (frames, lates)
+    }
+
+    #[test]
+    fn the_line_is_full_and_packets_stand_where_they_are_due() {
+        // Every 50 us there is room for 6250 bytes on the line.
+        let (frames, lates) = on_the_line(20_000.0);
+        assert_eq!(lates.len(), 20);
+        let between: usize = frames[1..]
+            .iter()
+            .take_while(|len| **len > 0)
+            .map(|len| len + 24)
+            .sum();
+        assert_eq!(between, 6250 - 84);
+        assert!(lates.iter().all(|late| *late <= 8), "{lates:?}");
+        assert!(
+            frames
+                .iter()
+                .all(|len| *len == 0 || (60..=1514).contains(len))
+        );
+    }
+
+    #[test]
+    fn gaps_shorter_than_a_filler_do_not_add_up() {
+        // 100 bytes from packet to packet: 16 are left, and a filler takes 84.
+        let (frames, lates) = on_the_line(1.25e6);
+        assert_eq!(lates.len(), 1_250);
+        assert!(lates.iter().all(|late| *late <= 84 * 8 + 8), "{lates:?}");
+        let fillers = frames.iter().filter(|len| **len > 0).count();
+        assert!((200..260).contains(&fillers), "{fillers}");
+    }
+
+    #[test]
+    fn fillers_are_known_and_nothing_else_is() {
+        let line = line();
+        assert!(is_filler(line.filler(60)));
+        assert!(!is_filler(&UdpFlow::default().frame(64).unwrap()));
+        assert!(!is_filler(&line.filler(60)[..20]));
+        assert!(!is_filler(&[]));
+    }
+}
