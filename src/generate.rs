@@ -1,15 +1,14 @@
 //! `taut generate`: makes traffic and measures what comes back.
 
 use crate::exit::Failure;
-use crate::watch::{Look, MetricsText, Watch};
+use crate::watch::{self, Look, Watch};
 use crate::{print, quantity};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 use taut_lab::live::Dashboard;
-use taut_lab::metrics::Endpoint;
 use taut_lab::results::{PacketFormat, Recording, ResultsError, SampleThread};
 use taut_measure::{SequenceReport, Summary};
 use taut_port::{Clock, PortCounters, PortSpec};
@@ -153,7 +152,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let stop = taut_host::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let (_endpoint, metrics) = metrics_endpoint(&arguments)?;
+    let (_endpoint, metrics) = watch::endpoint(arguments.metrics.as_deref())?;
     let recorded = Recorded::start(&arguments, &names, &job.clock)?;
     let (records, mut views) = records(&arguments, &names, &asked_pps, &job.clock, recorded.1);
     let recorded = recorded.0;
@@ -165,6 +164,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         },
         title: arguments.port.join(" to "),
         planned_seconds: arguments.seconds,
+        status: None,
         metrics,
         samples: &recorded.threads,
         stop,
@@ -187,25 +187,6 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     report(
         &arguments, &names, &asked_pps, outcome, recorded, &job.clock,
     )
-}
-
-/// The endpoint, if one is asked for, and the text that it gives out.
-fn metrics_endpoint(
-    arguments: &Arguments,
-) -> Result<(Option<Endpoint>, Option<MetricsText>), Failure> {
-    let Some(address) = &arguments.metrics else {
-        return Ok((None, None));
-    };
-    let text = MetricsText::default();
-    let given_out = Arc::clone(&text);
-    let endpoint = Endpoint::serve(address, move || {
-        given_out
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    })?;
-    eprintln!("taut: metrics at http://{}/metrics", endpoint.address());
-    Ok((Some(endpoint), Some(text)))
 }
 
 /// What the loop keeps of each stream, and what can be seen of it meanwhile.

@@ -3,19 +3,22 @@
 
 use crate::demo::{Alone, Bar};
 use crate::exit::Failure;
+use crate::watch::{self, Look, Status, Watch};
 use crate::{print, quantity};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
-use taut_lab::comparison;
+use taut_lab::comparison::{self, Observer};
+use taut_lab::live::Dashboard;
 use taut_lab::report::ReportError;
-use taut_lab::results::{Mode, Stage};
+use taut_lab::results::{LeftOut, Mode, Stage};
 use taut_lab::rfc2544::{
     self, BenchError, DeviceUnderTest, Evaluation, Lengths, Limits, Part, Plan, Results, Settings,
     UnknownDevice, render_text,
 };
 use taut_measure::Method;
-use taut_port::PortSpec;
+use taut_port::{Clock, PortSpec};
 use taut_traffic::{Rate, Sizes};
 
 /// What every benchmark takes.
@@ -75,6 +78,12 @@ pub struct Common {
     /// Print the summary as JSON instead of the tables
     #[arg(long)]
     json: bool,
+    /// Show a dashboard while it runs (q ends it); plain lines where there is no terminal
+    #[arg(long, conflicts_with = "json")]
+    live: bool,
+    /// Give out what is measured as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<String>,
 }
 
 /// What latency takes besides.
@@ -456,20 +465,102 @@ fn measure(common: &Common, mut settings: Settings, rate: Option<Rate>) -> Resul
             .clone()
             .unwrap_or_else(|| comparison::fresh_folder_for(Path::new("results"), "bench")),
         program,
+        clock: Clock::calibrate(Duration::from_millis(200)),
         command_line: std::env::args().collect::<Vec<_>>().join(" "),
         core: common.core,
         patience: Duration::from_secs_f64(common.wait),
     };
-    let mut bar = Bar::new();
-    let measured = rfc2544::run(&plan, &mut bar, stop);
-    bar.clear();
-    let shown = show(&measured?, common.json);
+    let folder = watched(common, &plan, stop)?;
+    let shown = show(&folder, common.json);
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::Interrupted(
             "interrupted: only what was complete is shown".to_string(),
         ));
     }
     shown
+}
+
+/// Measures `plan` while it is shown as `common` wants it.
+fn watched(common: &Common, plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, Failure> {
+    let (_endpoint, metrics) = watch::endpoint(common.metrics.as_deref())?;
+    let look = if common.live && Dashboard::is_possible() {
+        Look::Dashboard
+    } else {
+        Look::Nothing
+    };
+    let is_watched = look == Look::Dashboard || metrics.is_some();
+    let (live, mut views) = is_watched
+        .then(|| taut_traffic::live(&plan.device.name(), 0.0, Some(&plan.clock)))
+        .map(|(live, view)| (live, vec![view]))
+        .unzip();
+    let status = Mutex::new(Status::default());
+    let watch = Watch {
+        look,
+        title: plan.device.name(),
+        planned_seconds: 0.0,
+        status: Some(&status),
+        metrics,
+        samples: &[],
+        stop,
+    };
+    let (started, has_started) = mpsc::channel();
+    let mut telling = Telling {
+        bar: (look != Look::Dashboard).then(Bar::new),
+        status: &status,
+        started,
+        has_told: false,
+    };
+    let measured = std::thread::scope(|scope| {
+        let measuring = scope.spawn(move || {
+            let measured = rfc2544::run(plan, &mut telling, live, stop);
+            telling.clear();
+            measured
+        });
+        if let Some(views) = &mut views {
+            watch.run(views, &has_started);
+        }
+        measuring
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    Ok(measured?)
+}
+
+/// Tells the progress bar or the dashboard how far it is.
+struct Telling<'a> {
+    bar: Option<Bar>,
+    status: &'a Mutex<Status>,
+    started: mpsc::Sender<()>,
+    has_told: bool,
+}
+
+impl Telling<'_> {
+    fn clear(&self) {
+        self.bar.iter().for_each(Bar::clear);
+    }
+}
+
+impl Observer for Telling<'_> {
+    fn progress(&mut self, done: Duration, total: Duration, what: &str) {
+        if !self.has_told {
+            self.has_told = true;
+            // Nobody hears it where nobody watches.
+            let _ = self.started.send(());
+        }
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Status {
+            doing: what.to_string(),
+            left: total.saturating_sub(done),
+        };
+        if let Some(bar) = &mut self.bar {
+            bar.progress(done, total, what);
+        }
+    }
+
+    fn left_out(&mut self, left_out: &LeftOut) {
+        if let Some(bar) = &mut self.bar {
+            bar.left_out(left_out);
+        }
+    }
 }
 
 /// Writes the report of a results folder and prints its tables. Ends with code 1 if a limit was missed.

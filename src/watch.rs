@@ -1,13 +1,14 @@
 //! What a running generator shows each second: a line, a JSON object or the dashboard, and its metrics.
 
+use crate::exit::Failure;
 use crate::{print, quantity};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use taut_lab::live::{Dashboard, View};
-use taut_lab::metrics::generator_metrics;
+use taut_lab::live::{Asked, Dashboard, View};
+use taut_lab::metrics::{Endpoint, Exposition, generator_metrics};
 use taut_lab::results::SampleThread;
 use taut_traffic::StreamView;
 
@@ -20,6 +21,8 @@ const KEYS: Duration = Duration::from_millis(100);
 /// How it is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
+    /// Not at all: only the metrics are kept up to date.
+    Nothing,
     Lines,
     Json,
     Dashboard,
@@ -28,11 +31,38 @@ pub enum Look {
 /// The text that the metrics endpoint gives out.
 pub type MetricsText = Arc<Mutex<String>>;
 
+/// The endpoint, if one is asked for, and the text that it gives out.
+pub fn endpoint(address: Option<&str>) -> Result<(Option<Endpoint>, Option<MetricsText>), Failure> {
+    let Some(address) = address else {
+        return Ok((None, None));
+    };
+    // Well-formed before the first look as well.
+    let text = MetricsText::new(Mutex::new(Exposition::new().finish()));
+    let given_out = Arc::clone(&text);
+    let endpoint = Endpoint::serve(address, move || {
+        given_out
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    })?;
+    eprintln!("taut: metrics at http://{}/metrics", endpoint.address());
+    Ok((Some(endpoint), Some(text)))
+}
+
+/// What a measurement of several trials does at the moment, and about how long it still takes.
+#[derive(Debug, Default)]
+pub struct Status {
+    pub doing: String,
+    pub left: Duration,
+}
+
 /// What is watched, and how.
 pub struct Watch<'a> {
     pub look: Look,
     pub title: String,
     pub planned_seconds: f64,
+    /// Of a measurement of several trials; it says instead of `planned_seconds` how long it takes.
+    pub status: Option<&'a Mutex<Status>>,
     pub metrics: Option<MetricsText>,
     pub samples: &'a [SampleThread],
     pub stop: &'a AtomicBool,
@@ -54,7 +84,7 @@ impl Watch<'_> {
                     None
                 }
             },
-            Look::Lines | Look::Json => None,
+            Look::Nothing | Look::Lines | Look::Json => None,
         };
         streams.iter_mut().for_each(StreamView::start);
         let begun = Instant::now();
@@ -63,7 +93,7 @@ impl Watch<'_> {
         self.draw(&mut dashboard, begun, streams);
         loop {
             let next = begun + Duration::from_secs(u64::from(second) + 1);
-            if self.wait(running, next, &mut dashboard) {
+            if self.wait(running, begun, next, &mut dashboard, streams) {
                 return;
             }
             second += 1;
@@ -82,10 +112,10 @@ impl Watch<'_> {
                     *told = true;
                 }
             }
-            if self.look == Look::Json {
-                print::line(json_line(second, streams));
-            } else {
-                print::line(line(second, streams));
+            match self.look {
+                Look::Json => print::line(json_line(second, streams)),
+                Look::Lines | Look::Dashboard => print::line(line(second, streams)),
+                Look::Nothing => {}
             }
         }
     }
@@ -94,8 +124,10 @@ impl Watch<'_> {
     fn wait(
         &self,
         running: &Receiver<()>,
+        begun: Instant,
         next: Instant,
         dashboard: &mut Option<Dashboard>,
+        streams: &[StreamView],
     ) -> bool {
         loop {
             let left = next.saturating_duration_since(Instant::now());
@@ -108,9 +140,10 @@ impl Watch<'_> {
             if left.is_zero() {
                 return false;
             }
-            match screen.quit_asked(left.min(KEYS)) {
-                Ok(true) => self.stop.store(true, Ordering::Relaxed),
-                Ok(false) => {}
+            match screen.keys(left.min(KEYS)) {
+                Ok(Asked::Quit) => self.stop.store(true, Ordering::Relaxed),
+                Ok(Asked::Stream) => self.draw(dashboard, begun, streams),
+                Ok(Asked::Nothing) => {}
                 // The terminal has gone; a signal says so as well.
                 Err(_) => *dashboard = None,
             }
@@ -123,10 +156,18 @@ impl Watch<'_> {
         };
         let problems = self.samples.iter().filter_map(SampleThread::problem);
         let problems: Vec<String> = problems.map(String::from).collect();
+        let elapsed_seconds = begun.elapsed().as_secs_f64();
+        let status = self.status.map(|status| {
+            let status = status.lock().unwrap_or_else(PoisonError::into_inner);
+            (status.doing.clone(), status.left.as_secs_f64())
+        });
         let view = View {
             title: &self.title,
-            elapsed_seconds: begun.elapsed().as_secs_f64(),
-            planned_seconds: self.planned_seconds,
+            elapsed_seconds,
+            planned_seconds: status
+                .as_ref()
+                .map_or(self.planned_seconds, |(_, left)| elapsed_seconds + left),
+            doing: status.as_ref().map(|(doing, _)| doing.as_str()),
             streams,
             problems: &problems,
         };

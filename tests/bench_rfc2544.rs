@@ -6,11 +6,12 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::program::{Finished, Program, run};
-use support::{alone, alone_and_root, scratch, taut};
+use support::{alone, alone_and_root, scratch, taut, when_free};
+use tempfile::TempDir;
 
 fn json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap())
@@ -20,20 +21,6 @@ fn json(path: &Path) -> Value {
 /// Runs it once nothing else measures on this machine.
 fn measure<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Finished {
     when_free(|| run(&mut taut(arguments)))
-}
-
-fn when_free(run: impl Fn() -> Finished) -> Finished {
-    let deadline = Instant::now() + Duration::from_secs(300);
-    loop {
-        let finished = run();
-        let busy = finished
-            .stderr
-            .contains("both would only measure each other");
-        if !busy || Instant::now() > deadline {
-            return finished;
-        }
-        std::thread::sleep(Duration::from_secs(1));
-    }
 }
 
 /// Ends with `code` and one line that says `part`.
@@ -46,50 +33,45 @@ fn fails_with(finished: &Finished, code: i32, part: &str) {
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
 }
 
-/// Arguments of the shortest run there is on `memif-idle`.
-fn shortest(what: &str, out: &Path, more: &[&str]) -> Vec<String> {
-    let mut arguments: Vec<String> = [
-        "bench",
-        what,
-        "--device",
-        "memif-idle",
-        "--quick",
-        "--trial",
-        "0.01",
-        "--precision",
-        "0.1",
-        "--max-rate",
-        "1M",
-        "--out",
-    ]
-    .map(String::from)
-    .to_vec();
-    arguments.push(out.display().to_string());
-    arguments.extend(more.iter().map(|s| (*s).to_string()));
-    arguments
+/// The shortest benchmark there is on `memif-idle`, into a folder that goes away with it.
+struct Bench {
+    folder: TempDir,
+    arguments: Vec<String>,
+}
+
+impl Bench {
+    /// `taut bench WORDS`, shortened.
+    fn new(words: &str) -> Self {
+        let folder = scratch();
+        let line = format!(
+            "bench {words} --device memif-idle --quick --trial 0.01 --precision 0.1 --max-rate 1M --out"
+        );
+        let mut arguments: Vec<String> = line.split(' ').map(String::from).collect();
+        arguments.push(folder.path().join("results").display().to_string());
+        Self { folder, arguments }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("results")
+    }
+
+    fn run(&self) -> Finished {
+        measure(&self.arguments)
+    }
+
+    fn page(&self) -> String {
+        fs::read_to_string(self.out().join("report.html")).unwrap()
+    }
 }
 
 #[test]
 fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
     let _turn = alone();
-    let folder = scratch();
-    let out = folder.path().join("suite");
-    let more = [
-        "--size",
-        "64",
-        "--size",
-        "imix",
-        "--latency-seconds",
-        "0.05",
-        "--bursts",
-        "2",
-        "--longest-burst",
-        "0.01",
-        "--soak",
-        "1",
-        "--json",
-    ];
-    let finished = measure(&shortest("rfc2544", &out, &more)).success();
+    let bench = Bench::new(
+        "rfc2544 --size 64 --size imix --latency-seconds 0.05 --bursts 2 --longest-burst 0.01 --soak 1 --json",
+    );
+    let out = bench.out();
+    let finished = bench.run().success();
     let printed: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(printed, json(&out.join("summary.json")));
     assert_eq!(printed["stage"], "finished");
@@ -127,7 +109,7 @@ fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
     assert!(!intervals.is_empty());
     let warnings = printed["warnings"].to_string();
     assert!(warnings.contains("too few packets for p99"), "{warnings}");
-    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    let page = bench.page();
     for part in [
         "Throughput",
         "Back-to-back frames",
@@ -141,48 +123,25 @@ fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
     // The report is made from the folder alone.
     let shown = run(&mut taut(&["report", &out.display().to_string()])).success();
     assert!(shown.stdout.contains("report: "), "{}", shown.stdout);
-    assert_eq!(page, fs::read_to_string(out.join("report.html")).unwrap());
+    assert_eq!(page, bench.page());
 }
 
 #[test]
 fn a_missed_limit_ends_with_code_1_and_says_which() {
     let _turn = alone();
-    let folder = scratch();
-    let out = folder.path().join("latency");
-    let more = [
-        "--size",
-        "64",
-        "--rate",
-        "10k",
-        "--latency-seconds",
-        "0.05",
-        "--max-p99",
-        "1ns",
-    ];
-    let finished = measure(&shortest("latency", &out, &more));
-    fails_with(&finished, 1, "more than the 1.00 ns asked for");
-    let page = fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(page.contains("Limits missed"));
+    let bench = Bench::new("latency --size 64 --rate 10k --latency-seconds 0.05 --max-p99 1ns");
+    fails_with(&bench.run(), 1, "more than the 1.00 ns asked for");
+    assert!(bench.page().contains("Limits missed"));
 }
 
 #[test]
 fn an_interrupted_soak_leaves_complete_partial_results() {
     let _turn = alone();
-    let folder = scratch();
-    let out = folder.path().join("soak");
-    let more = [
-        "--size",
-        "64",
-        "--rate",
-        "20k",
-        "--seconds",
-        "600",
-        "--interval",
-        "0.2",
-    ];
+    let bench = Bench::new("soak --size 64 --rate 20k --seconds 600 --interval 0.2");
+    let out = bench.out();
     let lines = out.join("soak/intervals.jsonl");
     let ended = when_free(|| {
-        let mut program = Program::start(&mut taut(&shortest("soak", &out, &more)));
+        let mut program = Program::start(&mut taut(&bench.arguments));
         let patience = Instant::now();
         while program.is_running()
             && patience.elapsed() < Duration::from_secs(60)
@@ -203,11 +162,7 @@ fn an_interrupted_soak_leaves_complete_partial_results() {
         .map(|interval| interval["sent"].as_u64().unwrap())
         .sum();
     assert_eq!(sent, of_intervals, "every packet lies in one interval");
-    assert!(
-        fs::read_to_string(out.join("report.html"))
-            .unwrap()
-            .contains("Interrupted")
-    );
+    assert!(bench.page().contains("Interrupted"));
 }
 
 #[test]
@@ -275,34 +230,15 @@ fn a_device_that_never_comes_and_one_that_never_forwards_are_named() {
     let _turn = alone();
     let folder = scratch();
     let socket = folder.path().join("lonely.sock").display().to_string();
-    let port = format!("memif:{socket}");
-    let out = folder.path().join("never").display().to_string();
-    let arguments = [
-        "bench",
-        "throughput",
-        "--port",
-        &port,
-        "--wait",
-        "0.2",
-        "--out",
-        &out,
-    ];
-    fails_with(&measure(&arguments), 3, &socket);
-    let out = folder.path().join("silent").display().to_string();
-    let arguments = [
-        "bench",
-        "throughput",
-        "--port",
-        "null:",
-        "--quick",
-        "--trial",
-        "0.01",
-        "--size",
-        "64",
-        "--out",
-        &out,
-    ];
-    fails_with(&measure(&arguments), 3, "not one packet came back");
+    let bench = |ports: &str, name: &str| {
+        let out = folder.path().join(name).display().to_string();
+        let line = format!("bench throughput --quick --trial 0.01 --size 64 {ports} --out {out}");
+        measure(&line.split(' ').collect::<Vec<_>>())
+    };
+    let never = bench(&format!("--port memif:{socket} --wait 0.2"), "never");
+    fails_with(&never, 3, &socket);
+    let silent = bench("--port null:", "silent");
+    fails_with(&silent, 3, "not one packet came back");
 }
 
 #[test]
@@ -310,24 +246,12 @@ fn a_disk_that_is_full_in_the_middle_ends_a_soak_with_the_file_and_the_reason() 
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    let folder = scratch();
-    let disk = folder.path().join("disk");
-    fs::create_dir(&disk).unwrap();
-    let more = [
-        "--size",
-        "64",
-        "--rate",
-        "20k",
-        "--seconds",
-        "300",
-        "--interval",
-        "0.1",
-    ];
-    let arguments = shortest("soak", &disk.join("results"), &more).join(" ");
+    let bench = Bench::new("soak --size 64 --rate 20k --seconds 300 --interval 0.1");
     let script = format!(
         "mount -t tmpfs -o size=40k none {disk} && exec {taut} {arguments}",
-        disk = disk.display(),
-        taut = env!("CARGO_BIN_EXE_taut")
+        disk = bench.folder.path().display(),
+        taut = env!("CARGO_BIN_EXE_taut"),
+        arguments = bench.arguments.join(" ")
     );
     let finished = when_free(|| run(Command::new("unshare").args(["-m", "sh", "-c", &script])));
     fails_with(&finished, 2, "No space left on device");

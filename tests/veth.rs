@@ -5,6 +5,7 @@
 mod support;
 
 use std::process::Command;
+use support::hosts::{FAR, in_namespace, ip, two_hosts};
 use support::program::{Finished, Program, run};
 use support::{alone_and_root, is_installed, within_attempts};
 use taut_host::{Steering, Testbed, choose_cores};
@@ -42,12 +43,6 @@ fn start_forward(testbed: &Testbed, backend: &str) -> Program {
     forward
 }
 
-fn in_namespace(namespace: &str, program: &str) -> Command {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace, program]);
-    command
-}
-
 fn generate(testbed: &Testbed, seconds: &str) -> Command {
     let mut command = in_namespace(testbed.generator_namespace(), env!("CARGO_BIN_EXE_taut"));
     command.args([
@@ -61,11 +56,6 @@ fn generate(testbed: &Testbed, seconds: &str) -> Command {
     command.args(["--rate", "5k", "--seconds", seconds]);
     command.args(["--core", &choose_cores().generator.to_string()]);
     command
-}
-
-fn ip(line: &str) {
-    let finished = run(Command::new("ip").args(line.split(' ')));
-    assert_eq!(finished.code(), Some(0), "ip {line}: {finished:?}");
 }
 
 fn no_panic(finished: &Finished) {
@@ -169,33 +159,6 @@ fn an_interface_that_is_deleted_is_said_and_survived() {
     }
 }
 
-/// Gives both ends of the testbed addresses of one network, each in a namespace of its own, and ARP.
-/// Returned is the second namespace, which is removed when it is dropped.
-fn two_hosts(testbed: &Testbed) -> Namespace {
-    let far = Namespace(format!("{}-far", testbed.generator_namespace()));
-    let near = testbed.generator_namespace();
-    ip(&format!("netns add {}", far.0));
-    ip(&format!("-n {near} link set gen1 netns {}", far.0));
-    for (namespace, interface, address) in [
-        (near, "gen0", "192.0.2.1/24"),
-        (&far.0, "gen1", "192.0.2.2/24"),
-    ] {
-        ip(&format!("-n {namespace} link set {interface} arp on up"));
-        ip(&format!(
-            "-n {namespace} addr add {address} dev {interface}"
-        ));
-    }
-    far
-}
-
-struct Namespace(String);
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-    }
-}
-
 #[test]
 fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
     let Some(_turn) = alone_and_root() else {
@@ -208,12 +171,12 @@ fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
     }
     for backend in backends() {
         let testbed = Testbed::builder().build().unwrap();
-        let far = two_hosts(&testbed);
+        let far = two_hosts(&testbed, testbed.generator_namespace(), "gen1");
         let forward = start_forward(&testbed, backend);
         if ping {
             // Also the first of them, which asks for an address.
             let mut command = in_namespace(testbed.generator_namespace(), "ping");
-            let finished = run(command.args(["-c", "20", "-i", "0.02", "-W", "10", "192.0.2.2"]));
+            let finished = run(command.args(["-c", "20", "-i", "0.02", "-W", "10", FAR]));
             assert!(
                 finished.stdout.contains(" 20 received"),
                 "{backend}: {finished:?}"
@@ -222,7 +185,7 @@ fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
         // Over UDP, and over TCP, whose handshake, checksums and windows have to be right.
         let transports: &[&[&str]] = if sockperf { &[&[], &["--tcp"]] } else { &[] };
         for transport in transports {
-            let address = ["-i", "192.0.2.2", "-p", "11111"];
+            let address = ["-i", FAR, "-p", "11111"];
             let mut command = in_namespace(&far.0, "sockperf");
             let mut server = Program::start(command.arg("server").args(address).args(*transport));
             server.wait_for_stdout("[tid");

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use support::program::{Program, run};
-use support::{alone, is_installed, scratch, taut};
+use support::{alone, is_installed, scratch, taut, when_free};
 
 /// Where a program says its metrics are.
 fn metrics_address(program: &mut Program) -> String {
@@ -112,20 +113,19 @@ fn a_generator_gives_out_metrics_that_grow() {
         "127.0.0.1:0",
     ]));
     let address = metrics_address(&mut generator);
-    let sent = "taut_generate_sent_packets_total{stream=\"1\"}";
     let mut seen = Vec::new();
     while seen.len() < 2 {
         let samples = samples_of(&scrape(&address));
         let name = samples
             .keys()
             .find(|name| name.starts_with("taut_generate_sent_packets_total"));
-        let name = name.unwrap_or_else(|| panic!("{sent}: {samples:?}"));
-        let value = samples[name];
+        // None before the first look.
+        let value = name.map_or(0.0, |name| samples[name]);
         if value > seen.last().copied().unwrap_or(0.0) {
             seen.push(value);
         }
         assert!(generator.is_running());
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
     }
     let samples = samples_of(&scrape(&address));
     let infinite = samples
@@ -205,11 +205,11 @@ fn without_a_terminal_live_prints_plain_lines() {
 }
 
 /// Runs taut on a pseudo-terminal, types `keys` once the dashboard is there; what came on the terminal.
-fn on_a_terminal(seconds: &str, keys: &[u8]) -> String {
+fn on_a_terminal(arguments: &str, keys: &[u8]) -> String {
     let folder = scratch();
     let out = folder.path().join("typescript");
     let command = format!(
-        "stty rows 40 cols 120; echo \"before=$(stty -g)\"; {} generate --port null: --rate 10k --seconds {seconds} --max-loss 1 --live; echo \"code $?\"; echo \"after=$(stty -g)\"",
+        "stty rows 40 cols 120; echo \"before=$(stty -g)\"; {} {arguments} --live; echo \"code $?\"; echo \"after=$(stty -g)\"",
         env!("CARGO_BIN_EXE_taut")
     );
     let mut terminal = Program::start(
@@ -220,7 +220,9 @@ fn on_a_terminal(seconds: &str, keys: &[u8]) -> String {
             .env("SHELL", "/bin/sh"),
     );
     let read = || String::from_utf8_lossy(&std::fs::read(&out).unwrap_or_default()).into_owned();
-    terminal.wait_until("a dashboard", |_, _| read().contains("slowest"));
+    terminal.wait_until("a dashboard", |_, _| {
+        read().contains("slowest") || read().contains("code 3")
+    });
     terminal.type_bytes(keys);
     terminal.finish();
     read()
@@ -234,7 +236,9 @@ fn the_terminal_is_given_back_as_it_was() {
         return;
     }
     for (seconds, keys) in [("1000", &b"q"[..]), ("1000", b"\x03"), ("1.5", b"")] {
-        let shown = on_a_terminal(seconds, keys);
+        let arguments =
+            format!("generate --port null: --rate 10k --seconds {seconds} --max-loss 1");
+        let shown = on_a_terminal(&arguments, keys);
         let at = |text: &str| {
             shown
                 .find(text)
@@ -267,6 +271,75 @@ fn the_terminal_is_given_back_as_it_was() {
     }
 }
 
+#[test]
+fn a_benchmark_on_a_terminal_shows_what_it_tries_and_ends_at_a_key() {
+    let _turn = alone();
+    if !is_installed("script") {
+        println!("skipped: needs script (util-linux)");
+        return;
+    }
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let folder = scratch();
+        let arguments = format!(
+            "bench throughput --device memif-idle --size 64 --trial 2 --out {}",
+            folder.path().join("out").display()
+        );
+        let shown = on_a_terminal(&arguments, b"q");
+        if shown.contains("only measure each other") && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_secs(1));
+            continue;
+        }
+        // The first trial of the first search, as the dashboard's second line.
+        for word in ["throughput", "1/3"] {
+            assert!(shown.contains(word), "{word}: {shown:?}");
+        }
+        assert!(shown.contains("\u{1b}[?1049l"), "{shown:?}");
+        assert!(shown.contains("code 130"), "{shown:?}");
+        assert!(folder.path().join("out/report.html").is_file());
+        return;
+    }
+}
+
+#[test]
+fn a_benchmark_gives_out_metrics_that_grow_from_trial_to_trial() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("out").display().to_string();
+    let line =
+        "bench throughput --device memif-idle --size 64 --trial 0.3 --metrics 127.0.0.1:0 --out";
+    let mut arguments: Vec<&str> = line.split(' ').collect();
+    arguments.push(&out);
+    let ended = when_free(|| {
+        let mut bench = Program::start(&mut taut(&arguments));
+        bench.wait_until("metrics, or that others measure", |_, stderr| {
+            stderr.contains("/metrics\n") || stderr.contains("only measure each other")
+        });
+        if bench.stderr().contains("only measure each other") {
+            return bench.finish();
+        }
+        let address = metrics_address(&mut bench);
+        let mut last = 0.0;
+        let mut grown = 0;
+        while grown < 3 {
+            let samples = samples_of(&scrape(&address));
+            let mut sent = samples
+                .iter()
+                .filter(|(name, _)| name.starts_with("taut_generate_sent_packets_total"));
+            let now = sent.next().map_or(0.0, |(_, value)| *value);
+            assert!(now >= last, "{now} after {last}");
+            grown += u32::from(now > last);
+            last = now;
+            assert!(bench.is_running(), "{}", bench.stderr());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        // Where there is no dashboard, each trial has a line with the rate tried and what is known.
+        bench.wait_for_stderr("left  64 throughput 1/3: ");
+        bench.interrupt()
+    });
+    assert_eq!(ended.code(), Some(130), "{ended:?}");
+}
+
 /// A terminal that is closed ends the run.
 #[test]
 fn a_terminal_that_goes_away_leaves_no_program_behind() {
@@ -291,13 +364,9 @@ fn a_terminal_that_goes_away_leaves_no_program_behind() {
     let read = || String::from_utf8_lossy(&std::fs::read(&out).unwrap_or_default()).into_owned();
     terminal.wait_until("a dashboard", |_, _| read().contains("slowest"));
     terminal.kill();
-    let deadline = std::time::Instant::now() + support::program::PATIENCE;
+    let deadline = Instant::now() + support::program::PATIENCE;
     while !watch.processes().is_empty() {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "{:?}",
-            watch.processes()
-        );
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(Instant::now() < deadline, "{:?}", watch.processes());
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -17,7 +17,7 @@ pub mod sequence;
 pub mod summary;
 pub mod throughput;
 
-pub use burst::{BufferTime, BurstSearch};
+pub use burst::{BURST_PRECISION, BufferTime, BurstSearch};
 pub use crossing::{Crossed, CrossingAccount, Crossings};
 pub use gaps::{GapRecorder, GapSummary};
 pub use interval::{

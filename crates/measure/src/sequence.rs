@@ -168,6 +168,11 @@ impl SequenceTracker {
         self.seen.len() as u64 * 64
     }
 
+    /// Different packets seen so far.
+    pub fn received_unique(&self) -> u64 {
+        self.received_unique
+    }
+
     /// Numbers below the highest received that have not been received (so far).
     pub fn missing_below_highest(&self) -> u64 {
         self.next_expected.saturating_sub(self.received_unique)

@@ -291,6 +291,18 @@ impl ThroughputSearch {
         }
     }
 
+    /// The highest rate that holds and the lowest that fails as far as is known, packets per second: by full
+    /// trials, and where there are none by short ones.
+    pub fn bounds_so_far(&self) -> (Option<f64>, Option<f64>) {
+        let full = self.settings.trial_seconds;
+        let (low, high) = bounds(&self.classes(full));
+        let (hint_low, hint_high) = bounds(&self.classes(full * SHORT));
+        (
+            low.or(hint_low),
+            high.or(hint_high).map(|(rate_pps, _)| rate_pps),
+        )
+    }
+
     /// Bisection between the highest rate that held and the lowest that failed, from the top.
     fn next_bisection(&self) -> Option<Wanted> {
         let seconds = self.settings.trial_seconds;

@@ -589,8 +589,11 @@ impl Instrument {
                 last_event = seen;
             }
             if running.iter().all(|r| r.schedule.is_over()) {
-                let all_back = tallies.iter().zip(&running).all(|(tally, running)| {
-                    tally.received + tally.corrupt + tally.refused >= running.schedule.next()
+                let mut streams = tallies.iter().zip(&running).enumerate();
+                let all_back = streams.all(|(stream, (tally, running))| {
+                    let unique = records.get(stream).and_then(Record::received_unique);
+                    let received = unique.unwrap_or(tally.received);
+                    received + tally.corrupt + tally.refused >= running.schedule.next()
                 });
                 let silent = now.saturating_sub(last_event) > settle_ticks;
                 let endless = now.saturating_sub(last_sent) > endless_ticks;

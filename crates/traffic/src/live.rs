@@ -113,6 +113,8 @@ impl std::ops::Sub for Counts {
 #[derive(Default)]
 #[repr(align(128))]
 struct Published {
+    /// Bits of the rate asked for, packets per second.
+    asked_pps: AtomicU64,
     stamped: AtomicU64,
     refused: AtomicU64,
     received: AtomicU64,
@@ -135,6 +137,8 @@ impl Published {
 /// The loop's end: a part of a [`crate::Record`].
 pub struct Live {
     published: Arc<Published>,
+    /// Packets of earlier trials.
+    before: u64,
     refused: u64,
     received: u64,
     corrupt: u64,
@@ -152,12 +156,23 @@ struct Distributions {
 }
 
 impl Live {
+    /// The next trial begins, whose packets are numbered from 0 again: counters go on from where they are.
+    pub fn next_trial(&mut self, asked_pps: f64) {
+        self.before = self.published.stamped.load(Ordering::Relaxed);
+        self.published
+            .asked_pps
+            .store(asked_pps.to_bits(), Ordering::Relaxed);
+        if let Some(d) = &mut self.distributions {
+            d.last = None;
+        }
+    }
+
     /// Packet `sequence` is sent.
     #[inline(always)]
     pub fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64, seen: &SequenceTracker) {
         self.published
             .stamped
-            .store(sequence + 1, Ordering::Relaxed);
+            .store(self.before + sequence + 1, Ordering::Relaxed);
         let Some(d) = &mut self.distributions else {
             return;
         };
@@ -231,7 +246,7 @@ impl Live {
 pub struct StreamView {
     /// The stream's name.
     pub name: String,
-    /// The rate it was asked for.
+    /// The rate it was asked for, by the trial that ran last.
     pub asked_pps: f64,
     /// Since the start.
     pub counts: Counts,
@@ -270,6 +285,7 @@ impl StreamView {
                 let _ = self.empty.try_send(old);
             }
         }
+        self.asked_pps = f64::from_bits(self.published.asked_pps.load(Ordering::Relaxed));
         let counts = self.published.read();
         let now = Instant::now();
         self.last_counts = counts - self.counts;
@@ -287,6 +303,9 @@ impl StreamView {
 /// Both ends for one stream; with `clock` also the distributions, without only the counters.
 pub fn live(name: &str, asked_pps: f64, clock: Option<&Clock>) -> (Live, StreamView) {
     let published = Arc::<Published>::default();
+    published
+        .asked_pps
+        .store(asked_pps.to_bits(), Ordering::Relaxed);
     let (full, take_full) = sync_channel(2);
     let (give_empty, empty) = sync_channel(2);
     // Three sets in all: the loop's, one under way, and the one that is shown.
@@ -295,6 +314,7 @@ pub fn live(name: &str, asked_pps: f64, clock: Option<&Clock>) -> (Live, StreamV
     }
     let live = Live {
         published: Arc::clone(&published),
+        before: 0,
         refused: 0,
         received: 0,
         corrupt: 0,
@@ -362,6 +382,28 @@ mod tests {
         assert_eq!(view.total.worst.map(|w| w.latency_ns), [500; 5]);
         assert_eq!(view.counts.sent, 505);
         assert_eq!(view.counts.received, 500);
+    }
+
+    #[test]
+    fn counters_go_on_from_trial_to_trial_and_no_gap_lies_between_them() {
+        let (mut live, mut view) = live("one", 1.0, Some(&CLOCK));
+        for (trial, asked_pps) in [1e3, 2e3, 4e3].into_iter().enumerate() {
+            live.next_trial(asked_pps);
+            let mut seen = SequenceTracker::new();
+            for sequence in 0..10 {
+                live.sent(sequence, sequence * 1000, 0, &seen);
+                live.received(sequence, 50, sequence);
+                seen.record(sequence);
+            }
+            view.look(Duration::ZERO);
+            let sent = (trial as u64 + 1) * 10;
+            assert_eq!((view.counts.sent, view.asked_pps), (sent, asked_pps));
+            assert_eq!(view.last_counts.received, 10);
+        }
+        view.ask();
+        live.sent(10, 10_000, 0, &SequenceTracker::new());
+        view.look(Duration::from_secs(10));
+        assert_eq!(view.total.gaps.histogram().max_ns(), Some(1000));
     }
 
     #[test]

@@ -52,6 +52,10 @@ impl Record for Observed {
         }
     }
 
+    fn received_unique(&self) -> Option<u64> {
+        self.summaries.received_unique()
+    }
+
     fn corrupt(&mut self, sequence: u64) {
         self.live.corrupt();
         if let Some(sampler) = &mut self.sampler {

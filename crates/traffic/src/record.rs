@@ -17,6 +17,11 @@ pub trait Record {
         let _ = frame;
         self.received(sequence, latency_ticks, seen_ticks);
     }
+    /// Different packets that came back, where that is known: once all are, nothing is waited for. Without it
+    /// a packet that came twice stands for one that is still under way.
+    fn received_unique(&self) -> Option<u64> {
+        None
+    }
     /// A damaged packet came back that bears this number.
     fn corrupt(&mut self, sequence: u64) {
         let _ = sequence;
@@ -58,6 +63,7 @@ pub struct EveryPacket {
     pub saturated: u64,
     /// Sequence numbers that were never sent.
     pub impossible: u64,
+    unique: u64,
 }
 
 impl EveryPacket {
@@ -75,6 +81,7 @@ impl EveryPacket {
             reordered: 0,
             saturated: 0,
             impossible: 0,
+            unique: 0,
         }
     }
 
@@ -122,12 +129,17 @@ impl Record for EveryPacket {
             Some(latency) => {
                 self.saturated += u64::from(latency_ticks > u64::from(LONGEST));
                 *latency = latency_ticks.min(u64::from(LONGEST)) as u32;
+                self.unique += 1;
                 match self.highest {
                     Some(highest) if sequence < highest => self.reordered += 1,
                     _ => self.highest = Some(sequence),
                 }
             }
         }
+    }
+
+    fn received_unique(&self) -> Option<u64> {
+        Some(self.unique)
     }
 }
 
@@ -197,6 +209,10 @@ impl Record for Summaries {
         self.latency.record(latency_ns);
         self.jitter.record(sequence, latency_ns);
         self.sequence.record(sequence);
+    }
+
+    fn received_unique(&self) -> Option<u64> {
+        Some(self.sequence.received_unique())
     }
 
     #[inline(always)]

@@ -9,13 +9,11 @@ use super::trial::Trial;
 use crate::figure::curves::{self, Curve, Figure, Part as PanelPart, Point};
 use crate::figure::{Scale, Series, Style};
 use crate::quantity::{Quantity, bytes, rate, three_digits, time};
-use crate::report::ReportError;
-use crate::report::flatten;
-use crate::results::{Mode, ResultsError, Stage, write_json, write_whole};
+use crate::report::{Drawn, ReportError, flatten, write_figures};
+use crate::results::{Mode, Stage, write_json, write_whole};
 use askama::Template;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use taut_function::burn::BurnError;
 use taut_port::Event;
@@ -57,8 +55,6 @@ struct Level {
 #[template(path = "io_cost.html")]
 struct Page<'a> {
     title: &'a str,
-    style: &'static str,
-    script: &'static str,
     subtitle: String,
     state: Option<&'static str>,
     finding: String,
@@ -102,15 +98,6 @@ struct RowCells {
     cells: Vec<[String; 2]>,
 }
 
-/// A figure, its caption, and the data it shows.
-struct Drawn {
-    name: &'static str,
-    title: &'static str,
-    caption: String,
-    svg: String,
-    data: serde_json::Value,
-}
-
 /// Whether a folder holds results of this experiment.
 pub fn is_io_cost(dir: &Path) -> bool {
     dir.join(HEAD).is_file()
@@ -137,15 +124,7 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     };
     write_json(&dir.join("summary.json"), &summary)?;
     let figures = draw(&evaluation, &levels);
-    let folder = dir.join("figures");
-    fs::create_dir_all(&folder).map_err(ResultsError::io(folder.clone()))?;
-    for figure in &figures {
-        write_whole(
-            &folder.join(format!("{}.svg", figure.name)),
-            figure.svg.as_bytes(),
-        )?;
-        write_json(&folder.join(format!("{}.json", figure.name)), &figure.data)?;
-    }
+    write_figures(dir, &figures)?;
     let page = page(&evaluation, &levels, &walks, &figures).render()?;
     let path = dir.join("report.html");
     write_whole(&path, page.as_bytes())?;
@@ -164,8 +143,6 @@ fn page<'a>(
     let text = |value: Option<f64>| value.map_or("–".to_string(), three_digits);
     Page {
         title: &head.title,
-        style: include_str!("../report/report.css"),
-        script: include_str!("../report/hover.js"),
         subtitle: format!(
             "{} · {} repetitions, trials of {} · {}-byte frames · time-stamp counter at {:.3} GHz · taut {}",
             head.started,
@@ -526,7 +503,7 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
                   there cycles per packet less the load are what input and output cost. After Gallenmüller 2021, Fig. 5.2, where DPDK has its \
                   knee at 150 cycles and netmap at 50."
             .to_string(),
-        data: data(&figure.parts, "cycles of load per packet"),
+        data: Some(data(&figure.parts, "cycles of load per packet")),
         svg: curves::draw(&figure),
     }
 }
@@ -586,7 +563,7 @@ fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
         caption: "At saturation; cycles by the forwarder's own count. A batch of taut holds 64 packets (the bits of a mask): 128 and 256 are two and four of \
                   them that go through every stage together. After Gallenmüller 2021, Fig. 5.3, where DPDK and PF_RING are at their best with 32 and netmap with 256."
             .to_string(),
-        data: data(&figure.parts, "packets taken at a time"),
+        data: Some(data(&figure.parts, "packets taken at a time")),
         svg: curves::draw(&figure),
     }
 }
@@ -649,7 +626,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
             "At 95 % of the throughput found for each batch size.{generator} After Gallenmüller 2021, Fig. 5.4: 9 µs at a batch of 16 and 99 % of line rate \
              there, growing with the batch."
         ),
-        data: data(&figure.parts, "packets taken at a time"),
+        data: Some(data(&figure.parts, "packets taken at a time")),
         svg: curves::draw(&figure),
     }
 }
@@ -774,7 +751,7 @@ fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
              After Gallenmüller 2021, Fig. 5.5.",
             head.steps
         ),
-        data: data(&figure.parts, "bytes of the list"),
+        data: Some(data(&figure.parts, "bytes of the list")),
         svg: curves::draw(&figure),
     }
 }

@@ -10,6 +10,19 @@ use std::time::Duration;
 /// A dashboard that fills the terminal. Dropping it, and a panic, give the terminal back as it was.
 pub struct Dashboard {
     terminal: DefaultTerminal,
+    /// The stream whose distributions are shown, counted round.
+    selected: usize,
+}
+
+/// What somebody asked for with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Nothing.
+    Nothing,
+    /// Another stream's distributions: draw again.
+    Stream,
+    /// The end: q, Escape or Ctrl-C.
+    Quit,
 }
 
 impl Dashboard {
@@ -23,7 +36,10 @@ impl Dashboard {
     /// # Errors
     /// What the terminal says.
     pub fn open() -> io::Result<Self> {
-        ratatui::try_init().map(|terminal| Self { terminal })
+        ratatui::try_init().map(|terminal| Self {
+            terminal,
+            selected: 0,
+        })
     }
 
     /// Draws `view`.
@@ -31,14 +47,18 @@ impl Dashboard {
     /// # Errors
     /// When the terminal is gone.
     pub fn show(&mut self, view: &View<'_>) -> io::Result<()> {
-        self.terminal.draw(|frame| draw(frame, view)).map(drop)
+        let selected = self.selected;
+        self.terminal
+            .draw(|frame| draw(frame, view, selected))
+            .map(drop)
     }
 
-    /// Waits up to `patience` for keys; true if q, Escape or Ctrl-C was among them.
+    /// Waits up to `patience` for keys: q, Escape and Ctrl-C ask for the end, Tab, the arrows and numbers for
+    /// another stream.
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub fn quit_asked(&mut self, patience: Duration) -> io::Result<bool> {
+    pub fn keys(&mut self, patience: Duration) -> io::Result<Asked> {
         let stdin = io::stdin();
         let mut keys = [PollFd::new(&stdin, PollFlags::IN)];
         let timeout = Timespec {
@@ -47,7 +67,7 @@ impl Dashboard {
         };
         match rustix::event::poll(&mut keys, Some(&timeout)) {
             // A signal: whoever waits looks at the stop flag.
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Asked::Nothing),
             Ok(_) => {}
             Err(e) => return Err(e.into()),
         }
@@ -58,16 +78,39 @@ impl Dashboard {
         {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let mut quit = false;
+        let mut asked = Asked::Nothing;
         while event::poll(Duration::ZERO)? {
-            if let Event::Key(key) = event::read()? {
-                let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                let ctrl_c = key.code == KeyCode::Char('c') && control;
-                let asked = matches!(key.code, KeyCode::Char('q' | 'Q') | KeyCode::Esc) || ctrl_c;
-                quit |= asked && key.kind == KeyEventKind::Press;
+            // A size that changed is drawn at once as well.
+            match event::read()? {
+                Event::Key(key) if key.kind == KeyEventKind::Press => {
+                    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                    if quits(key.code, control) {
+                        return Ok(Asked::Quit);
+                    }
+                    if let Some(selected) = selected_by(key.code, self.selected) {
+                        self.selected = selected;
+                        asked = Asked::Stream;
+                    }
+                }
+                Event::Resize(..) => asked = Asked::Stream,
+                _ => {}
             }
         }
-        Ok(quit)
+        Ok(asked)
+    }
+}
+
+fn quits(key: KeyCode, control: bool) -> bool {
+    matches!(key, KeyCode::Char('q' | 'Q') | KeyCode::Esc) || (key == KeyCode::Char('c') && control)
+}
+
+/// The stream that a key selects after `selected`; numbers count from 1.
+fn selected_by(key: KeyCode, selected: usize) -> Option<usize> {
+    match key {
+        KeyCode::Tab | KeyCode::Right | KeyCode::Down => Some(selected.wrapping_add(1)),
+        KeyCode::BackTab | KeyCode::Left | KeyCode::Up => Some(selected.wrapping_sub(1)),
+        KeyCode::Char(digit @ '1'..='9') => Some(digit as usize - '1' as usize),
+        _ => None,
     }
 }
 
@@ -75,5 +118,21 @@ impl Drop for Dashboard {
     fn drop(&mut self) {
         // A terminal that has gone cannot be told.
         let _ = ratatui::try_restore();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_select_streams_or_end_the_run() {
+        assert_eq!(selected_by(KeyCode::Tab, 1), Some(2));
+        assert_eq!(selected_by(KeyCode::Up, 2), Some(1));
+        assert_eq!(selected_by(KeyCode::Left, 0), Some(usize::MAX));
+        assert_eq!(selected_by(KeyCode::Char('3'), 0), Some(2));
+        assert_eq!(selected_by(KeyCode::Char('0'), 0), None);
+        assert!(quits(KeyCode::Esc, false) && quits(KeyCode::Char('c'), true));
+        assert!(!quits(KeyCode::Char('c'), false) && !quits(KeyCode::Tab, false));
     }
 }

@@ -17,7 +17,9 @@ pub struct View<'a> {
     pub elapsed_seconds: f64,
     /// How long it is to take.
     pub planned_seconds: f64,
-    /// All streams; the distributions shown are the first one's.
+    /// What it does at the moment, where that changes.
+    pub doing: Option<&'a str>,
+    /// All streams; the distributions shown are those of one of them.
     pub streams: &'a [StreamView],
     /// What has gone wrong so far, a line each.
     pub problems: &'a [String],
@@ -25,11 +27,13 @@ pub struct View<'a> {
 
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// Draws all of it; what does not fit is left out from below.
-pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
+/// Draws all of it, with the distributions of stream `selected` (counted round); what does not fit is left
+/// out from below.
+pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>, selected: usize) {
+    let selected = selected_of(selected, view.streams.len());
     let problems = view.problems.len().min(3) as u16;
     let [title, streams, latency, histograms, worst, bottom] = Layout::vertical([
-        Constraint::Length(1),
+        Constraint::Length(1 + u16::from(view.doing.is_some())),
         Constraint::Length(view.streams.len() as u16 + 3),
         Constraint::Length(5),
         Constraint::Min(6),
@@ -41,18 +45,20 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         "  {:.0} of {:.0} s",
         view.elapsed_seconds, view.planned_seconds
     );
-    frame.render_widget(Line::from(vec![view.title.bold(), time.into()]), title);
-    draw_streams(frame, streams, view.streams);
-    let Some(first) = view.streams.first() else {
+    let mut heading = vec![Line::from(vec![view.title.bold(), time.into()])];
+    heading.extend(view.doing.map(Line::from));
+    frame.render_widget(Paragraph::new(heading), title);
+    draw_streams(frame, streams, view.streams, selected);
+    let Some(stream) = view.streams.get(selected) else {
         return;
     };
-    draw_latency(frame, latency, first);
+    draw_latency(frame, latency, stream);
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)])
             .areas(histograms);
-    let last = first.last.as_deref();
+    let last = stream.last.as_deref();
     let bars = |frame: &mut Frame<'_>, area, name: &str, histogram: Option<&LatencyHistogram>| {
-        draw_histogram(frame, area, name, histogram, &first.name);
+        draw_histogram(frame, area, name, histogram, &stream.name);
     };
     bars(frame, left, "latency", last.map(|last| &last.latency));
     bars(
@@ -61,18 +67,28 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         "gaps between packets sent",
         last.map(|last| last.gaps.histogram()),
     );
-    draw_worst(frame, worst, first);
+    draw_worst(frame, worst, stream);
     let mut lines: Vec<Line<'_>> = view
         .problems
         .iter()
         .take(3)
         .map(|problem| Line::from(Span::styled(problem.as_str(), Style::new().fg(Color::Red))))
         .collect();
-    lines.push(Line::from("q ends the run".dim()));
+    let keys = if view.streams.len() > 1 {
+        "q ends the run · Tab, arrows, 1 to 9: another stream's distributions"
+    } else {
+        "q ends the run"
+    };
+    lines.push(Line::from(keys.dim()));
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
-fn draw_streams(frame: &mut Frame<'_>, area: Rect, streams: &[StreamView]) {
+/// `selected` counted round `streams`, also below 0.
+fn selected_of(selected: usize, streams: usize) -> usize {
+    (selected as isize).rem_euclid(streams.max(1) as isize) as usize
+}
+
+fn draw_streams(frame: &mut Frame<'_>, area: Rect, streams: &[StreamView], selected: usize) {
     let header = Row::new([
         "stream",
         "asked",
@@ -83,7 +99,7 @@ fn draw_streams(frame: &mut Frame<'_>, area: Rect, streams: &[StreamView]) {
         "corrupt",
         "sent in all",
     ]);
-    let rows = streams.iter().map(|s| {
+    let rows = streams.iter().enumerate().map(|(index, s)| {
         let per_second = |n: u64| match s.last_seconds {
             seconds if seconds > 0.0 => quantity::rate(n as f64 / seconds),
             _ => "-".to_string(),
@@ -96,8 +112,10 @@ fn draw_streams(frame: &mut Frame<'_>, area: Rect, streams: &[StreamView]) {
             };
             Span::styled(quantity::count(n), style)
         };
+        let is_shown = index == selected && streams.len() > 1;
+        let name = Span::from(s.name.clone());
         Row::new([
-            Span::from(s.name.clone()),
+            if is_shown { name.reversed() } else { name },
             quantity::rate(s.asked_pps).into(),
             per_second(s.last_counts.sent).into(),
             per_second(s.last_counts.received).into(),
@@ -228,15 +246,27 @@ mod tests {
     use taut_port::Clock;
 
     fn text(width: u16, height: u16, streams: &[StreamView], problems: &[String]) -> String {
+        drawn(width, height, streams, problems, None, 0)
+    }
+
+    fn drawn(
+        width: u16,
+        height: u16,
+        streams: &[StreamView],
+        problems: &[String],
+        doing: Option<&str>,
+        selected: usize,
+    ) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let view = View {
             title: "null:",
             elapsed_seconds: 3.0,
             planned_seconds: 10.0,
+            doing,
             streams,
             problems,
         };
-        terminal.draw(|frame| draw(frame, &view)).unwrap();
+        terminal.draw(|frame| draw(frame, &view, selected)).unwrap();
         terminal.backend().to_string()
     }
 
@@ -277,6 +307,31 @@ mod tests {
             "q ends the run",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_selected_stream_is_the_one_whose_distributions_are_shown() {
+        let (_live, idle) = taut_traffic::live("idle", 1.0, None);
+        let streams = [stream(), idle];
+        for (selected, name) in [
+            (0, "voice"),
+            (1, "idle"),
+            (2, "voice"),
+            (usize::MAX, "idle"),
+        ] {
+            let text = drawn(
+                110,
+                32,
+                &streams,
+                &[],
+                Some("64 loss 1/3: 2 Mpkt/s"),
+                selected,
+            );
+            let shown = format!("latency, last second, {name} ");
+            assert!(text.contains(&shown), "{shown} in\n{text}");
+            assert!(text.contains("64 loss 1/3: 2 Mpkt/s"), "{text}");
+            assert!(text.contains("another stream"), "{text}");
         }
     }
 

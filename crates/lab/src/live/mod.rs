@@ -3,5 +3,5 @@
 mod dashboard;
 mod draw;
 
-pub use dashboard::Dashboard;
+pub use dashboard::{Asked, Dashboard};
 pub use draw::View;

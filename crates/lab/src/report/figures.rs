@@ -7,20 +7,10 @@ use crate::figure::{
 use crate::quantity::count;
 use crate::results::{Kind, Transport};
 
-/// A figure with its name (of the file too), caption and SVG text.
-pub struct Figure {
-    /// File name without its ending.
-    pub name: &'static str,
-    /// Short title.
-    pub title: &'static str,
-    /// What to see in it.
-    pub caption: String,
-    /// The whole SVG document.
-    pub svg: String,
-}
+use super::Drawn;
 
 /// All figures in the order of the report.
-pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
+pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
     let groups = groups(&evaluation.devices);
     let samples = sample_counts(&groups);
     let repetitions = evaluation
@@ -38,7 +28,7 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
         }
     );
     vec![
-        Figure {
+        Drawn {
             name: "histogram",
             title: "Latency histogram per device",
             caption: format!(
@@ -50,8 +40,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                 series: series(device),
                 latency: &device.latency,
             })),
+            data: None,
         },
-        Figure {
+        Drawn {
             name: "percentiles",
             title: "Latency by percentile",
             caption: format!(
@@ -62,8 +53,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                 series: series(device),
                 latency: &device.latency,
             })),
+            data: None,
         },
-        Figure {
+        Drawn {
             name: "cdf",
             title: "Cumulative distribution of latency",
             caption: format!("The share of packets that took at most so long. {samples}."),
@@ -71,8 +63,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                 series: series(device),
                 latency: &device.latency,
             })),
+            data: None,
         },
-        Figure {
+        Drawn {
             name: "timeline",
             title: "Latency over time",
             caption: format!(
@@ -90,8 +83,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                     .flush_wait_ns
                     .map(|ns| ("flush timer", ns as f64)),
             })),
+            data: None,
         },
-        Figure {
+        Drawn {
             name: "jitter",
             title: "Jitter per device",
             caption: format!(
@@ -102,8 +96,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                 series: series(device),
                 jitter: &device.jitter,
             })),
+            data: None,
         },
-        Figure {
+        Drawn {
             name: "load",
             title: "Latency over offered rate",
             caption: format!(
@@ -124,8 +119,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                     .collect(),
                 loss_free_pps: device.loss_free_spread().map(|spread| spread.median),
             })),
+            data: None,
         },
-        Figure {
+        Drawn {
             name: "throughput",
             title: "Highest loss-free rate",
             caption: format!(
@@ -140,6 +136,7 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Figure> {
                     .iter()
                     .any(|limit| *limit != taut_measure::Limit::Device),
             })),
+            data: None,
         },
     ]
 }

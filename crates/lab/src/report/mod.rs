@@ -1,20 +1,21 @@
 //! The report: a self-contained page, an SVG file per figure and the summary in JSON, all made from
 //! the results folder alone.
 
+mod drawn;
 mod figures;
 mod finding;
 mod page;
 mod rawdata;
 
+pub(crate) use drawn::{Drawn, write_figures};
 pub(crate) use rawdata::flatten;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::evaluate::{Evaluation, Ratio, Row, ratios, rows};
-use crate::results::{Results, ResultsError, write_whole};
+use crate::results::{Results, ResultsError, write_json, write_whole};
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -53,26 +54,10 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
         ratios: &ratios,
         problems: &evaluation.problems,
     };
-    let path = dir.join("summary.json");
-    let mut text = serde_json::to_vec_pretty(&summary).map_err(|source| ResultsError::Json {
-        path: path.clone(),
-        source,
-    })?;
-    text.push(b'\n');
-    write_whole(&path, &text)?;
+    write_json(&dir.join("summary.json"), &summary)?;
 
     let figures = figures::draw(&evaluation);
-    let folder = dir.join("figures");
-    fs::create_dir_all(&folder).map_err(|source| ResultsError::Io {
-        path: folder.clone(),
-        source,
-    })?;
-    for figure in &figures {
-        write_whole(
-            &folder.join(format!("{}.svg", figure.name)),
-            figure.svg.as_bytes(),
-        )?;
-    }
+    write_figures(dir, &figures)?;
 
     let page = page::render(&results, &evaluation, &rows, &ratios, &figures)?;
     let path = dir.join("report.html");
@@ -85,6 +70,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::synthetic::{self, Plan, SMALL};
+    use std::fs;
 
     fn made_up() -> (tempfile::TempDir, PathBuf) {
         let parent = tempfile::tempdir().unwrap();

@@ -6,23 +6,21 @@ use taut_measure::Summary;
 use crate::evaluate::{Device, Evaluation, Ratio, Row};
 use crate::figure::Style;
 use crate::quantity::{count, rate, ratio, share, three_digits, time};
-use crate::results::{Experiment, Kind, Mode, Results, Stage};
+use crate::results::{Experiment, Kind, LeftOut, Mode, Noise, Results, Stage};
 
-use super::figures::Figure;
 use super::rawdata::{self, Files};
-use super::{ReportError, finding};
+use super::{Drawn, ReportError, finding};
 
 #[derive(Template)]
 #[template(path = "report.html")]
 struct Page<'a> {
     experiment: &'a Experiment,
-    style: &'static str,
-    script: &'static str,
-    state: Option<String>,
+    title: &'a str,
+    state: Option<&'static str>,
     finding: String,
     subtitle: String,
     tables: [Vec<ResultRow>; 2],
-    figures: &'a [Figure],
+    figures: &'a [Drawn],
     ratios: Vec<RatioRow>,
     few_pairs: bool,
     published: Vec<PublishedRow>,
@@ -33,7 +31,10 @@ struct Page<'a> {
     ping_pong: Option<String>,
     clock_hz: String,
     clock_error: String,
+    noise: &'a [Noise],
+    left_out: &'a [LeftOut],
     problems: &'a [String],
+    command_line: &'a str,
     files: Vec<Files>,
 }
 
@@ -82,7 +83,7 @@ pub fn render(
     evaluation: &Evaluation,
     rows: &[Row],
     ratios: &[Ratio],
-    figures: &[Figure],
+    figures: &[Drawn],
 ) -> Result<String, ReportError> {
     let experiment = &results.experiment;
     let of_kind = |kind: Kind| {
@@ -94,8 +95,7 @@ pub fn render(
     };
     let page = Page {
         experiment,
-        style: include_str!("report.css"),
-        script: include_str!("hover.js"),
+        title: &experiment.title,
         state: state(experiment, &evaluation.problems),
         finding: finding::paragraph(results, evaluation, ratios),
         subtitle: subtitle(experiment),
@@ -120,19 +120,26 @@ pub fn render(
         }),
         clock_hz: format!("{:.6} GHz", experiment.clock.hz / 1e9),
         clock_error: three_digits(experiment.clock.error_ppm),
+        noise: &experiment.noise,
+        left_out: &experiment.left_out,
         problems: &evaluation.problems,
+        command_line: &experiment.command_line,
         files: rawdata::files(results),
     };
     Ok(page.render()?)
 }
 
-fn state(experiment: &Experiment, problems: &[String]) -> Option<String> {
+fn state(experiment: &Experiment, problems: &[String]) -> Option<&'static str> {
     match experiment.stage {
-        Stage::Interrupted => Some("This experiment was interrupted. What is shown was measured in full; what is missing is listed below.".to_owned()),
-        Stage::Running => Some(
-            "This experiment has not finished, or ended without a word. What is shown was measured in full; what is missing is listed below.".to_owned(),
+        Stage::Interrupted => Some(
+            "This experiment was interrupted. What is shown was measured in full; what is missing is listed below.",
         ),
-        Stage::Finished if !problems.is_empty() => Some("Some of the data is missing; the list is below.".to_owned()),
+        Stage::Running => Some(
+            "This experiment has not finished, or ended without a word. What is shown was measured in full; what is missing is listed below.",
+        ),
+        Stage::Finished if !problems.is_empty() => {
+            Some("Some of the data is missing; the list is below.")
+        }
         Stage::Finished => None,
     }
 }

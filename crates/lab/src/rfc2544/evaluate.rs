@@ -85,15 +85,23 @@ pub struct LatencyRow {
 }
 
 impl LatencyRow {
-    /// `10 % of the throughput`, or the rate.
+    /// `10 % of throughput`, or the rate.
     pub fn load(&self) -> String {
-        match self.share {
-            Some(load) => format!(
-                "{} % of it",
-                three_digits(load * 100.0).trim_end_matches(".0")
-            ),
-            None => rate(self.rate_pps),
-        }
+        let of = if self.share.is_some() {
+            " of throughput"
+        } else {
+            ""
+        };
+        self.short_load() + of
+    }
+
+    /// `10 %`, or the rate.
+    pub(super) fn short_load(&self) -> String {
+        let per_cent = |share: f64| three_digits(share * 100.0);
+        self.share.map_or_else(
+            || rate(self.rate_pps),
+            |share| format!("{} %", per_cent(share).trim_end_matches(".0")),
+        )
     }
 }
 
@@ -452,6 +460,17 @@ fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<String> {
                     row.size, found.none_held, found.repetitions
                 ));
             }
+        }
+        let has_buffer = row
+            .back_to_back
+            .as_ref()
+            .is_some_and(|b| b.buffer.is_some());
+        if has_buffer && settings.loss_tolerance > 0.0 {
+            warnings.push(format!(
+                "{} bytes: the buffer is estimated from a throughput that may lose {}; RFC 9004 section 5 asks for one without loss",
+                row.size,
+                share(settings.loss_tolerance)
+            ));
         }
         for load in &row.latency {
             if load.packets == 0 {

@@ -8,6 +8,7 @@ mod report;
 mod results;
 mod session;
 mod soak;
+mod watched;
 
 pub use device::{DeviceUnderTest, UnknownDevice};
 pub use evaluate::{Evaluation, LatencyRow, LossRow, Missed, QuantileRow, SizeRow, render_text};
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::{Machine, Snapshot, choose_cores};
 use taut_port::Clock;
-use taut_traffic::Sizes;
+use taut_traffic::{Live, Sizes};
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -42,6 +43,8 @@ pub struct Plan {
     pub folder: PathBuf,
     /// The `taut` program, run as the forwarder.
     pub program: PathBuf,
+    /// The clock of the stamps.
+    pub clock: Clock,
     /// The command that repeats all this.
     pub command_line: String,
     /// The generator's core, if not the one that taut chooses.
@@ -67,7 +70,7 @@ pub enum BenchError {
     Device(String),
 }
 
-/// Measures everything. Ends early, with what is complete kept and the folder marked as interrupted, when
+/// Measures everything, and tells `live` of every packet if somebody watches. Ends early, with what is complete kept and the folder marked as interrupted, when
 /// `stop` is set.
 ///
 /// # Errors
@@ -75,6 +78,7 @@ pub enum BenchError {
 pub fn run(
     plan: &Plan,
     observer: &mut (dyn Observer + Send),
+    live: Option<Live>,
     stop: &AtomicBool,
 ) -> Result<PathBuf, BenchError> {
     scratch::sweep_stale();
@@ -92,7 +96,7 @@ pub fn run(
     if let Some(core) = plan.core {
         cores.generator = core;
     }
-    let clock = Clock::calibrate(Duration::from_millis(200));
+    let clock = plan.clock;
     let mut head = Head {
         schema: Head::SCHEMA,
         title: format!("Benchmarks of {}", plan.device.name()),
@@ -131,6 +135,7 @@ pub fn run(
                 folder: &folder,
                 progress: &mut progress,
                 stop,
+                live,
                 fastest_pps: vec![None; plan.sizes.len()],
                 found_pps: vec![Vec::new(); plan.sizes.len()],
             }

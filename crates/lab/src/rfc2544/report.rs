@@ -1,18 +1,19 @@
 //! The report of the benchmarks: a self-contained page, an SVG file per figure and the summary in JSON,
 //! all made from what lies in the folder.
 
-use super::evaluate::{Evaluation, Missed, QUANTILES, SizeRow, gigabits, percentile, plus_minus};
+use super::evaluate::{
+    Evaluation, LossRow, Missed, QUANTILES, SizeRow, gigabits, percentile, plus_minus,
+};
 use super::results::{HEAD, Part, Results, Soak, SoakInterval};
 use crate::figure::curves::{self, Curve, Figure, Part as PanelPart, Point};
 use crate::figure::{Column, Scale, Series, Style, percentiles};
 use crate::quantity::{Quantity, count, rate, share, three_digits, time};
-use crate::report::{ReportError, flatten};
-use crate::results::{Mode, ResultsError, Stage, write_json, write_whole};
+use crate::report::{Drawn, ReportError, flatten, write_figures};
+use crate::results::{Mode, Stage, write_json, write_whole};
 use askama::Template;
 use serde::Serialize;
-use std::fs;
 use std::path::{Path, PathBuf};
-use taut_measure::{Interval, Limit, Method};
+use taut_measure::{BURST_PRECISION, Interval, Limit, Method};
 
 /// Frame sizes whose latencies are drawn.
 const DRAWN_SIZES: usize = 3;
@@ -32,14 +33,6 @@ struct Summary<'a> {
     problems: &'a [String],
 }
 
-/// A figure, its caption, and its file's name.
-struct Drawn {
-    name: &'static str,
-    title: &'static str,
-    caption: String,
-    svg: String,
-}
-
 /// A cell and what stands small below it.
 type Cell = [String; 2];
 
@@ -47,8 +40,6 @@ type Cell = [String; 2];
 #[template(path = "rfc2544.html")]
 struct Page<'a> {
     title: &'a str,
-    style: &'static str,
-    script: &'static str,
     subtitle: String,
     state: Option<&'static str>,
     finding: String,
@@ -56,8 +47,12 @@ struct Page<'a> {
     throughput: Vec<Vec<Cell>>,
     quantile_names: Vec<String>,
     latency: Vec<Vec<Cell>>,
-    loss: Vec<[String; 2]>,
+    loss_names: Vec<String>,
+    loss: Vec<Vec<Cell>>,
     bursts: Vec<Vec<Cell>>,
+    burst_repetitions: u32,
+    burst_precision: String,
+    longest_burst: String,
     soak: Vec<(&'static str, String)>,
     figures: &'a [Drawn],
     method: String,
@@ -97,12 +92,7 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     };
     write_json(&dir.join("summary.json"), &summary)?;
     let figures = draw(&evaluation);
-    let folder = dir.join("figures");
-    fs::create_dir_all(&folder).map_err(ResultsError::io(folder.clone()))?;
-    for figure in &figures {
-        let path = folder.join(format!("{}.svg", figure.name));
-        write_whole(&path, figure.svg.as_bytes())?;
-    }
+    write_figures(dir, &figures)?;
     let page = page(&evaluation, &figures).render()?;
     let path = dir.join("report.html");
     write_whole(&path, page.as_bytes())?;
@@ -115,8 +105,6 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
     let settings = &head.settings;
     Page {
         title: &head.title,
-        style: include_str!("../report/report.css"),
-        script: include_str!("../report/hover.js"),
         subtitle: format!(
             "{} · {} repetitions, trials of {} · taut {}",
             head.started,
@@ -141,8 +129,12 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
             .collect(),
         quantile_names: QUANTILES.map(percentile).to_vec(),
         latency: evaluation.rows.iter().flat_map(latency_cells).collect(),
-        loss: evaluation.rows.iter().filter_map(loss_cells).collect(),
+        loss_names: loss_names(&evaluation.rows),
+        loss: loss_cells(&evaluation.rows),
         bursts: evaluation.rows.iter().filter_map(burst_cells).collect(),
+        burst_repetitions: settings.bursts,
+        burst_precision: share(BURST_PRECISION),
+        longest_burst: time(settings.longest_burst_seconds * 1e9),
         soak: results.soak.as_ref().map(soak_cells).unwrap_or_default(),
         figures,
         method: method(evaluation),
@@ -271,20 +263,43 @@ fn latency_cells(row: &SizeRow) -> Vec<Vec<Cell>> {
         .collect()
 }
 
-fn loss_cells(row: &SizeRow) -> Option<[String; 2]> {
-    let points: Vec<String> = row
-        .loss
+/// The frame size with the longest loss curve: all curves take the same steps.
+fn longest_loss(rows: &[SizeRow]) -> &[LossRow] {
+    let longest = rows.iter().map(|row| row.loss.as_slice());
+    longest.max_by_key(|loss| loss.len()).unwrap_or_default()
+}
+
+/// Shares of the most that was offered: the steps of the loss curves.
+fn loss_names(rows: &[SizeRow]) -> Vec<String> {
+    let longest = longest_loss(rows);
+    let most = longest.first().map_or(1.0, |point| point.offered_pps);
+    let step = |point: &LossRow| format!("{:.3}", 100.0 * point.offered_pps / most);
+    longest
         .iter()
         .map(|point| {
-            let behind = if point.generator_behind { "*" } else { "" };
-            format!(
-                "{} at {}{behind}",
-                share(point.loss[1]),
-                rate(point.offered_pps)
-            )
+            let step = step(point);
+            format!("{} %", step.trim_end_matches('0').trim_end_matches('.'))
         })
-        .collect();
-    (!points.is_empty()).then(|| [row.size.clone(), points.join(" · ")])
+        .collect()
+}
+
+fn loss_cells(rows: &[SizeRow]) -> Vec<Vec<Cell>> {
+    let steps = longest_loss(rows).len();
+    rows.iter()
+        .filter(|row| !row.loss.is_empty())
+        .map(|row| {
+            let mut cells = vec![plain(&row.size)];
+            cells.extend(row.loss.iter().map(|point| {
+                let behind = if point.generator_behind { "*" } else { "" };
+                [
+                    format!("{}{behind}", share(point.loss[1])),
+                    rate(point.offered_pps),
+                ]
+            }));
+            cells.resize(steps + 1, plain(""));
+            cells
+        })
+        .collect()
 }
 
 fn burst_cells(row: &SizeRow) -> Option<Vec<Cell>> {
@@ -444,6 +459,7 @@ fn draw_throughput(evaluation: &Evaluation<'_>) -> Drawn {
         title: "Throughput over the frame size",
         caption: "Packets per second. A forwarder that touches only headers is flat here; one that copies frames, or a line, falls.".to_string(),
         svg: curves::draw(&figure),
+        data: None,
     }
 }
 
@@ -467,7 +483,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
                 .iter()
                 .enumerate()
                 .map(|(index, load)| percentiles::Item {
-                    series: series(index, load.load()),
+                    series: series(index, load.short_load()),
                     latency: &load.histogram,
                 })
                 .collect(),
@@ -477,7 +493,11 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
         name: "latency",
         title: "Latency by percentile",
         caption: format!(
-            "Round trip from the stamp to the arrival of every packet, all repetitions together. Lines are dotted where fewer than ten packets lie beyond.{}",
+            "Round trip from the stamp to the arrival of every packet, all repetitions together{}. Lines are dotted where fewer than ten packets lie beyond.{}",
+            match evaluation.results.head.settings.rate_pps {
+                None => ", at shares of the throughput",
+                Some(_) => "",
+            },
             if rows.len() > DRAWN_SIZES {
                 " Of all frame sizes the first, the middle and the last; the others are in the table."
             } else {
@@ -485,6 +505,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
             }
         ),
         svg: percentiles::draw(&columns),
+        data: None,
     }
 }
 
@@ -536,6 +557,7 @@ fn draw_loss(evaluation: &Evaluation<'_>) -> Drawn {
         title: "Loss over the offered rate",
         caption: "From the most that the generator can offer down by tenths of it, until two trials in a row lose nothing (RFC 2544 section 26.3).".to_string(),
         svg: curves::draw(&figure),
+        data: None,
     }
 }
 
@@ -612,6 +634,7 @@ fn draw_soak(intervals: &[SoakInterval]) -> Drawn {
         caption: "One point per interval. A packet counts in the interval in which it was due."
             .to_string(),
         svg: curves::draw(&figure),
+        data: None,
     }
 }
 
@@ -621,6 +644,7 @@ mod tests {
     use super::super::results::{Burst, Counts, Folder, LoadLatency, Measured, Unit};
     use super::super::{Head, Limits, Settings};
     use super::*;
+    use std::fs;
     use taut_measure::{LatencyHistogram, ThroughputSearch, ThroughputSettings, TrialOutcome};
 
     const CAPACITY_PPS: f64 = 1e6;

@@ -2,8 +2,10 @@
 
 use super::results::{Burst, Counts, Folder, LoadLatency, Measured, Part, Settings, Unit};
 use super::soak;
+use super::watched::{self, Account};
 use crate::comparison::Observer;
 use crate::comparison::run::RunError;
+use crate::quantity::{count, rate};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_measure::{
@@ -11,7 +13,7 @@ use taut_measure::{
     ThroughputSettings, TrialOutcome,
 };
 use taut_port::Clock;
-use taut_traffic::{Instrument, Record, Sizes, Tally, Traffic, Trial};
+use taut_traffic::{Instrument, Live, Record, Sizes, Tally, Traffic, Trial};
 
 /// Before a trial counts, the same rate is offered for this share of it, so that caches, queues and what
 /// wakes up on demand are as they will stay.
@@ -182,12 +184,30 @@ impl Record for Sliced {
         self.slices[slice.min(last)].record(latency_ns);
         self.sequence.record(sequence);
     }
+
+    fn received_unique(&self) -> Option<u64> {
+        Some(self.sequence.received_unique())
+    }
+}
+
+impl Account for Sliced {
+    #[inline(always)]
+    fn seen(&self) -> &SequenceTracker {
+        &self.sequence
+    }
 }
 
 /// Only the sequence's account: for searches, where nothing else may cost time.
-struct Account(SequenceTracker);
+struct Sequence(SequenceTracker);
 
-impl Record for Account {
+impl Account for Sequence {
+    #[inline(always)]
+    fn seen(&self) -> &SequenceTracker {
+        &self.0
+    }
+}
+
+impl Record for Sequence {
     #[inline(always)]
     fn sent(&mut self, _: u64, _: u64, _: u64) {}
 
@@ -197,6 +217,10 @@ impl Record for Account {
     #[inline(always)]
     fn received(&mut self, sequence: u64, _: u64, _: u64) {
         self.0.record(sequence);
+    }
+
+    fn received_unique(&self) -> Option<u64> {
+        Some(self.0.received_unique())
     }
 }
 
@@ -225,6 +249,8 @@ pub(super) struct Session<'a, 'b> {
     pub(super) folder: &'a Folder,
     pub(super) progress: &'a mut Progress<'b>,
     pub(super) stop: &'a AtomicBool,
+    /// For those who watch.
+    pub(super) live: Option<Live>,
     /// By size, the most that the generator can offer, once it is known.
     pub(super) fastest_pps: Vec<Option<f64>>,
     /// By size, what each repetition found.
@@ -255,7 +281,12 @@ impl Session<'_, '_> {
     }
 
     fn one(&mut self, part: Part, size: usize, repetition: u32) -> Result<(), RunError> {
-        let what = format!("{} {}", self.sizes[size], part.name());
+        let what = format!(
+            "{} {} {repetition}/{}",
+            self.sizes[size],
+            part.name(),
+            times(self.settings, part)
+        );
         self.progress.begin(estimate(self.settings, part), &what);
         self.take(size)?;
         let measured = match part {
@@ -295,8 +326,18 @@ impl Session<'_, '_> {
             rate_pps,
             duration: Duration::from_secs_f64(seconds),
         };
-        let mut record = Account(SequenceTracker::new());
-        self.instrument.run(trial, &mut record, self.stop);
+        let mut record = Sequence(SequenceTracker::new());
+        self.send(trial, &mut record);
+    }
+
+    fn send<R: Account>(&mut self, trial: Trial, record: &mut R) -> Tally {
+        watched::run(
+            self.instrument,
+            self.live.as_mut(),
+            trial,
+            record,
+            self.stop,
+        )
     }
 
     /// One trial: ramp, the trial itself, and what it counted after all was silent.
@@ -310,8 +351,8 @@ impl Session<'_, '_> {
             rate_pps,
             duration: Duration::from_secs_f64(seconds),
         };
-        let mut record = Account(SequenceTracker::new());
-        let tally = self.instrument.run(trial, &mut record, self.stop);
+        let mut record = Sequence(SequenceTracker::new());
+        let tally = self.send(trial, &mut record);
         if tally.stopped {
             return Err(RunError::Stopped);
         }
@@ -348,6 +389,9 @@ impl Session<'_, '_> {
             ThroughputSearch::new(settings).map_err(|e| RunError::Device(e.to_string()))?;
         let mut anything = false;
         while let Some(wanted) = search.next() {
+            let so_far = said_bounds(search.bounds_so_far());
+            self.progress
+                .tell(&format!("{what}: {}{so_far}", rate(wanted.rate_pps)));
             let counts = match self.trial(wanted.rate_pps, wanted.seconds) {
                 Err(RunError::Stopped) => {
                     // What was found so far is kept, and says that it is not complete.
@@ -368,7 +412,6 @@ impl Session<'_, '_> {
                     generator_behind: counts.unsent > 0,
                 },
             );
-            self.progress.tell(what);
         }
         let result = search.result();
         if !anything {
@@ -403,7 +446,7 @@ impl Session<'_, '_> {
         let seconds = self.settings.latency_seconds;
         let mut loads = Vec::new();
         for (share, rate_pps) in self.loads(size) {
-            self.progress.tell(what);
+            self.progress.tell(&format!("{what}: {}", rate(rate_pps)));
             self.ramp(rate_pps, seconds);
             let mut record = Sliced::new(self.instrument.clock(), seconds, SLICES);
             let trial = Trial {
@@ -411,7 +454,7 @@ impl Session<'_, '_> {
                 duration: Duration::from_secs_f64(seconds),
             };
             let started = SystemTime::now();
-            let tally = self.instrument.run(trial, &mut record, self.stop);
+            let tally = self.send(trial, &mut record);
             if tally.stopped {
                 return Err(RunError::Stopped);
             }
@@ -452,6 +495,7 @@ impl Session<'_, '_> {
             if rate_pps < LOWEST_PPS {
                 break;
             }
+            self.progress.tell(&format!("{what}: {}", rate(rate_pps)));
             let counts = self.trial(rate_pps, self.settings.trial_seconds)?;
             // A generator that fell behind offered less than this: no point of the curve.
             let point_is_loss_free = counts.unsent == 0 && counts.loss() == 0.0;
@@ -461,7 +505,6 @@ impl Session<'_, '_> {
                 0
             };
             points.push(counts);
-            self.progress.tell(what);
             if loss_free_in_a_row == 2 {
                 break;
             }
@@ -475,10 +518,11 @@ impl Session<'_, '_> {
         let mut search = BurstSearch::new(FIRST_BURST, longest);
         let mut bursts = Vec::new();
         while let Some(length) = search.next_length() {
+            self.progress
+                .tell(&format!("{what}: {} packets", count(length)));
             let counts = self.bare_trial(burst_pps, length as f64 / burst_pps)?;
             search.report(counts.loss() == 0.0);
             bursts.push(Burst { length, counts });
-            self.progress.tell(what);
         }
         Ok(Measured::BackToBack {
             length: search.length(),
@@ -493,6 +537,16 @@ impl Session<'_, '_> {
         self.settings.rate_pps.or(half).ok_or_else(|| {
             RunError::Device("no rate held, so there is none to soak at: give --rate".to_string())
         })
+    }
+}
+
+/// What a search knows so far, in words.
+fn said_bounds(bounds: (Option<f64>, Option<f64>)) -> String {
+    match bounds {
+        (None, None) => String::new(),
+        (Some(low), None) => format!(", holds {}", rate(low)),
+        (None, Some(high)) => format!(", fails {}", rate(high)),
+        (Some(low), Some(high)) => format!(", holds {}, fails {}", rate(low), rate(high)),
     }
 }
 

@@ -5,7 +5,9 @@
 
 use super::results::{Part, Soak, SoakInterval};
 use super::session::{Session, counts};
+use super::watched::{self, Account};
 use crate::comparison::run::RunError;
+use crate::quantity::rate;
 use crate::results::ResultsError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -108,6 +110,13 @@ impl Soaking {
     }
 }
 
+impl Account for Soaking {
+    #[inline(always)]
+    fn seen(&self) -> &SequenceTracker {
+        &self.sequence
+    }
+}
+
 impl Record for Soaking {
     #[inline(always)]
     fn sent(&mut self, sequence: u64, _: u64, _: u64) {
@@ -141,6 +150,10 @@ impl Record for Soaking {
         let latency_ns = (latency_ticks as f64 * self.ns_per_tick) as u64;
         interval.latency.record(latency_ns);
     }
+
+    fn received_unique(&self) -> Option<u64> {
+        Some(self.sequence.received_unique())
+    }
 }
 
 /// Soaks at `rate_pps`. A stop request ends it with everything so far complete.
@@ -171,11 +184,18 @@ pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), Ru
         duration: Duration::from_secs_f64(session.settings.soak_seconds),
     };
     let mut file = session.folder.begin_soak()?;
+    let what = format!(
+        "{} {}: {}",
+        session.sizes[0],
+        Part::Soak.name(),
+        rate(rate_pps)
+    );
     let halt = AtomicBool::new(false);
     let (stop, progress) = (session.stop, &mut *session.progress);
+    let live = session.live.as_mut();
     let instrument = &mut *session.instrument;
     let (tally, written) = std::thread::scope(|scope| {
-        let (halt, file) = (&halt, &mut file);
+        let (halt, file, what) = (&halt, &mut file, &what);
         let writer = scope.spawn(move || -> Result<LatencyHistogram, ResultsError> {
             let mut whole = LatencyHistogram::new();
             loop {
@@ -196,14 +216,14 @@ pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), Ru
                             }
                         }
                         let _ = give_back.try_send(interval);
-                        progress.tell(Part::Soak.name());
+                        progress.tell(what);
                     }
                     Err(TryRecvError::Empty) => std::thread::sleep(LOOK),
                     Err(TryRecvError::Disconnected) => return Ok(whole),
                 }
             }
         });
-        let tally = instrument.run(trial, &mut record, halt);
+        let tally = watched::run(instrument, live, trial, &mut record, halt);
         // The channel closes with its sender, so that the writer ends.
         let Soaking {
             before,
