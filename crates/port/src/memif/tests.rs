@@ -642,12 +642,12 @@ fn greet(channel: &Channel<'_>, tx_rings: u16) {
     channel.send(&hello, None).unwrap();
 }
 
+/// Whether it leads to the server, its number, its offset in bytes, and the logarithm of its size.
+type AddedRing = (bool, u16, u32, u8);
+
 /// Shakes hands as a server that sends with `tx_rings` threads; the client's rings to it and from it, and the
 /// memory that all of them lie in.
-fn serve_by_hand(
-    channel: &Channel<'_>,
-    tx_rings: u16,
-) -> (Vec<Mapping>, Vec<(bool, u16, u32, u8)>) {
+fn serve_by_hand(channel: &Channel<'_>, tx_rings: u16) -> (Vec<Mapping>, Vec<AddedRing>) {
     greet(channel, tx_rings);
     let (mut regions, mut rings) = (Vec::new(), Vec::new());
     loop {
