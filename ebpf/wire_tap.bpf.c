@@ -69,15 +69,23 @@ struct {
 	__uint(max_entries, 1 << 24);
 } sightings SEC(".maps");
 
-/* Sightings that the ring was too full for. */
+/* Read by crates/port/src/wire_tap/driver.rs. */
+enum {
+	/* Frames of all kinds that crossed. */
+	CROSSED,
+	/* Sightings that the ring was too full for. */
+	NOT_TOLD,
+	COUNTERS,
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, COUNTERS);
 	__type(key, __u32);
 	__type(value, __u64);
-} not_told SEC(".maps");
+} counters SEC(".maps");
 
-/* The packet that this CPU is sending, where it was told of already. */
+/* The frame that this CPU is sending across, dealt with already. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -90,6 +98,14 @@ const volatile struct {
 	__u64 namespace;
 	__u32 interface[2];
 } watched;
+
+static __always_inline void count(__u32 which)
+{
+	__u64 *counter = bpf_map_lookup_elem(&counters, &which);
+
+	if (counter)
+		*counter += 1;
+}
 
 static __always_inline int get(const struct bpf_dynptr *frame, void *to, __u32 at, __u32 size)
 {
@@ -179,21 +195,14 @@ static __always_inline int crosses(struct net_device *from, struct net_device *t
 	return side >= 0 && peer_of(to) == from && peer_of(from) == to;
 }
 
-/* Whether it was a measurement packet. What follows its EtherType `type` begins at `at`. */
-static __always_inline int tell(const struct bpf_dynptr *frame, __be16 type, __u32 at, struct sighting *seen)
+/* Of measurement packets. What follows the EtherType `type` begins at `at`. */
+static __always_inline void tell(const struct bpf_dynptr *frame, __be16 type, __u32 at, struct sighting *seen)
 {
-	__u32 key = 0;
-	__u64 *counter;
-
 	if (find_stamp(frame, type, at, seen))
-		return 0;
+		return;
 	/* The reader looks by itself: waking it would disturb what is measured. */
-	if (bpf_ringbuf_output(&sightings, seen, sizeof(*seen), BPF_RB_NO_WAKEUP)) {
-		counter = bpf_map_lookup_elem(&not_told, &key);
-		if (counter)
-			*counter += 1;
-	}
-	return 1;
+	if (bpf_ringbuf_output(&sightings, seen, sizeof(*seen), BPF_RB_NO_WAKEUP))
+		count(NOT_TOLD);
 }
 
 /* (skb, device): an ordinary sender's frame is given to the driver. */
@@ -208,12 +217,14 @@ int sending(__u64 *arguments)
 	__be16 type;
 	__u64 *packet;
 
-	if (!crosses(from, peer_of(from), &seen) || bpf_dynptr_from_skb(skb, 0, &frame) ||
-	    get(&frame, &type, 12, 2) || !tell(&frame, type, 14, &seen))
+	if (!crosses(from, peer_of(from), &seen))
 		return 0;
+	count(CROSSED);
 	packet = bpf_map_lookup_elem(&in_hand, &key);
 	if (packet)
 		*packet = (__u64)skb;
+	if (!bpf_dynptr_from_skb(skb, 0, &frame) && !get(&frame, &type, 12, 2))
+		tell(&frame, type, 14, &seen);
 	return 0;
 }
 
@@ -246,6 +257,7 @@ int arriving(__u64 *arguments)
 	packet = bpf_map_lookup_elem(&in_hand, &key);
 	if (packet && *packet == (__u64)skb)
 		return 0;
+	count(CROSSED);
 	if (!bpf_dynptr_from_skb(skb, 0, &frame))
 		tell(&frame, skb->protocol, 0, &seen);
 	return 0;

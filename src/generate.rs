@@ -356,6 +356,8 @@ struct Outcome {
     tallies: Vec<Tally>,
     records: Vec<Observed>,
     ports: Vec<PortCounters>,
+    /// How far the receiving port's own stamps may be off; none where it has none.
+    stamp_error_ns: Option<f64>,
 }
 
 impl Job {
@@ -387,6 +389,7 @@ impl Job {
             tallies,
             records,
             ports: instrument.counters(),
+            stamp_error_ns: instrument.stamp_error_ns(),
         })
     }
 }
@@ -399,6 +402,7 @@ struct StreamReport<'a> {
     lost: u64,
     account: SequenceReport,
     summaries: &'a Summaries,
+    stamp_error_ns: Option<f64>,
     samples: Option<Kept>,
 }
 
@@ -415,7 +419,9 @@ impl StreamReport<'_> {
     fn json(&self) -> serde_json::Value {
         let s = self.summaries;
         json!({"name": self.name, "asked_pps": self.asked_pps, "tally": self.tally, "lost": self.lost,
-            "latency_ns": Summary::from_histogram(&s.latency), "jitter_ns": s.jitter.summary(),
+            "latency_ns": Summary::from_histogram(&s.latency),
+            "kernel_stamps": self.stamp_error_ns.map(|error_ns| json!({"error_ns": error_ns,
+                "latency_ns": Summary::from_histogram(&s.stamped_latency)})), "jitter_ns": s.jitter.summary(),
             "send_slip_ns": Summary::from_histogram(&s.slip), "sequence": self.account,
             "send_gap_ns": s.gaps.summary(), "interrupted_send_gap_ns": s.interrupted_gaps.summary(),
             "samples": self.samples})
@@ -431,6 +437,16 @@ impl StreamReport<'_> {
             s.jitter.summary().as_ref(),
             &self.account,
         );
+        if let Some(error_ns) = self.stamp_error_ns {
+            let stamped = Summary::from_histogram(&s.stamped_latency);
+            print::line(format!(
+                "to the kernel's stamp  {}  (clocks read within {})",
+                stamped
+                    .as_ref()
+                    .map_or("no data".to_string(), quantity::summary),
+                quantity::ns(error_ns)
+            ));
+        }
         if let Some(gaps) = s.gaps.summary() {
             let interrupted = s.interrupted_gaps.summary().map_or(0, |gaps| gaps.count);
             print::line(format!(
@@ -483,6 +499,7 @@ fn report(
                 lost: account.lost.saturating_sub(tally.refused),
                 account,
                 summaries,
+                stamp_error_ns: outcome.stamp_error_ns,
                 samples: samples.get(index).copied(),
             }
         })

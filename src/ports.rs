@@ -25,6 +25,8 @@ struct Row {
     detail: String,
     spec: String,
     summary: &'static str,
+    /// Of arrival, beside the software's own.
+    stamps: &'static str,
     options: Vec<(&'static str, &'static str)>,
     /// What can hold the gaps of generated traffic.
     pacing: Vec<&'static str>,
@@ -45,6 +47,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 detail: probed.unwrap_or_else(|e| e.to_string()),
                 spec: format!("{}:{}", b.name, b.target),
                 summary: b.summary,
+                stamps: b
+                    .options
+                    .iter()
+                    .find(|(key, _)| *key == "stamps")
+                    .map_or("no data", |_| "with stamps="),
                 options: b.options.to_vec(),
                 pacing: pacing(b),
             }
@@ -63,6 +70,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ));
         print::line(format!("    {}", row.detail));
         print::line(format!("    pacing: {}", row.pacing.join(", ")));
+        print::line(format!(
+            "    stamps of arrival: software, when a receive call returns; kernel or hardware: {}",
+            row.stamps
+        ));
         for (key, meaning) in row.options {
             print::line(format!("      {key}=  {meaning}"));
         }

@@ -95,6 +95,9 @@ pub struct Latency {
     /// Length of each latency trial (default: 5; --quick 0.3; --full 120)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     latency_seconds: Option<f64>,
+    /// Watch latency trials on the device's wires too: latency of the device only, beside the generator's
+    #[arg(long)]
+    tap: bool,
 }
 
 impl Default for Latency {
@@ -102,6 +105,7 @@ impl Default for Latency {
         Self {
             at: vec![0.1, 0.5, 0.9],
             latency_seconds: None,
+            tap: false,
         }
     }
 }
@@ -344,6 +348,7 @@ fn settings(
             lengths.longest_burst,
         )?,
         soak_seconds: 0.0,
+        tap: latency.tap,
         soak_interval_seconds: 1.0,
         limits: Limits {
             min_throughput_pps: None,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_lab::results::PacketFormat;
 use taut_lab::tapped::{self, DirectionReport, Ends, TapFolder, TapReport, Tapped};
-use taut_port::wire_tap::WireTap;
+use taut_port::wire_tap::{self, WireTap};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -43,14 +43,16 @@ enum Samples {
     None,
 }
 
-/// How often sightings are taken out of the kernel's ring, which has room for twenty such pauses at 100
-/// thousand packets a second.
+/// How often sightings are taken out of the kernel's ring.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Sightings that the ring has room for: a pause at 2 million packets a second.
+const RING: f64 = 4e5;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stop = taut_host::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let tap = WireTap::start(&arguments.interfaces)?;
+    let tap = WireTap::start(&arguments.interfaces, wire_tap::ring_bytes(RING))?;
     let format = match arguments.samples {
         Samples::Parquet => Some(PacketFormat::Parquet),
         Samples::Csv => Some(PacketFormat::Csv),
@@ -111,10 +113,17 @@ fn show(report: &TapReport) {
             tapped::PATIENCE.as_millis()
         ));
     }
-    if report.sightings_missed > 0 {
+    let missed = report.missed;
+    if missed.ring_full > 0 {
         print::line(format!(
             "{} sightings are missing, as this process could not keep up: losses are not to be trusted",
-            report.sightings_missed
+            missed.ring_full
+        ));
+    }
+    if missed.unseen > 0 {
+        print::line(format!(
+            "{} frames crossed unseen by the interfaces' own counters: packets among them count as lost, or not at all",
+            missed.unseen
         ));
     }
     if let Some(kept) = report.samples {

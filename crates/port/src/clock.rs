@@ -105,9 +105,59 @@ impl Clock {
     }
 }
 
+/// How `CLOCK_REALTIME` stood to the ticks at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct WallClock {
+    /// Ticks then.
+    pub ticks: u64,
+    /// Nanoseconds since 1970 then.
+    pub ns: u64,
+    /// How far apart the two readings may be, ticks.
+    pub bracket_ticks: u64,
+}
+
+impl WallClock {
+    /// Reads both clocks, close together: a hundred nanoseconds. The relation changes with every correction of
+    /// the wall clock, up to 500 ns a millisecond, so ask anew every few milliseconds.
+    pub fn now() -> Self {
+        let before = ticks();
+        let now = clock_gettime(ClockId::Realtime);
+        let bracket_ticks = ticks().saturating_sub(before);
+        Self {
+            ticks: before + bracket_ticks / 2,
+            ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
+            bracket_ticks,
+        }
+    }
+
+    /// Nanoseconds from a reading of the ticks to one of `CLOCK_REALTIME`, both near this moment.
+    #[inline]
+    pub fn elapsed_ns(&self, clock: &Clock, from_ticks: u64, to_ns: u64) -> f64 {
+        let after = to_ns.wrapping_sub(self.ns) as i64;
+        let before = self.ticks.wrapping_sub(from_ticks) as i64;
+        after as f64 + before as f64 * (1e9 / clock.hz)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_wall_clock_agrees_with_the_ticks_over_a_while() {
+        let clock = Clock::calibrate(Duration::from_millis(20));
+        let wall = WallClock::now();
+        let begun = ticks();
+        std::thread::sleep(Duration::from_millis(5));
+        let end = WallClock::now();
+        let by_wall = wall.elapsed_ns(&clock, begun, end.ns);
+        let by_ticks = clock.to_ns(end.ticks - begun);
+        let bound = clock.to_ns(wall.bracket_ticks + end.bracket_ticks) + 5e6 * 1e-3;
+        assert!(
+            (by_wall - by_ticks).abs() < bound,
+            "{by_wall} {by_ticks} {bound}"
+        );
+    }
 
     #[test]
     fn calibration_states_an_error_and_both_directions_agree() {

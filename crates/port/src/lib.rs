@@ -52,7 +52,7 @@ pub mod wire_tap;
 pub mod xdp_forward;
 
 pub use batch::{BATCH_CAPACITY, Batch};
-pub use clock::{Clock, ticks};
+pub use clock::{Clock, WallClock, ticks};
 pub use error::PortError;
 pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;
@@ -60,6 +60,6 @@ pub use handling::{Copies, Handling, Receives, Sends, copies};
 pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
-pub use port::{Link, Port, PortCounters, Relayed, Supply};
+pub use port::{Link, Port, PortCounters, Relayed, StampClock, Supply};
 pub use registry::{Backend, PortSpec, Resources, backends};
 pub use settings::{SettingsFileError, duration};

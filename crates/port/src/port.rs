@@ -89,11 +89,23 @@ pub trait Port {
         &[]
     }
 
+    /// The clock of [`Port::arrival_stamps`], where it is one that this machine can relate to its others.
+    fn stamp_clock(&self) -> Option<StampClock> {
+        None
+    }
+
     /// What the port made of what its spec left open (which driver mode, whether something is copied),
     /// for people to read; empty if nothing was.
     fn details(&self) -> String {
         String::new()
     }
+}
+
+/// Whose clock arrival stamps are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StampClock {
+    /// The kernel's, as it received the frame: ns of `CLOCK_REALTIME`.
+    Kernel,
 }
 
 /// What [`Port::relay`] did.

@@ -51,6 +51,19 @@ impl fmt::Display for Mode {
 /// # Errors
 /// What the kernel answered, for `what`.
 pub(crate) fn load(what: &str, object: &[u8], constants: &[u8]) -> Result<Object, PortError> {
+    load_adjusted(what, object, constants, |_| Ok(()))
+}
+
+/// As [`load`], with changes to the object before it is loaded.
+///
+/// # Errors
+/// As there, and those of the changes.
+pub(crate) fn load_adjusted(
+    what: &str,
+    object: &[u8],
+    constants: &[u8],
+    adjust: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
+) -> Result<Object, PortError> {
     // What libbpf has to say comes back as the error; its lines on stderr say it twice.
     libbpf_rs::set_print(None);
     let open = || -> Result<OpenObject, io::Error> {
@@ -67,6 +80,7 @@ pub(crate) fn load(what: &str, object: &[u8], constants: &[u8]) -> Result<Object
                 .ok_or_else(|| io::Error::other("the program has fewer constants"))?
                 .copy_from_slice(constants);
         }
+        adjust(&mut open).map_err(as_io)?;
         Ok(open)
     };
     open()

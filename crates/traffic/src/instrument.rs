@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_port::{
     BATCH_CAPACITY, Batch, Clock, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec,
-    Resources, ticks,
+    Resources, StampClock, WallClock, ticks,
 };
 use taut_wire::{Mac, PortRange, Received, StampLayout, Sum, claimed_stamp, classify};
 
@@ -183,6 +183,37 @@ pub struct Instrument {
     /// Empty between two calls.
     making: Batch,
     slow: Batch,
+    /// Where the receiving port stamps arrivals by the wall clock.
+    wall: Option<Wall>,
+}
+
+/// The wall clock's relation to the ticks, kept fresh.
+#[derive(Debug, Clone, Copy)]
+struct Wall {
+    now: WallClock,
+    fresh_until: u64,
+    /// The widest reading so far.
+    bracket_ticks: u64,
+}
+
+/// How long a reading of the wall clock is good for.
+const FRESH_NS: f64 = 2e6;
+
+impl Wall {
+    #[inline(always)]
+    fn at(&mut self, seen: u64, clock: &Clock) -> WallClock {
+        if seen >= self.fresh_until {
+            self.read(clock);
+        }
+        self.now
+    }
+
+    #[cold]
+    fn read(&mut self, clock: &Clock) {
+        self.now = WallClock::now();
+        self.fresh_until = self.now.ticks + clock.to_ticks(FRESH_NS) as u64;
+        self.bracket_ticks = self.bracket_ticks.max(self.now.bracket_ticks);
+    }
 }
 
 /// A packet between being made and being handed over.
@@ -285,6 +316,7 @@ impl Instrument {
             ports.push(around(index, &mut || spec.open(&mut resources))?);
         }
         check_link(&specs[0], &traffic, &*ports[0])?;
+        let wall_clock = ports.last().and_then(|port| port.stamp_clock());
         Ok(Self {
             specs: specs.to_vec(),
             ports,
@@ -304,7 +336,19 @@ impl Instrument {
             arrivals: [Arrival::default(); BATCH_CAPACITY],
             making: Batch::new(),
             slow: Batch::new(),
+            wall: wall_clock.map(|StampClock::Kernel| Wall {
+                now: WallClock::now(),
+                fresh_until: 0,
+                bracket_ticks: 0,
+            }),
         })
+    }
+
+    /// How far arrival stamps may be off the send stamps, as the clocks were read one after the other, ns; none
+    /// where the receiving port has no such stamps.
+    pub fn stamp_error_ns(&self) -> Option<f64> {
+        let wall = self.wall.as_ref()?;
+        Some(self.clock.to_ns(wall.bracket_ticks))
     }
 
     /// What it sends.
@@ -901,6 +945,7 @@ impl Instrument {
         }
         let seen = ticks();
         let (mut foreign, mut corrupt, mut fillers) = (0_u64, 0_u64, 0_u64);
+        let wall = self.wall.as_mut().map(|wall| wall.at(seen, &self.clock));
         for (index, packet) in self.arrived.packets().iter().enumerate() {
             if H::ACTIVE {
                 self.arrivals[index] = Arrival::default();
@@ -922,6 +967,13 @@ impl Instrument {
                         Some(running) if of_trial && stamp.sequence < running.schedule.next() => {
                             tallies[stream].received += 1;
                             if let Some(record) = records.get_mut(stream) {
+                                if let Some(wall) = &wall
+                                    && let Some(&at_ns) = port.arrival_stamps().get(index)
+                                    && at_ns != 0
+                                {
+                                    let from = stamp.stamp_ticks;
+                                    record.stamped(wall.elapsed_ns(&self.clock, from, at_ns));
+                                }
                                 let latency = seen.wrapping_sub(stamp.stamp_ticks);
                                 record.received_frame(
                                     stamp.sequence,
@@ -1177,6 +1229,7 @@ mod tests {
             arrivals: [Arrival::default(); BATCH_CAPACITY],
             making: Batch::new(),
             slow: Batch::new(),
+            wall: None,
         }
     }
 

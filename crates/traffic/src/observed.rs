@@ -56,6 +56,11 @@ impl Record for Observed {
         self.summaries.received_unique()
     }
 
+    #[inline(always)]
+    fn stamped(&mut self, latency_ns: f64) {
+        self.summaries.stamped(latency_ns);
+    }
+
     fn corrupt(&mut self, sequence: u64) {
         self.live.corrupt();
         if let Some(sampler) = &mut self.sampler {

@@ -22,6 +22,11 @@ pub trait Record {
     fn received_unique(&self) -> Option<u64> {
         None
     }
+    /// A packet came back, and its port's own clock says that it took so long from its stamp, ns.
+    #[inline(always)]
+    fn stamped(&mut self, latency_ns: f64) {
+        let _ = latency_ns;
+    }
     /// A damaged packet came back that bears this number.
     fn corrupt(&mut self, sequence: u64) {
         let _ = sequence;
@@ -150,6 +155,8 @@ pub struct Summaries {
     ns_per_tick: f64,
     /// From stamp to arrival.
     pub latency: LatencyHistogram,
+    /// From stamp to arrival by the receiving port's own stamps.
+    pub stamped_latency: LatencyHistogram,
     /// From due to stamp.
     pub slip: LatencyHistogram,
     /// Difference of successive latencies.
@@ -171,6 +178,7 @@ impl Summaries {
         Self {
             ns_per_tick: clock.to_ns(1),
             latency: LatencyHistogram::new(),
+            stamped_latency: LatencyHistogram::new(),
             slip: LatencyHistogram::new(),
             jitter: JitterRecorder::new(),
             sequence: SequenceTracker::new(),
@@ -213,6 +221,12 @@ impl Record for Summaries {
 
     fn received_unique(&self) -> Option<u64> {
         Some(self.sequence.received_unique())
+    }
+
+    #[inline(always)]
+    fn stamped(&mut self, latency_ns: f64) {
+        // Less than nothing is the clocks' error.
+        self.stamped_latency.record(latency_ns.max(0.0) as u64);
     }
 
     #[inline(always)]

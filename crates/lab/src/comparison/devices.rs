@@ -79,6 +79,16 @@ impl Device {
         format!("{} {}", self.transport().name(), self.label)
     }
 
+    /// Whether frames reach and leave it on veth wires, where a tap sees them.
+    pub(crate) fn on_wires(&self) -> bool {
+        match self.way {
+            Way::Bridge | Way::AfPacket { .. } | Way::AfXdp { .. } => true,
+            Way::Baseline(baseline) => baseline.on_interfaces(),
+            // Frames that XDP programs redirect are not seen.
+            Way::Memif { .. } | Way::MemifLoop | Way::VethLoop | Way::Kernel => false,
+        }
+    }
+
     /// The frames that get through it.
     pub(crate) fn frames(&self) -> Frames {
         match self.way {

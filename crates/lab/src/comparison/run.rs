@@ -100,6 +100,7 @@ pub(super) fn measure(
         program: &place.plan.program,
         cores: place.cores,
         clock: place.clock,
+        tapped: false,
     };
     let writer = with_instrument(&site, device, &stream.into(), stop, |instrument| {
         let writer = place.folder.begin_run(device.id, place.repetition)?;
@@ -119,6 +120,18 @@ pub(crate) struct Site<'a> {
     pub(crate) cores: &'a CorePlan,
     /// The clock of the stamps.
     pub(crate) clock: Clock,
+    /// What the generator sends can be seen by a tap.
+    pub(crate) tapped: bool,
+}
+
+impl Site<'_> {
+    /// The spec of a generator's port, so that a tap sees what it sends where it is to.
+    fn port(&self, spec: String) -> String {
+        if self.tapped && spec.starts_with("af_packet:") {
+            return spec + ",qdisc=yes";
+        }
+        spec
+    }
 }
 
 /// Sets `device` up from nothing, connects an instrument with it, measures, and takes it down again. On a
@@ -197,7 +210,8 @@ fn set_up_and_measure<T>(
                 .build()?;
             let _inside = testbed.enter_generator()?;
             pin()?;
-            let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
+            let instrument =
+                open(&GENERATOR_INTERFACES.map(|i| site.port(format!("af_packet:{i}"))))?;
             watch(device, instrument, Running::default(), stop, measure)
         }
         Way::AfPacket { .. } | Way::AfXdp { .. } | Way::Kernel => {
@@ -213,7 +227,8 @@ fn set_up_and_measure<T>(
             let process = start(testbed.command_in_device(site.program), DEVICE_INTERFACES)?;
             let _inside = testbed.enter_generator()?;
             pin()?;
-            let instrument = open(&GENERATOR_INTERFACES.map(|i| format!("af_packet:{i}")))?;
+            let instrument =
+                open(&GENERATOR_INTERFACES.map(|i| site.port(format!("af_packet:{i}"))))?;
             watch(device, instrument, process.into(), stop, measure)
         }
         Way::Baseline(baseline) => {
@@ -227,7 +242,7 @@ fn set_up_and_measure<T>(
             let running = baseline.start(testbed.as_ref(), device_core, scratch.path())?;
             let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
             pin()?;
-            let instrument = open(&ports_to(baseline, scratch.path()))?;
+            let instrument = open(&ports_to(baseline, scratch.path()).map(|spec| site.port(spec)))?;
             watch(device, instrument, running, stop, measure)
         }
         Way::VethLoop => {

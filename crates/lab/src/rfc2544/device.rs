@@ -4,6 +4,7 @@ use crate::comparison::run::{RunError, Site, flow_through, with_instrument};
 use crate::comparison::{Choice, Device, chosen};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use taut_host::netns::GENERATOR_INTERFACES;
 use taut_port::PortSpec;
 use taut_traffic::{Instrument, Plan as StreamPlan, Sizes, Stream, Traffic};
 
@@ -79,6 +80,31 @@ impl DeviceUnderTest {
             Self::Made(device) => {
                 let info = device.info();
                 format!("{}: {} ({})", info.io, info.note, info.command.join(" "))
+            }
+        }
+    }
+
+    /// The generator's ends of the veth wires to it, which a tap can watch.
+    ///
+    /// # Errors
+    /// Where it is not reached through such.
+    pub(super) fn wires(&self) -> Result<Vec<String>, String> {
+        let needs = "--tap: needs a device behind veth interfaces";
+        match self {
+            Self::Made(device) if device.on_wires() => {
+                Ok(GENERATOR_INTERFACES.map(str::to_string).to_vec())
+            }
+            Self::Made(_) => Err(format!(
+                "{needs}, such as veth-bridge; this one shares memory with the generator, or redirects in XDP"
+            )),
+            Self::Ports(specs) => {
+                let names = specs.iter().map(|spec| {
+                    let kernels = matches!(spec.backend(), "af_packet" | "af_xdp");
+                    kernels
+                        .then(|| spec.target().to_string())
+                        .ok_or_else(|| format!("{needs}, and {spec} is none"))
+                });
+                names.collect()
             }
         }
     }

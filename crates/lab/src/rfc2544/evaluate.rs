@@ -1,7 +1,7 @@
 //! What the trials say: per frame size the throughput, latency quantiles, loss and bursts, each with the
 //! spread or interval that its repetitions allow.
 
-use super::results::{Counts, LoadLatency, Measured, Part, Results, Unit};
+use super::results::{Counts, Inside, LoadLatency, Measured, Part, Results, Unit, histogram};
 use crate::quantity::{count, rate, share, three_digits, time};
 use crate::results::Stage;
 use serde::Serialize;
@@ -80,8 +80,28 @@ pub struct LatencyRow {
     pub loss: f64,
     /// Packets that the generator never sent: it fell behind.
     pub unsent: u64,
+    /// The same packets as seen on the device's wires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inside: Option<InsideRow>,
     #[serde(skip)]
     pub(super) histogram: LatencyHistogram,
+}
+
+/// Latency of the device alone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct InsideRow {
+    /// Packets seen entering and leaving.
+    pub packets: u64,
+    /// Share of those that entered and were not seen leaving.
+    pub loss: f64,
+    /// Frames that the tap did not see, or had no room for.
+    pub missed: u64,
+    /// Mean, ns.
+    pub mean_ns: Option<f64>,
+    /// By rising quantile, without intervals.
+    pub quantiles: Vec<QuantileRow>,
+    /// The largest, ns.
+    pub max_ns: Option<u64>,
 }
 
 impl LatencyRow {
@@ -266,6 +286,43 @@ fn latency(units: &[&Unit]) -> Vec<LatencyRow> {
         .collect()
 }
 
+/// A quantile, if enough packets lie beyond it.
+fn carried(histogram: &LatencyHistogram, quantile: f64) -> Option<u64> {
+    // 1 - 0.99999 is a little less than 0.00001.
+    let enough = histogram.count() as f64 * (1.0 - quantile) >= BEYOND * (1.0 - 1e-9);
+    histogram.quantile(quantile).filter(|_| enough)
+}
+
+fn inside_row(repetitions: &[&LoadLatency]) -> Option<InsideRow> {
+    let seen: Vec<&Inside> = repetitions
+        .iter()
+        .filter_map(|load| load.inside.as_ref())
+        .collect();
+    if seen.is_empty() {
+        return None;
+    }
+    let mut whole = LatencyHistogram::new();
+    seen.iter()
+        .for_each(|inside| whole.merge(&histogram(&inside.histogram)));
+    let sum = |of: fn(&Inside) -> u64| seen.iter().map(|inside| of(inside)).sum::<u64>();
+    let of_quantile = |quantile| QuantileRow {
+        quantile,
+        ns: carried(&whole, quantile).map(|ns| ns as f64),
+        interval: None,
+    };
+    Some(InsideRow {
+        packets: whole.count(),
+        loss: sum(|i| i.lost) as f64 / (sum(|i| i.entered) as f64).max(1.0),
+        missed: sum(|i| i.missed),
+        mean_ns: whole.mean_ns(),
+        quantiles: QUANTILES.map(of_quantile).to_vec(),
+        max_ns: seen
+            .iter()
+            .filter_map(|i| Some(i.summary.as_ref()?.max_ns))
+            .max(),
+    })
+}
+
 fn latency_row(repetitions: &[&LoadLatency]) -> LatencyRow {
     let slices: Vec<LatencyHistogram> = repetitions
         .iter()
@@ -283,9 +340,7 @@ fn latency_row(repetitions: &[&LoadLatency]) -> LatencyRow {
     let quantiles = QUANTILES
         .into_iter()
         .map(|quantile| {
-            // 1 - 0.99999 is a little less than 0.00001.
-            let enough = packets as f64 * (1.0 - quantile) >= BEYOND * (1.0 - 1e-9);
-            let value = histogram.quantile(quantile).filter(|_| enough);
+            let value = carried(&histogram, quantile);
             // Whole slices are drawn, as what disturbs one packet disturbs its neighbours.
             let interval = value.and_then(|_| {
                 let statistic = |drawn: &[f64]| {
@@ -326,6 +381,7 @@ fn latency_row(repetitions: &[&LoadLatency]) -> LatencyRow {
         quantiles,
         loss: (offered - sum(|c| c.received).min(offered)) as f64 / (offered as f64).max(1.0),
         unsent: sum(|c| c.unsent),
+        inside: inside_row(repetitions),
         histogram,
     }
 }
@@ -431,6 +487,10 @@ fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
     missed
 }
 
+/// What lies between both latencies.
+pub(super) const DEVICE_ONLY: &str = "Device only: between the wires on both sides of the device, as a tap saw it. \
+    The rest of the latency is the generator's: handing frames to the kernel, being woken, its receive ring.";
+
 fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<String> {
     let settings = &results.head.settings;
     let mut warnings = Vec::new();
@@ -483,6 +543,23 @@ fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<String> {
                 let worst = few.get_or_insert((first.quantile, load.packets));
                 if first.quantile < worst.0 {
                     *worst = (first.quantile, load.packets);
+                }
+            }
+            if let Some(inside) = &load.inside {
+                if inside.packets == 0 {
+                    warnings.push(format!(
+                        "{} bytes at {}: no data of the device only: the tap saw no packet on both wires",
+                        row.size,
+                        rate(load.rate_pps)
+                    ));
+                }
+                if inside.missed > 0 {
+                    warnings.push(format!(
+                        "{} bytes at {}: the tap missed {} frames: its losses are not to be trusted",
+                        row.size,
+                        rate(load.rate_pps),
+                        count(inside.missed)
+                    ));
                 }
             }
             if load.unsent > 0 {
@@ -617,7 +694,7 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
         head,
         rows.iter()
             .flat_map(|row| row.latency.iter().map(move |load| (row, load)))
-            .map(|(row, load)| {
+            .flat_map(|(row, load)| {
                 let mut cells = vec![
                     row.size.clone(),
                     load.load(),
@@ -628,7 +705,14 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
                 let value = |ns: Option<f64>| ns.map_or("no data".to_string(), time);
                 cells.extend(load.quantiles.iter().map(|q| value(q.ns)));
                 cells.push(value(load.max_ns.map(|ns| ns as f64)));
-                cells
+                let inside = load.inside.as_ref().map(|inside| {
+                    let mut cells = words(&["", "device only", ""]);
+                    cells.extend([count(inside.packets), share(inside.loss)]);
+                    cells.extend(inside.quantiles.iter().map(|q| value(q.ns)));
+                    cells.push(value(inside.max_ns.map(|ns| ns as f64)));
+                    cells
+                });
+                std::iter::once(cells).chain(inside)
             })
             .collect(),
     );
@@ -662,6 +746,13 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
             })
             .collect(),
     );
+    if rows
+        .iter()
+        .flat_map(|row| &row.latency)
+        .any(|load| load.inside.is_some())
+    {
+        out.push(DEVICE_ONLY.to_string());
+    }
     for row in rows.iter().filter(|row| !row.loss.is_empty()) {
         let points: Vec<String> = row
             .loss

@@ -92,6 +92,11 @@ pub fn run(
     let first = traffics
         .first()
         .ok_or_else(|| BenchError::Input("no frame size: give one at least".to_string()))?;
+    let tapped = if plan.settings.tap {
+        plan.device.wires().map_err(BenchError::Input)?
+    } else {
+        Vec::new()
+    };
     let mut cores = choose_cores();
     if let Some(core) = plan.core {
         cores.generator = core;
@@ -123,6 +128,7 @@ pub fn run(
         program: &plan.program,
         cores: &cores,
         clock,
+        tapped: plan.settings.tap,
     };
     let measured = plan
         .device
@@ -136,6 +142,7 @@ pub fn run(
                 progress: &mut progress,
                 stop,
                 live,
+                tapped: &tapped,
                 fastest_pps: vec![None; plan.sizes.len()],
                 found_pps: vec![Vec::new(); plan.sizes.len()],
             }

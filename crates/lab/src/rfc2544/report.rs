@@ -2,7 +2,8 @@
 //! all made from what lies in the folder.
 
 use super::evaluate::{
-    Evaluation, LossRow, Missed, QUANTILES, SizeRow, gigabits, percentile, plus_minus,
+    DEVICE_ONLY, Evaluation, InsideRow, LossRow, Missed, QUANTILES, SizeRow, gigabits, percentile,
+    plus_minus,
 };
 use super::results::{HEAD, Part, Results, Soak, SoakInterval};
 use crate::figure::curves::{self, Curve, Figure, Part as PanelPart, Point};
@@ -235,7 +236,8 @@ fn latency_cells(row: &SizeRow) -> Vec<Vec<Cell>> {
     row.latency
         .iter()
         .enumerate()
-        .map(|(index, load)| {
+        .flat_map(|(index, load)| {
+            let inside = load.inside.as_ref().map(inside_cells);
             let mut cells = vec![
                 plain(if index == 0 { row.size.as_str() } else { "" }),
                 [
@@ -248,7 +250,7 @@ fn latency_cells(row: &SizeRow) -> Vec<Vec<Cell>> {
             if load.packets == 0 {
                 cells.push(plain("no data"));
                 cells.extend((0..=QUANTILES.len()).map(|_| plain("")));
-                return cells;
+                return std::iter::once(cells).chain(inside);
             }
             cells.push(plain(load.mean_ns.map_or("–".to_string(), time)));
             cells.extend(load.quantiles.iter().map(|q| match q.ns {
@@ -258,9 +260,23 @@ fn latency_cells(row: &SizeRow) -> Vec<Vec<Cell>> {
             cells.push(plain(
                 load.max_ns.map_or("–".to_string(), |ns| time(ns as f64)),
             ));
-            cells
+            std::iter::once(cells).chain(inside)
         })
         .collect()
+}
+
+fn inside_cells(inside: &InsideRow) -> Vec<Cell> {
+    let value = |ns: Option<f64>| plain(ns.map_or("–".to_string(), time));
+    let mut cells = vec![
+        plain(""),
+        plain("device only"),
+        plain(count(inside.packets)),
+        plain(share(inside.loss)),
+        value(inside.mean_ns),
+    ];
+    cells.extend(inside.quantiles.iter().map(|q| value(q.ns)));
+    cells.push(value(inside.max_ns.map(|ns| ns as f64)));
+    cells
 }
 
 /// The frame size with the longest loss curve: all curves take the same steps.
@@ -376,8 +392,13 @@ fn method(evaluation: &Evaluation<'_>) -> String {
             s.votes
         ),
     };
+    let tap = if s.tap {
+        format!(" {DEVICE_ONLY}")
+    } else {
+        String::new()
+    };
     format!(
-        "Throughput: {search}, to within {} of the rate, at most {} lost. A rate is searched for from the most that the generator can offer. Each trial is preceded by a ramp at the same rate that does not count; after the last packet the instrument waits until nothing came for 20 ms, then reads the counters. Packets that the generator did not send in time are not counted as lost: such a trial is repeated, and if it fails again the rate is the generator’s limit, not the device’s. Packets that found the device’s ring full count as lost.",
+        "Throughput: {search}, to within {} of the rate, at most {} lost. A rate is searched for from the most that the generator can offer. Each trial is preceded by a ramp at the same rate that does not count; after the last packet the instrument waits until nothing came for 20 ms, then reads the counters. Packets that the generator did not send in time are not counted as lost: such a trial is repeated, and if it fails again the rate is the generator’s limit, not the device’s. Packets that found the device’s ring full count as lost.{tap}",
         share(s.precision),
         share(s.loss_tolerance)
     )
@@ -679,6 +700,7 @@ mod tests {
                 bursts: 2,
                 longest_burst_seconds: 2.0,
                 soak_seconds: 10.0,
+                tap: false,
                 soak_interval_seconds: 1.0,
                 limits: Limits {
                     min_throughput_pps: Some(2e6),
@@ -724,6 +746,7 @@ mod tests {
             counts: counts(share * CAPACITY_PPS),
             summary: taut_measure::Summary::from_histogram(&whole),
             slices,
+            inside: None,
         }
     }
 

@@ -94,6 +94,9 @@ pub struct Settings {
     pub soak_seconds: f64,
     /// Length of the intervals it is reported by, s.
     pub soak_interval_seconds: f64,
+    /// Latency trials are watched on the device's wires as well.
+    #[serde(default)]
+    pub tap: bool,
     /// What the device is held to.
     pub limits: Limits,
 }
@@ -190,22 +193,46 @@ pub struct LoadLatency {
     pub summary: Option<Summary>,
     /// Histograms of equal slices of time.
     pub slices: Vec<Vec<(u64, u64)>>,
+    /// The same packets as a tap on the device's wires saw them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<Inside>,
+}
+
+/// Packets of a trial as seen on the device's wires.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inside {
+    /// Seen entering.
+    pub entered: u64,
+    /// Those of them that were not seen leaving.
+    pub lost: u64,
+    /// Frames that the tap did not see, or had no room for.
+    pub missed: u64,
+    /// Time inside.
+    pub summary: Option<Summary>,
+    /// Its histogram: a bucket's lowest value (ns) and how many.
+    pub histogram: Vec<(u64, u64)>,
 }
 
 impl LoadLatency {
     /// The slices as histograms.
     pub fn histograms(&self) -> Vec<LatencyHistogram> {
-        self.slices
-            .iter()
-            .map(|slice| {
-                let mut histogram = LatencyHistogram::new();
-                for (ns, count) in slice {
-                    histogram.record_many(*ns, *count);
-                }
-                histogram
-            })
-            .collect()
+        self.slices.iter().map(|slice| histogram(slice)).collect()
     }
+}
+
+/// A stored histogram.
+pub(super) fn histogram(buckets: &[(u64, u64)]) -> LatencyHistogram {
+    let mut histogram = LatencyHistogram::new();
+    for (ns, count) in buckets {
+        histogram.record_many(*ns, *count);
+    }
+    histogram
+}
+
+/// A histogram as it is stored.
+pub(super) fn buckets(histogram: &LatencyHistogram) -> Vec<(u64, u64)> {
+    histogram.iter().map(|b| (b.low_ns, b.count)).collect()
 }
 
 /// One burst.

@@ -10,7 +10,7 @@ use crate::results::ResultsError;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use taut_measure::{Crossed, CrossingAccount, Crossings};
-use taut_port::wire_tap::{Sighting, WireTap};
+use taut_port::wire_tap::{Missed, Sighting, WireTap};
 
 /// How long after it entered a packet may leave.
 pub const PATIENCE: Duration = Duration::from_millis(500);
@@ -133,15 +133,26 @@ impl Tapped {
         }
     }
 
+    /// What entered through the first interface, summed up, and what the tap missed.
+    pub fn into_account(mut self) -> (CrossingAccount, Missed) {
+        self.drain();
+        let missed = self.tap.missed();
+        (self.sides.swap_remove(0), missed)
+    }
+
+    fn drain(&mut self) {
+        self.collect();
+        let mut settled = Vec::new();
+        self.crossings.finish(|packet| settled.push(packet));
+        settled.iter().for_each(|packet| self.add(packet));
+    }
+
     /// Sums everything up, and closes the folder's files.
     ///
     /// # Errors
     /// When a file could not be written; what is in the report is complete all the same.
     pub fn finish(mut self) -> (TapReport, Result<(), ResultsError>) {
-        self.collect();
-        let mut settled = Vec::new();
-        self.crossings.finish(|packet| settled.push(packet));
-        settled.iter().for_each(|packet| self.add(packet));
+        self.drain();
         let mut report = report::of(&self);
         let mut written = Ok(());
         if let Some(folder) = self.folder.take() {

@@ -3,6 +3,7 @@
 use super::Tapped;
 use serde::{Deserialize, Serialize};
 use taut_measure::{CrossingAccount, Summary};
+use taut_port::wire_tap::Missed;
 
 /// Everything that a tap found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -14,9 +15,8 @@ pub struct TapReport {
     /// Packets seen leaving only: inside before the tap was there, inside for over half a second, or let in by a
     /// way that the tap does not see.
     pub only_left: u64,
-    /// Sightings that the ring to this process had no room for: packets they belong to may count as lost, or not
-    /// at all.
-    pub sightings_missed: u64,
+    /// What the tap missed: packets among it count as lost, or not at all.
+    pub missed: Missed,
     /// Packets in the sample files; none without a folder.
     pub samples: Option<u64>,
 }
@@ -106,7 +106,7 @@ pub(super) fn of(tapped: &Tapped) -> TapReport {
         interfaces: tapped.interfaces.clone(),
         directions: tapped.sides.iter().enumerate().map(direction).collect(),
         only_left: tapped.crossings.only_left,
-        sightings_missed: tapped.tap.missed(),
+        missed: tapped.tap.missed(),
         samples: None,
     }
 }

@@ -14,12 +14,12 @@ mod tests;
 
 use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface, VLAN_TAG_BYTES};
 use crate::pool::HEADROOM_BYTES;
+use crate::{BATCH_CAPACITY, PortSpec, Receives, Resources, Sends, StampClock};
 use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
-use crate::{PortSpec, Receives, Resources, Sends};
 use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
 use socket::{PacketSocket, RingMemory, Shape};
 
-/// `af_packet:INTERFACE[,ring=N][,qdisc=yes]`.
+/// `af_packet:INTERFACE[,ring=N][,qdisc=yes][,stamps=kernel]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "af_packet",
     summary: "a network interface, through a packet socket; needs root or CAP_NET_RAW",
@@ -33,6 +33,10 @@ pub(crate) const BACKEND: Backend = Backend {
             "qdisc",
             "yes: what is sent passes the kernel's queueing, where captures and taut tap see it; no (default): \
              straight to the driver",
+        ),
+        (
+            "stamps",
+            "kernel: when the kernel received each frame, beside when this program did",
         ),
     ],
     frames: |_| 0,
@@ -63,6 +67,8 @@ struct AfPacketPort {
     ledger: PoolHandle,
     _tx_memory: RingMemory,
     counters: PortCounters,
+    /// Of the packets received last, where they are asked for.
+    stamps: Option<Vec<u64>>,
 }
 
 fn probe() -> Result<String, PortError> {
@@ -79,6 +85,11 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
         None | Some("no") => false,
         Some("yes") => true,
         Some(_) => return Err(spec.error("qdisc: want yes or no")),
+    };
+    let stamped = match spec.option("stamps") {
+        None => false,
+        Some("kernel") => true,
+        Some(_) => return Err(spec.error("stamps: want kernel")),
     };
     let what = format!("opening {spec}");
     let name = spec.target();
@@ -97,6 +108,9 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
         .map_rx_ring(shape, headroom_bytes)
         .map_err(failed)?;
     let tx_memory = tx_socket.map_tx_ring(shape, queued).map_err(failed)?;
+    if stamped {
+        rx_socket.stamp_arrivals().map_err(failed)?;
+    }
     rx_socket.receive_from(&interface).map_err(failed)?;
     tx_socket.send_to(&interface).map_err(failed)?;
     // SAFETY: each mapping is a ring of this shape, page aligned; the ledger keeps the first for as
@@ -117,6 +131,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
         ledger: PoolHandle::ledger_keeping(frames, Box::new(rx_memory)),
         _tx_memory: tx_memory,
         counters: PortCounters::default(),
+        stamps: stamped.then(|| Vec::with_capacity(BATCH_CAPACITY)),
     }))
 }
 
@@ -177,9 +192,15 @@ impl Port for AfPacketPort {
     fn rx(&mut self, batch: &mut Batch) -> usize {
         self.ledger.drain_returned(|slot| self.rx.give_back(slot));
         let before = batch.len();
+        if let Some(stamps) = &mut self.stamps {
+            stamps.clear();
+        }
         while batch.room() > 0 {
             match self.rx.next() {
                 Some(Arrival::Frame(frame)) => {
+                    if let Some(stamps) = &mut self.stamps {
+                        stamps.push(frame.kernel_stamp_ns);
+                    }
                     let packet = self.packet(frame);
                     self.counters.rx_bytes += packet.len() as u64;
                     batch.push(packet);
@@ -247,6 +268,14 @@ impl Port for AfPacketPort {
         }
         self.interface = now;
         now.link(&self.name)
+    }
+
+    fn arrival_stamps(&self) -> &[u64] {
+        self.stamps.as_deref().unwrap_or_default()
+    }
+
+    fn stamp_clock(&self) -> Option<StampClock> {
+        self.stamps.as_ref().map(|_| StampClock::Kernel)
     }
 
     fn counters(&mut self) -> PortCounters {

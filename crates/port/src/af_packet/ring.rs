@@ -94,6 +94,8 @@ pub(super) struct Received {
     pub(super) headroom: u16,
     /// A VLAN tag that the kernel took out of the frame: EtherType and control information.
     pub(super) vlan: Option<(u16, u16)>,
+    /// When the kernel received it, ns since 1970; 0 where it took no stamp.
+    pub(super) kernel_stamp_ns: u64,
 }
 
 /// What stood at the head of the receive ring.
@@ -148,6 +150,12 @@ impl RxRing {
             let kind = if known { header.tp_vlan_tpid } else { 0x8100 };
             (kind, header.tp_vlan_tci)
         });
+        // Without the mark this is when the frame was copied into the ring.
+        let kernel_stamp_ns = if status & libc::TP_STATUS_TS_SOFTWARE != 0 {
+            u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec)
+        } else {
+            0
+        };
         ring.status(slot).store(HELD, Ordering::Relaxed);
         Some(Arrival::Frame(Received {
             slot,
@@ -156,6 +164,7 @@ impl RxRing {
             len: len as u16,
             headroom: (from - RX_OVERHEAD_BYTES) as u16,
             vlan,
+            kernel_stamp_ns,
         }))
     }
 

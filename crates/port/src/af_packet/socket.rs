@@ -101,6 +101,22 @@ impl PacketSocket {
         self.map_ring(libc::PACKET_TX_RING, shape)
     }
 
+    /// Has the kernel stamp each frame as it receives it: software stamps of SO_TIMESTAMPING.
+    pub(super) fn stamp_arrivals(&self) -> io::Result<()> {
+        let wanted = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+        // SAFETY: the kernel reads the value, whose size is passed with it.
+        check(unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_TIMESTAMPING,
+                (&raw const wanted).cast(),
+                size_of_val(&wanted) as u32,
+            )
+        })?;
+        self.set(libc::PACKET_TIMESTAMP, &wanted)
+    }
+
     fn map_ring(&self, ring: libc::c_int, shape: Shape) -> io::Result<RingMemory> {
         let request = libc::tpacket_req {
             tp_block_size: BLOCK_BYTES as u32,

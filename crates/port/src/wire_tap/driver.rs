@@ -1,9 +1,9 @@
 //! The programs in the kernel, and the ring that they tell of packets through.
 
-use super::Sighting;
+use super::{Missed, Sighting};
 use crate::PortError;
 use crate::interface::{self, Interface};
-use crate::xdp_program::{as_io, load, map, namespace_of};
+use crate::xdp_program::{as_io, load_adjusted, map, namespace_of};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::cell::RefCell;
@@ -22,6 +22,9 @@ pub struct WireTap {
     object: Object,
     ring: RingBuffer<'static>,
     taken: Rc<RefCell<Vec<Sighting>>>,
+    interfaces: Vec<String>,
+    /// Frames on the wires before the programs were there.
+    crossed_before: u64,
     _links: Vec<Link>,
 }
 
@@ -32,12 +35,13 @@ impl std::fmt::Debug for WireTap {
 }
 
 impl WireTap {
-    /// Watches these interfaces of the calling thread's network namespace from now on.
+    /// Watches these interfaces of the calling thread's network namespace from now on. What is seen waits in a
+    /// ring of `ring_bytes` ([`super::ring_bytes`]).
     ///
     /// # Errors
     /// For none or more than two interfaces, one that is not there or is no end of a veth pair; for what the
     /// machine lacks.
-    pub fn start(interfaces: &[String]) -> Result<Self, PortError> {
+    pub fn start(interfaces: &[String], ring_bytes: u32) -> Result<Self, PortError> {
         let what = "watching wires";
         let failed = |e| PortError::system(what, e);
         let (first, second) = match interfaces {
@@ -82,7 +86,12 @@ impl WireTap {
         indices
             .iter()
             .for_each(|index| constants.extend(index.to_ne_bytes()));
-        let object = load(what, OBJECT, &constants).map_err(too_old)?;
+        let object = load_adjusted(what, OBJECT, &constants, |open| {
+            open.maps_mut()
+                .filter(|map| map.name() == "sightings")
+                .try_for_each(|mut map| map.set_max_entries(ring_bytes))
+        })
+        .map_err(too_old)?;
         let taken = Rc::<RefCell<Vec<Sighting>>>::default();
         let ring = ring_of(&object, &taken).map_err(failed)?;
         let links = object
@@ -91,6 +100,8 @@ impl WireTap {
             .collect::<io::Result<Vec<_>>>()
             .map_err(failed)?;
         Ok(Self {
+            crossed_before: frames_of(interfaces),
+            interfaces: interfaces.to_vec(),
             object,
             ring,
             taken,
@@ -105,10 +116,23 @@ impl WireTap {
         self.taken.borrow_mut().drain(..).for_each(&mut each);
     }
 
-    /// Sightings so far that the ring between the kernel and this process had no room for.
-    pub fn missed(&self) -> u64 {
-        let of_cpus = map(&self.object, "not_told")
-            .and_then(|counter| counter.lookup_percpu(&[0; 4], MapFlags::ANY).map_err(as_io))
+    /// What was missed so far; ask from the network namespace that it was started in, while nothing is sent.
+    pub fn missed(&self) -> Missed {
+        let crossed = self.crossed_before + self.counter(0);
+        Missed {
+            ring_full: self.counter(1),
+            unseen: frames_of(&self.interfaces).saturating_sub(crossed),
+        }
+    }
+
+    /// One of the programs' counters, over all CPUs.
+    fn counter(&self, which: u32) -> u64 {
+        let of_cpus = map(&self.object, "counters")
+            .and_then(|counters| {
+                counters
+                    .lookup_percpu(&which.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(as_io)
+            })
             .ok()
             .flatten()
             .unwrap_or_default();
@@ -117,6 +141,20 @@ impl WireTap {
             .filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?)))
             .sum()
     }
+}
+
+/// Frames received and sent by these interfaces of the calling thread's namespace since they were made.
+fn frames_of(interfaces: &[String]) -> u64 {
+    let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let rows = table.lines().filter_map(|row| row.split_once(':'));
+    rows.filter(|(name, _)| interfaces.iter().any(|i| i == name.trim()))
+        .flat_map(|(_, numbers)| {
+            let columns: Vec<&str> = numbers.split_whitespace().collect();
+            // Packets received and packets sent.
+            [1, 9].map(|column| columns.get(column)?.parse::<u64>().ok())
+        })
+        .flatten()
+        .sum()
 }
 
 /// What it mostly is that the kernel does not like, if not a lack of rights.

@@ -8,6 +8,8 @@
 //!
 //! Built with feature `xdp`; without it, starting says what is lacking.
 
+use serde::{Deserialize, Serialize};
+
 #[cfg(feature = "xdp")]
 mod driver;
 #[cfg(all(test, feature = "xdp"))]
@@ -17,6 +19,26 @@ mod tests;
 pub use driver::WireTap;
 #[cfg(not(feature = "xdp"))]
 pub use without::WireTap;
+
+/// What a tap did not see or could not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// Sightings that the ring between the kernel and this process had no room for.
+    pub ring_full: u64,
+    /// Frames of any kind that crossed according to the interfaces' own counters, and that no program saw:
+    /// redirected by XDP, sent past the trace points, or in a moment at which the kernel did not run them.
+    pub unseen: u64,
+}
+
+/// Bytes of the ring for `sightings`: what is to fit in between two calls of [`WireTap::take`].
+pub fn ring_bytes(sightings: f64) -> u32 {
+    /// A record, and what the ring itself notes of it.
+    const BYTES: f64 = 32.0;
+    /// A ring is no larger than this, whatever is asked for, and not too small for a pause of the reader.
+    const RANGE: std::ops::RangeInclusive<u32> = 1 << 20..=1 << 29;
+    let wanted = (sightings * BYTES).min(f64::from(*RANGE.end())) as u32;
+    wanted.max(*RANGE.start()).next_power_of_two()
+}
 
 /// One measurement packet crosses one wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +58,7 @@ pub struct Sighting {
 /// What stands in where taps are not built.
 #[cfg(not(feature = "xdp"))]
 mod without {
-    use super::Sighting;
+    use super::{Missed, Sighting};
     use crate::PortError;
 
     /// Watches wires. This build cannot.
@@ -48,7 +70,7 @@ mod without {
         ///
         /// # Errors
         /// Always.
-        pub fn start(_: &[String]) -> Result<Self, PortError> {
+        pub fn start(_: &[String], _: u32) -> Result<Self, PortError> {
             Err(PortError::missing(
                 "watching wires",
                 "a build with feature \"xdp\" (cargo build --features xdp, with clang, libelf and zlib there)",
@@ -59,8 +81,8 @@ mod without {
         pub fn take(&mut self, _: impl FnMut(Sighting)) {}
 
         /// Nothing, as there is no such value.
-        pub fn missed(&self) -> u64 {
-            0
+        pub fn missed(&self) -> Missed {
+            Missed::default()
         }
     }
 }
