@@ -1,8 +1,8 @@
-//! `taut bench`: measures a device after RFC 2544, and what things cost on this machine (`io`).
+//! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`), and generators (`generator`).
 
 use crate::demo::{Alone, Bar};
 use crate::exit::Failure;
-use crate::{print, quantity, rfc2544};
+use crate::{generators, print, quantity, rfc2544};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,6 +33,8 @@ enum What {
     Rfc2544(rfc2544::AllArguments),
     /// What a packet's input and output cost in each I/O framework, by raising the load per packet
     Io(Io),
+    /// Bandwidth, accuracy and precision of packet generators, seen by an independent receiver
+    Generator(generators::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -74,6 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Soak(arguments) => rfc2544::soak(arguments),
         What::Rfc2544(arguments) => rfc2544::all(arguments),
         What::Io(arguments) => run_io(arguments),
+        What::Generator(arguments) => generators::run(arguments),
     }
 }
 

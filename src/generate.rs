@@ -13,7 +13,8 @@ use taut_lab::results::{PacketFormat, Recording, ResultsError, SampleThread};
 use taut_measure::{SequenceReport, Summary};
 use taut_port::{Clock, PortCounters, PortSpec};
 use taut_traffic::{
-    Instrument, Observed, Pacing, Pattern, Rate, Sampler, SamplerAccount, StreamView, Summaries,
+    Flood, Flow, Instrument, Observed, Pacing, Pattern, Rate, RateError, Sampler, SamplerAccount,
+    StreamView, Summaries,
 };
 use taut_traffic::{Tally, Traffic, Trial, WorstPackets};
 
@@ -27,6 +28,7 @@ const DEFAULT_RATE: Rate = Rate::Packets(100e3);
   taut generate --port memif:/tmp/west.sock --port memif:/tmp/east.sock --set 'dst_ip=10.0.0.1-10.0.255.254 random'
   taut generate --port af_packet:eth1 --port af_packet:eth2 --pattern 'trace(in.pcap, 2x)' --size trace
   taut generate traffic.toml --port af_xdp:eth1 --port af_xdp:eth2 --rate 1M --json
+  taut generate --port memif:/tmp/west.sock --rate max --seconds 5
 
 The first port sends, the last one receives (one port does both). Every packet carries a stamp;
 latency is the round trip from the stamp to the arrival. Ends with code 1 if the rate could not be
@@ -38,10 +40,11 @@ pub struct Arguments {
     /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); once or twice
     #[arg(long, value_name = "SPEC", required = true)]
     port: Vec<String>,
-    /// Rate: packets per second (100k, 1.5M), bits (1Gbit/s, '1Gbit/s L1') or of a line ('50% of 10G')
+    /// Rate: packets per second (100k, 1.5M), bits (1Gbit/s, '1Gbit/s L1') or of a line ('50% of 10G');
+    /// max: as many as the port takes, without stamps, counted and not measured
     /// [default: 100k, or that of the trace]
     #[arg(long)]
-    rate: Option<Rate>,
+    rate: Option<Offer>,
     /// Frame size in bytes, check sequence included: 64, a mix (64:7,594:4,1518:1), a range (64-1518), imix,
     /// trace [default: 64]
     #[arg(long)]
@@ -103,6 +106,24 @@ enum PacingKind {
     Nic,
 }
 
+/// How much to send.
+#[derive(Debug, Clone, Copy)]
+enum Offer {
+    Max,
+    At(Rate),
+}
+
+impl std::str::FromStr for Offer {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        match text {
+            "max" => Ok(Self::Max),
+            rate => rate.parse().map(Self::At),
+        }
+    }
+}
+
 /// How samples are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Samples {
@@ -123,10 +144,14 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         .map(|p| PortSpec::parse(p))
         .collect::<Result<Vec<_>, _>>()?;
     let traffic = traffic(&arguments)?;
+    let rate = match arguments.rate {
+        Some(Offer::Max) => return flood(&arguments, specs, traffic),
+        Some(Offer::At(rate)) => rate,
+        None => DEFAULT_RATE,
+    };
     let rate_pps = if traffic.has_own_rates() {
         traffic.rates_pps(0.0).iter().sum()
     } else {
-        let rate = arguments.rate.unwrap_or(DEFAULT_RATE);
         let pps = rate.packets_per_second(traffic.average_bytes());
         pps.map_err(|e| Failure::Input(e.to_string()))?
     };
@@ -187,6 +212,52 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     report(
         &arguments, &names, &asked_pps, outcome, recorded, &job.clock,
     )
+}
+
+/// Sends as many packets as the port takes and counts them.
+fn flood(arguments: &Arguments, specs: Vec<PortSpec>, traffic: Traffic) -> Result<(), Failure> {
+    let measures = arguments.out.is_some() || arguments.live || arguments.metrics.is_some();
+    if measures || traffic.streams().len() > 1 {
+        return Err(Failure::Input(
+            "--rate max sends one stream and measures nothing: leave out --out, --live and --metrics, or give a rate"
+                .to_string(),
+        ));
+    }
+    let stop = taut_host::stop_flag()
+        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let flood = Flood {
+        rate_pps: None,
+        warm_up: Duration::from_secs_f64(arguments.warm_up),
+        duration: Duration::from_secs_f64(arguments.seconds),
+    };
+    let (core, wait) = (arguments.core, Duration::from_secs_f64(arguments.wait));
+    let send = move || {
+        if let Some(core) = core {
+            taut_host::pin_current_thread(core).map_err(|e| Failure::Input(e.to_string()))?;
+        }
+        let clock = Clock::calibrate(Duration::from_millis(50));
+        let mut instrument = Instrument::open(&specs, traffic, clock)?;
+        instrument.wait_for_links(wait, stop)?;
+        Ok(instrument.flood(flood, stop))
+    };
+    // On a thread of its own, so that the pin ends with it.
+    let sent: Result<Flow, Failure> = std::thread::scope(|scope| scope.spawn(send).join())
+        .unwrap_or_else(|_| Err(Failure::Missing("the generator thread died".to_string())));
+    let flow = sent?;
+    if arguments.json {
+        print::line(json!({"event": "summary", "asked_pps": null, "flow": flow,
+            "sent_pps": flow.sent_pps(), "received_pps": flow.received_pps()}));
+    } else {
+        print::line(format!(
+            "sent {} packets in {:.3} s ({}), received {} ({}); without stamps, so nothing else was measured",
+            flow.sent,
+            flow.seconds,
+            quantity::pps(flow.sent_pps()),
+            flow.received,
+            quantity::pps(flow.received_pps())
+        ));
+    }
+    Ok(())
 }
 
 /// What the loop keeps of each stream, and what can be seen of it meanwhile.

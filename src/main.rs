@@ -8,6 +8,7 @@ mod exit;
 mod forward;
 mod forward_in_kernel;
 mod generate;
+mod generators;
 mod ports;
 mod print;
 mod quantity;
@@ -39,7 +40,7 @@ enum Command {
     Forward(forward::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
-    /// Measure a device after RFC 2544, or what input and output of a packet cost (io)
+    /// Measure a device after RFC 2544, what input and output of a packet cost (io), or packet generators (generator)
     Bench(bench::Arguments),
     /// Make and measure traffic with a Lua script
     Script(script::Arguments),

@@ -17,6 +17,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if taut_lab::io_cost::is_io_cost(&arguments.dir) {
         return crate::bench::show(&arguments.dir, arguments.json);
     }
+    if taut_lab::generators::is_generators(&arguments.dir) {
+        return crate::generators::show(&arguments.dir, arguments.json);
+    }
     if taut_lab::rfc2544::is_rfc2544(&arguments.dir) {
         return crate::rfc2544::show(&arguments.dir, arguments.json);
     }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use crate::command::{self, CommandError};
@@ -44,6 +46,43 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).map_err(|errno| not_pinned(errno.into()))
+}
+
+/// Moves every process of the process group `group` to `cpu`, also those that chose another one themselves.
+/// Those that end meanwhile are passed over.
+///
+/// # Errors
+/// [`AffinityError::NotPinned`] when the CPU is absent, offline or not allowed.
+pub fn pin_process_group(group: u32, cpu: usize) -> Result<(), AffinityError> {
+    let not_pinned = |source| AffinityError::NotPinned { cpu, source };
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(not_pinned(io::ErrorKind::InvalidInput.into()));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    for pid in processes().filter(|pid| group_of(*pid) == Some(group)) {
+        match sched_setaffinity(Pid::from_raw(pid as i32), &set) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(errno) => return Err(not_pinned(errno.into())),
+        }
+    }
+    Ok(())
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn group_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may hold anything; after it: state, parent, group.
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(2)?
+        .parse()
+        .ok()
 }
 
 /// Gives the calling thread the policy SCHED_FIFO with `priority` (1 to 99, 99 highest).

@@ -107,7 +107,8 @@ pub(crate) fn package_of(program: &str) -> &'static str {
 }
 
 /// Whether `program` is an executable file on the search path.
-pub(crate) fn is_installed(program: &str) -> bool {
+#[must_use]
+pub fn is_installed(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|folder| {
             fs::metadata(folder.join(program))

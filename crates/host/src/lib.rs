@@ -14,9 +14,9 @@ pub mod process;
 pub mod signals;
 pub mod topology;
 
-pub use affinity::{AffinityError, pin_current_thread, set_realtime};
+pub use affinity::{AffinityError, pin_current_thread, pin_process_group, set_realtime};
 pub use baseline::{Baseline, BaselineError, Running, baselines};
-pub use command::CommandError;
+pub use command::{CommandError, is_installed};
 pub use machine::{Fact, Machine};
 pub use netns::{Steering, Testbed, TestbedBuilder, TestbedError};
 pub use noise::{NoiseSource, Snapshot, SystemActivity, noise_sources};

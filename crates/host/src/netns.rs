@@ -249,6 +249,25 @@ impl Testbed {
         NamespaceGuard::enter(&self.device)
     }
 
+    /// Gives the first pair's ends IPv4 addresses with their prefix lengths, generator's end first, and ARP,
+    /// for programs that send through the kernel's own stack.
+    ///
+    /// # Errors
+    /// [`TestbedError::Command`].
+    pub fn add_addresses(&self, addresses: [&str; 2]) -> Result<(), TestbedError> {
+        let ends = [
+            (&self.generator, GENERATOR_INTERFACES[0]),
+            (&self.device, DEVICE_INTERFACES[0]),
+        ];
+        for ((namespace, interface), address) in ends.into_iter().zip(addresses) {
+            let line = ["-n", namespace, "address", "add", address, "dev", interface];
+            run("ip", &line)?;
+            // Without it every packet would go to the sender's own MAC address.
+            self.set_link(namespace, interface, &["arp", "on"])?;
+        }
+        Ok(())
+    }
+
     /// A command that runs `program` in the device's namespace, under the process number that it is
     /// started with.
     #[must_use]

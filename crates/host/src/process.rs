@@ -238,6 +238,14 @@ impl DeviceProcess {
         }
     }
 
+    /// Stops it and everything in its process group from running, until it is ended.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotStopped`].
+    pub fn pause(&self) -> Result<(), DeviceError> {
+        kill_process_group(self.pid, Signal::STOP).map_err(|errno| self.not_stopped(errno.into()))
+    }
+
     /// Ends it and everything in its process group: SIGINT, after 2 s SIGTERM, after 1 s more SIGKILL.
     /// Returns how it ended.
     ///
@@ -313,6 +321,8 @@ impl DeviceProcess {
     fn end(&mut self) -> Result<ExitStatus, DeviceError> {
         for (signal, patience) in STOP_SIGNALS {
             kill_process_group(self.pid, signal).map_err(|errno| self.not_stopped(errno.into()))?;
+            // A paused one would not take the signal.
+            let _ = kill_process_group(self.pid, Signal::CONT);
             let deadline = Instant::now() + patience;
             while Instant::now() < deadline {
                 if let Some(status) = self.reap()? {

@@ -3,6 +3,7 @@
 pub mod comparison;
 pub mod evaluate;
 pub mod figure;
+pub mod generators;
 pub mod io_cost;
 pub mod live;
 pub mod metrics;

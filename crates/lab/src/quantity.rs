@@ -19,6 +19,8 @@ pub enum Quantity {
     Packets,
     /// A size of memory in bytes.
     Bytes,
+    /// A squared duration in nanoseconds squared.
+    SquaredNs,
 }
 
 impl Quantity {
@@ -33,6 +35,7 @@ impl Quantity {
             Quantity::Cycles => "cycles",
             Quantity::Packets => "packets",
             Quantity::Bytes => "bytes",
+            Quantity::SquaredNs => "squared",
         }
     }
 
@@ -52,6 +55,7 @@ impl Quantity {
             Quantity::Quantile => format!("{}", Percentile(value)),
             Quantity::Cycles | Quantity::Packets => shortest(value),
             Quantity::Bytes => bytes(value),
+            Quantity::SquaredNs => power(value),
         }
     }
 }
@@ -77,6 +81,16 @@ pub fn share(share: f64) -> String {
         format!("{} %", three_digits(percent))
     } else {
         format!("{percent:.1e} %")
+    }
+}
+
+/// A number over many powers of ten: `250`, `2.9e4`.
+pub fn power(value: f64) -> String {
+    if value.abs() < 1e4 {
+        three_digits(value)
+    } else {
+        let text = format!("{value:.1e}");
+        text.replace(".0e", "e")
     }
 }
 

@@ -11,6 +11,7 @@ pub mod interval;
 pub mod jitter;
 pub mod latency;
 mod moments;
+pub mod precision;
 pub mod rank;
 pub mod search;
 pub mod sequence;
@@ -26,6 +27,7 @@ pub use interval::{
 };
 pub use jitter::{JitterRecorder, JitterSummary};
 pub use latency::{Bucket, HlogError, LatencyHistogram};
+pub use precision::Precision;
 pub use search::{
     LadderSearch, Limit, SearchResult, SearchSettings, SearchSettingsError, Trial, TrialOutcome,
     Verdict,

@@ -4,8 +4,10 @@
 //! The same input gives the same bytes. Sizes are px; a figure is [`WIDTH`] wide and as high as it
 //! must be.
 
+pub mod bars;
 pub mod cdf;
 pub mod curves;
+pub mod gaps;
 pub mod histogram;
 pub mod jitter;
 pub mod load;

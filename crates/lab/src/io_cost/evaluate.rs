@@ -352,7 +352,7 @@ fn slope(points: &[(f64, f64)]) -> Option<f64> {
     (points.len() >= 3 && spread > 0.0).then(|| together / spread)
 }
 
-pub(super) fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let half = sorted.len() / 2;

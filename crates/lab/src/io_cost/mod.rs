@@ -12,6 +12,7 @@ mod session;
 mod trial;
 
 pub use evaluate::{CHECKED_LOAD, Evaluation, Row, render_text_table};
+pub(crate) use evaluate::{Estimate, median};
 pub use framework::{Framework, Program, Transport};
 pub use knee::{Knee, KneeSearch, KneeSettings};
 pub use lengths::Lengths;
@@ -203,7 +204,7 @@ pub fn run(
 }
 
 /// The first line of a message and, of a longer one, the last: a program's last words.
-fn in_short(message: &str) -> String {
+pub(crate) fn in_short(message: &str) -> String {
     let lines: Vec<&str> = message.trim().lines().map(str::trim).collect();
     match lines.as_slice() {
         [first, .., last] => format!("{first} {last}"),

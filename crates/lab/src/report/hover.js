@@ -20,6 +20,7 @@
     seconds: (s) => s.toFixed(3) + " s",
     cycles: (c) => digits(c) + " cycles",
     packets: (n) => digits(n) + " packets",
+    squared: (n) => n.toExponential(1) + " ns²",
     bytes: (b) => scaled(b, [[1 << 30, "GB"], [1 << 20, "MB"], [1 << 10, "kB"], [1, "B"]]),
     share: (p) => digits(p * 100) + " %",
     quantile: (q) => "p" + (q * 100).toFixed(Math.min(7, Math.max(1, Math.ceil(-Math.log10(1 - q) - 1)))).replace(/\.?0+$/, ""),

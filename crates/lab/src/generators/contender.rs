@@ -1,0 +1,374 @@
+//! The generators that are compared, how each is called, and what this machine lacks for them.
+
+use crate::io_cost::Transport;
+use crate::results::LeftOut;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use taut_host::is_installed;
+
+/// Which program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Program {
+    /// `taut generate`.
+    Taut,
+    /// DPDK's `dpdk-testpmd` in mode `txonly` or `flowgen`: as fast as it can, no pacing.
+    Testpmd,
+    /// `trafgen` of netsniff-ng.
+    Trafgen,
+    /// `tcpreplay`.
+    Tcpreplay,
+    /// `iperf3` with UDP.
+    Iperf3,
+}
+
+/// A generator under test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contender {
+    /// Short name for files.
+    pub id: String,
+    /// Name in tables and figures.
+    pub label: String,
+    /// Which program.
+    pub program: Program,
+    /// What carries its frames to the receiver.
+    pub transport: Transport,
+    /// Its way out: a port spec of taut, or a device and mode of testpmd. `{}` stands for the socket or
+    /// interface.
+    pub port: String,
+    /// What a reader should know of it.
+    pub note: String,
+}
+
+impl Contender {
+    /// Whether it can be asked for a rate.
+    pub fn paces(&self) -> bool {
+        self.program != Program::Testpmd
+    }
+}
+
+/// One trial's wishes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// The socket or interface.
+    pub(super) end: &'a str,
+    /// Packets per second; none for as many as it can.
+    pub(super) pps: Option<f64>,
+    /// Frame check sequence included.
+    pub(super) frame_size_bytes: usize,
+    /// The CPU it has.
+    pub(super) cpu: usize,
+    /// Where `frames.pcap` and `frames.cfg` lie.
+    pub(super) folder: &'a Path,
+    /// The `taut` program.
+    pub(super) taut: &'a Path,
+    /// When it must have ended, s: a generator that nobody stopped must not go on for ever.
+    pub(super) seconds: u32,
+}
+
+/// Address of the receiver's end, for programs that send through the kernel's own stack.
+pub(super) const RECEIVER_ADDRESS: &str = "192.0.2.1";
+
+/// Bytes of a frame that are not UDP payload: Ethernet, IPv4, UDP, frame check sequence.
+const HEADERS_BYTES: usize = 14 + 20 + 8 + 4;
+
+/// iperf3 wakes up this often to see whether it may send, µs; its default of 1000 sends bursts.
+const IPERF3_PACING_US: u32 = 10;
+
+impl Wanted<'_> {
+    /// The command line that sends.
+    pub(super) fn command(&self, contender: &Contender) -> Vec<String> {
+        let mut line = Vec::new();
+        let mut add = |words: &[&str]| line.extend(words.iter().map(|w| (*w).to_string()));
+        let seconds = self.seconds.to_string();
+        if contender.program != Program::Taut {
+            add(&["timeout", "--kill-after=1", &seconds]);
+        }
+        let in_folder = |name: &str| self.folder.join(name).display().to_string();
+        let port = contender.port.replace("{}", self.end);
+        match contender.program {
+            Program::Taut => {
+                let rate = self.pps.map_or("max".to_string(), |pps| format!("{pps}"));
+                add(&[&self.taut.display().to_string(), "generate", "--port"]);
+                add(&[&port, "--rate", &rate, "--seconds", &seconds]);
+                add(&["--size", &self.frame_size_bytes.to_string()]);
+                add(&["--core", &self.cpu.to_string(), "--max-loss", "1", "--json"]);
+            }
+            Program::Testpmd => {
+                let (device, mode) = port.rsplit_once(' ').unwrap_or((&port, "txonly"));
+                let length = self.frame_size_bytes - 4;
+                add(&["dpdk-testpmd", "--no-pci", "--no-telemetry", "--in-memory"]);
+                add(&["--single-file-segments", "-m", "64"]);
+                add(&["--lcores", &format!("0@{0},1@{0}", self.cpu)]);
+                add(&[&format!("--vdev={device}"), "--"]);
+                add(&[&format!("--forward-mode={mode}"), "--auto-start"]);
+                add(&["--nb-cores=1", "--total-num-mbufs=8192"]);
+                add(&[&format!("--txpkts={length}"), "--disable-link-check"]);
+            }
+            Program::Trafgen => {
+                add(&[
+                    "trafgen",
+                    "--dev",
+                    self.end,
+                    "--no-cpu-stats",
+                    "--cpus",
+                    "1",
+                ]);
+                add(&["--conf", &in_folder("frames.cfg")]);
+                if let Some(pps) = self.pps {
+                    add(&["--gap", &format!("{:.0}ns", 1e9 / pps)]);
+                }
+            }
+            Program::Tcpreplay => {
+                add(&["tcpreplay", "--preload-pcap", "--loop=0", "-i", self.end]);
+                match self.pps {
+                    Some(pps) => add(&[&format!("--pps={pps:.0}")]),
+                    None => add(&["--topspeed"]),
+                }
+                add(&[&in_folder("frames.pcap")]);
+            }
+            Program::Iperf3 => {
+                let payload = self.frame_size_bytes - HEADERS_BYTES;
+                let bits = self.pps.unwrap_or(0.0) * payload as f64 * 8.0;
+                add(&[
+                    "iperf3",
+                    "--udp",
+                    "--client",
+                    RECEIVER_ADDRESS,
+                    "--interval",
+                    "0",
+                ]);
+                add(&["--length", &payload.to_string(), "--time", &seconds]);
+                add(&["--bitrate", &format!("{bits:.0}")]);
+                add(&["--pacing-timer", &IPERF3_PACING_US.to_string()]);
+            }
+        }
+        line
+    }
+}
+
+/// The generators that this machine has, and what it lacks.
+pub fn possible() -> (Vec<Contender>, Vec<LeftOut>) {
+    let mut found = Vec::new();
+    let mut left_out = Vec::new();
+    let namespaces = taut_host::permissions::can_make_namespaces();
+    let xdp = taut_host::permissions::can_load_xdp();
+    if let Err(e) = &namespaces {
+        left_out.push(LeftOut {
+            what: "everything over veth".to_string(),
+            why: e.what.clone(),
+            how: e.how_to_get_it.clone(),
+        });
+    }
+    for (contender, package, program) in all() {
+        if contender.transport == Transport::Veth && namespaces.is_err() {
+            continue;
+        }
+        let lacks = if !is_installed(program) && contender.program != Program::Taut {
+            Some((
+                format!("needs `{program}`"),
+                format!("apt-get install {package}"),
+            ))
+        } else if contender.port.contains("af_xdp") {
+            xdp.as_ref()
+                .err()
+                .map(|e| (e.what.clone(), e.how_to_get_it.clone()))
+        } else {
+            None
+        };
+        match lacks {
+            None => found.push(contender),
+            Some((why, how)) => left_out.push(LeftOut {
+                what: format!("{} over {}", contender.label, contender.transport.name()),
+                why,
+                how,
+            }),
+        }
+    }
+    (found, left_out)
+}
+
+/// The ids of all, whether this machine has them or not.
+pub(super) fn ids() -> Vec<String> {
+    all().into_iter().map(|(c, ..)| c.id).collect()
+}
+
+/// All of them, each with the package and the name of its program.
+fn all() -> Vec<(Contender, &'static str, &'static str)> {
+    use Program::{Iperf3, Taut, Tcpreplay, Testpmd, Trafgen};
+    use Transport::{Memif, Veth};
+    let dpdk = "dpdk-dev 'librte-net-memif*' 'librte-net-af-packet*' 'librte-net-af-xdp*'";
+    let memif = "net_memif0,role=client,id=0,socket={},socket-abstract=no";
+    let zero_copy = "client, its own memory shared with the receiver (zero-copy=yes)";
+    let own_words = "its UDP frames";
+    let entry = |id: &str, label: &str, program, transport, port: String, note: &str| {
+        let (package, name) = match program {
+            Taut => ("", ""),
+            Testpmd => (dpdk, "dpdk-testpmd"),
+            Trafgen => ("netsniff-ng", "trafgen"),
+            Tcpreplay => ("tcpreplay", "tcpreplay"),
+            Iperf3 => ("iperf3", "iperf3"),
+        };
+        let contender = Contender {
+            id: id.to_string(),
+            label: label.to_string(),
+            program,
+            transport,
+            port,
+            note: note.to_string(),
+        };
+        (contender, package, name)
+    };
+    vec![
+        entry(
+            "taut-memif",
+            "taut",
+            Taut,
+            Memif,
+            "memif:{},role=client".to_string(),
+            "client, frames are made in the memory that is shared with the receiver",
+        ),
+        entry(
+            "testpmd-memif-txonly",
+            "testpmd txonly",
+            Testpmd,
+            Memif,
+            format!("{memif} txonly"),
+            "client as shipped: it copies each frame into the ring",
+        ),
+        entry(
+            "testpmd-memif-txonly-zc",
+            "testpmd txonly zero-copy",
+            Testpmd,
+            Memif,
+            format!("{memif},zero-copy=yes txonly"),
+            zero_copy,
+        ),
+        entry(
+            "testpmd-memif-flowgen",
+            "testpmd flowgen",
+            Testpmd,
+            Memif,
+            format!("{memif} flowgen"),
+            "many flows, one after the other",
+        ),
+        entry(
+            "taut-af-packet",
+            "taut AF_PACKET",
+            Taut,
+            Veth,
+            "af_packet:{}".to_string(),
+            "mapped rings",
+        ),
+        entry(
+            "taut-af-xdp",
+            "taut AF_XDP",
+            Taut,
+            Veth,
+            "af_xdp:{}".to_string(),
+            "copy mode, the only one of veth",
+        ),
+        entry(
+            "trafgen",
+            "trafgen",
+            Trafgen,
+            Veth,
+            String::new(),
+            "paced with --gap (with --rate it sends the packets of a second at once)",
+        ),
+        entry(
+            "tcpreplay",
+            "tcpreplay",
+            Tcpreplay,
+            Veth,
+            String::new(),
+            "one frame from memory, --pps or --topspeed",
+        ),
+        entry(
+            "iperf3",
+            "iperf3",
+            Iperf3,
+            Veth,
+            String::new(),
+            &format!(
+                "{own_words}, --pacing-timer {IPERF3_PACING_US}; its server is stopped as soon as frames come, so that \
+                 nothing but the receiver takes them"
+            ),
+        ),
+        entry(
+            "testpmd-af-packet-txonly",
+            "testpmd txonly AF_PACKET",
+            Testpmd,
+            Veth,
+            "net_af_packet0,iface={} txonly".to_string(),
+            "",
+        ),
+        entry(
+            "testpmd-af-xdp-txonly",
+            "testpmd txonly AF_XDP",
+            Testpmd,
+            Veth,
+            "net_af_xdp0,iface={} txonly".to_string(),
+            "",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn command(id: &str, pps: Option<f64>) -> String {
+        let (contender, ..) = all().into_iter().find(|(c, ..)| c.id == id).unwrap();
+        let wanted = Wanted {
+            end: "END",
+            pps,
+            frame_size_bytes: 128,
+            cpu: 3,
+            folder: Path::new("/scratch"),
+            taut: Path::new("/bin/taut"),
+            seconds: 9,
+        };
+        wanted.command(&contender).join(" ")
+    }
+
+    #[test]
+    fn every_generator_has_an_id_of_its_own_and_ends_in_any_case() {
+        let ids: std::collections::BTreeSet<_> = all().into_iter().map(|(c, ..)| c.id).collect();
+        assert_eq!(ids.len(), all().len());
+        for id in ids {
+            let line = command(&id, None);
+            assert!(
+                line.starts_with("timeout --kill-after=1 9 ") || line.contains("--seconds 9"),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn rates_are_asked_for_in_each_programs_own_unit() {
+        let line = command("taut-memif", Some(1e6));
+        assert!(
+            line.contains("memif:END,role=client --rate 1000000 "),
+            "{line}"
+        );
+        assert!(command("taut-memif", None).contains("--rate max"));
+        assert!(command("trafgen", Some(5e4)).ends_with("--gap 20000ns"));
+        assert!(!command("trafgen", None).contains("--gap"));
+        assert!(command("tcpreplay", Some(5e4)).contains("--pps=50000"));
+        assert!(command("tcpreplay", None).contains("--topspeed"));
+        // 82 bytes of payload, 656 bits.
+        let line = command("iperf3", Some(5e4));
+        assert!(
+            line.contains("--length 82") && line.contains("--bitrate 32800000"),
+            "{line}"
+        );
+        assert!(command("iperf3", None).contains("--bitrate 0"));
+        let line = command("testpmd-memif-txonly", None);
+        assert!(
+            line.contains("--forward-mode=txonly") && line.contains("--txpkts=124"),
+            "{line}"
+        );
+    }
+}

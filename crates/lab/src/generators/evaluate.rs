@@ -1,0 +1,514 @@
+//! From trials to figures: medians over the repetitions with their intervals, and how taut compares.
+
+use super::contender::{Contender, Program};
+use super::results::Results;
+use super::trial::{Part, Trial};
+use crate::io_cost::{Estimate, Transport};
+use crate::quantity::{power, rate, share, time};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use taut_measure::{PairedRatio, Precision, ratio_interval};
+
+const CONFIDENCE: f64 = 0.95;
+const RESAMPLES: usize = 2_000;
+
+/// Said of a generator that has no pacing.
+pub(super) const CANNOT_PACE: &str = "no data: cannot pace";
+
+/// A generator in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub label: String,
+    /// Which program.
+    pub program: Program,
+    /// What carries its frames.
+    pub transport: Transport,
+    /// As many 64-byte frames as it can send, packets per second.
+    pub unpaced_pps: Option<Estimate>,
+    /// The same with its pacing on.
+    pub paced_pps: Option<Estimate>,
+    /// Size of its frames where 64 bytes were asked for, check sequence included.
+    pub frame_size_bytes: Option<f64>,
+    /// Accuracy and precision at each rate.
+    pub rates: Vec<RateRow>,
+    /// Why there are none.
+    pub no_rates: Option<&'static str>,
+}
+
+/// A generator at one rate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RateRow {
+    /// Packets per second asked for.
+    pub asked_pps: f64,
+    /// Repetitions that are there.
+    pub repetitions: usize,
+    /// Average rate over a trial, packets per second.
+    pub pps: Estimate,
+    /// Average rate over the one asked for, less one.
+    pub rate_error: Estimate,
+    /// Mean squared error of the gaps outside the receiver's interruptions, ns².
+    pub mean_squared_error_ns2: Estimate,
+    /// The same without the thousandth of the gaps with the greatest errors, ns².
+    pub trimmed_squared_error_ns2: Estimate,
+    /// Of all gaps, ns².
+    pub all_mean_squared_error_ns2: Estimate,
+    /// Median absolute error of the gaps outside interruptions, ns.
+    pub median_absolute_error_ns: Estimate,
+    /// 99th percentile of it, ns.
+    pub p99_absolute_error_ns: Estimate,
+    /// Share of the gaps shorter than half the asked one.
+    pub bunched_share: Estimate,
+    /// Gaps of all repetitions outside interruptions.
+    pub gaps: u64,
+    /// Of these, more than 0.1 ms too long.
+    pub pauses: u64,
+    /// Gaps at an interruption of the receiver.
+    pub interrupted_gaps: u64,
+    /// Packets that the receiver had no room for.
+    pub overrun: u64,
+    /// Share of the gaps in bins of a fiftieth of the asked gap.
+    #[serde(skip)]
+    pub shares: Vec<f64>,
+}
+
+/// Two generators at the same, repetition by repetition.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// What is compared.
+    pub what: String,
+    /// Generator of taut.
+    pub taut: String,
+    /// The best of the others.
+    pub peer: String,
+    /// Its interval; above one where taut is better.
+    pub ratio: PairedRatio,
+}
+
+/// A folder's trials, evaluated.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    /// What was read.
+    pub results: &'a Results,
+    /// One row per generator, in the folder's order.
+    pub rows: Vec<Row>,
+    /// Taut against the others.
+    pub comparisons: Vec<Comparison>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Evaluates a folder.
+    pub fn of(results: &'a Results) -> Self {
+        let rows = results.head.generators.iter().map(|c| row(results, c));
+        let mut evaluation = Self {
+            results,
+            rows: rows.collect(),
+            comparisons: Vec::new(),
+        };
+        evaluation.comparisons = evaluation.compare();
+        evaluation
+    }
+
+    /// The ratio of `a` over `b`, over the repetitions that both have.
+    fn ratio(
+        &self,
+        a: (&str, Part),
+        b: (&str, Part),
+        figure: fn(&Trial) -> Option<f64>,
+    ) -> Option<PairedRatio> {
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for trial in trials(self.results, a.0, a.1) {
+            let other = trials(self.results, b.0, b.1).find(|t| t.repetition == trial.repetition);
+            if let (Some(a), Some(b)) = (figure(trial), other.and_then(figure)) {
+                left.push(a);
+                right.push(b);
+            }
+        }
+        ratio_interval(&left, &right, CONFIDENCE, RESAMPLES, self.results.head.seed)
+    }
+
+    /// Bandwidth, and mean squared error, against the best of the others: over the same transport at the
+    /// same rate, or where nobody else paces there, against the best that anybody reaches anywhere.
+    fn compare(&self) -> Vec<Comparison> {
+        let mut all = Vec::new();
+        let is_ours = |row: &&Row| row.program == Program::Taut;
+        for ours in self.rows.iter().filter(is_ours) {
+            let over = format!("over {}", ours.transport.name());
+            for peer in self
+                .rows
+                .iter()
+                .filter(|row| !is_ours(row) && row.transport == ours.transport)
+            {
+                let ratio = self.ratio((&ours.id, Part::Unpaced), (&peer.id, Part::Unpaced), |t| {
+                    Some(t.pps)
+                });
+                all.extend(ratio.map(|ratio| Comparison {
+                    what: format!("packets per second {over}"),
+                    taut: ours.label.clone(),
+                    peer: peer.label.clone(),
+                    ratio,
+                }));
+            }
+            for at in &ours.rates {
+                let same = |row: &&Row| !is_ours(row) && row.transport == ours.transport;
+                let of = |rows: &[&'_ Row], only_same_rate: bool| {
+                    let rates = rows
+                        .iter()
+                        .flat_map(|row| row.rates.iter().map(move |r| (*row, r)));
+                    rates
+                        .filter(|(_, r)| !only_same_rate || r.asked_pps == at.asked_pps)
+                        .map(|(row, r)| {
+                            (
+                                row.id.clone(),
+                                row.label.clone(),
+                                row.transport,
+                                r.asked_pps,
+                                r.mean_squared_error_ns2.median,
+                            )
+                        })
+                        .min_by(|a, b| a.4.total_cmp(&b.4))
+                };
+                let here: Vec<&Row> = self.rows.iter().filter(same).collect();
+                let anywhere: Vec<&Row> = self.rows.iter().filter(|row| !is_ours(row)).collect();
+                let Some((id, label, transport, pps, _)) =
+                    of(&here, true).or_else(|| of(&anywhere, false))
+                else {
+                    continue;
+                };
+                // The peer's error over ours: above one where ours is smaller.
+                let ratio = self.ratio(
+                    (&id, Part::Rate(pps)),
+                    (&ours.id, Part::Rate(at.asked_pps)),
+                    squared_error,
+                );
+                all.extend(ratio.map(|ratio| Comparison {
+                    what: format!("mean squared error at {} {over}", rate(at.asked_pps)),
+                    taut: ours.label.clone(),
+                    peer: format!("{label} at {} over {}", rate(pps), transport.name()),
+                    ratio,
+                }));
+            }
+        }
+        all
+    }
+}
+
+fn squared_error(trial: &Trial) -> Option<f64> {
+    trial.precision.as_ref().map(|p| p.mean_squared_error_ns2)
+}
+
+fn trials<'a>(
+    results: &'a Results,
+    id: &str,
+    part: Part,
+) -> impl Iterator<Item = &'a Trial> + use<'a> {
+    let id = id.to_string();
+    let of = move |t: &&Trial| t.generator == id && t.part == part;
+    results.trials.iter().filter(of)
+}
+
+fn row(results: &Results, contender: &Contender) -> Row {
+    let seed = results.head.seed;
+    let pps = |part| {
+        let values: Vec<f64> = trials(results, &contender.id, part)
+            .map(|t| t.pps)
+            .collect();
+        Estimate::of(&values, seed)
+    };
+    let rates = results
+        .head
+        .rates
+        .iter()
+        .filter(|rates| rates.transport == contender.transport && contender.paces())
+        .flat_map(|rates| &rates.pps);
+    let sizes: Vec<f64> = trials(results, &contender.id, Part::Unpaced)
+        .map(|t| t.frame_size_bytes)
+        .collect();
+    Row {
+        id: contender.id.clone(),
+        label: contender.label.clone(),
+        program: contender.program,
+        transport: contender.transport,
+        unpaced_pps: pps(Part::Unpaced),
+        paced_pps: pps(Part::Paced),
+        frame_size_bytes: crate::io_cost::median(&sizes),
+        rates: rates
+            .filter_map(|pps| rate_row(results, contender, *pps))
+            .collect(),
+        no_rates: (!contender.paces()).then_some(CANNOT_PACE),
+    }
+}
+
+fn rate_row(results: &Results, contender: &Contender, asked_pps: f64) -> Option<RateRow> {
+    let all: Vec<(&Trial, &Precision)> = trials(results, &contender.id, Part::Rate(asked_pps))
+        .filter_map(|trial| Some((trial, trial.precision.as_ref()?)))
+        .collect();
+    let seed = results.head.seed;
+    let estimate = |figure: &dyn Fn(&Trial, &Precision) -> f64| {
+        let values: Vec<f64> = all.iter().map(|(t, p)| figure(t, p)).collect();
+        Estimate::of(&values, seed)
+    };
+    let sum = |figure: fn(&Trial, &Precision) -> u64| all.iter().map(|(t, p)| figure(t, p)).sum();
+    let gaps: u64 = sum(|_, p| p.count);
+    let bins = all.first().map_or(0, |(_, p)| p.bins.len());
+    let in_bin = |bin: usize| -> u64 { all.iter().filter_map(|(_, p)| p.bins.get(bin)).sum() };
+    Some(RateRow {
+        asked_pps,
+        repetitions: all.len(),
+        pps: estimate(&|t, _| t.pps)?,
+        rate_error: estimate(&|t, _| t.pps / asked_pps - 1.0)?,
+        mean_squared_error_ns2: estimate(&|_, p| p.mean_squared_error_ns2)?,
+        trimmed_squared_error_ns2: estimate(&|_, p| p.trimmed_squared_error_ns2)?,
+        all_mean_squared_error_ns2: estimate(&|t, _| {
+            t.all_mean_squared_error_ns2.unwrap_or_default()
+        })?,
+        median_absolute_error_ns: estimate(&|_, p| p.median_absolute_error_ns)?,
+        p99_absolute_error_ns: estimate(&|_, p| p.p99_absolute_error_ns)?,
+        bunched_share: estimate(&|_, p| p.bunched_share)?,
+        gaps,
+        pauses: sum(|_, p| p.pauses),
+        interrupted_gaps: sum(|t, _| t.interrupted_gaps),
+        overrun: sum(|t, _| t.overrun),
+        shares: (0..bins)
+            .map(|bin| in_bin(bin) as f64 / gaps.max(1) as f64)
+            .collect(),
+    })
+}
+
+/// A signed share: how far off a rate is.
+pub(super) fn signed(error: f64) -> String {
+    let text = share(error.abs());
+    match text.as_str() {
+        "0 %" => text,
+        _ if error < 0.0 => format!("-{text}"),
+        _ => format!("+{text}"),
+    }
+}
+
+/// The tables for a terminal.
+pub fn render_text_table(evaluation: &Evaluation<'_>) -> String {
+    let mut bandwidth = table(&[
+        "generator",
+        "over",
+        "64-byte frames\nat most",
+        "with pacing",
+    ]);
+    let mut precision = table(&[
+        "generator",
+        "over",
+        "asked",
+        "rate error",
+        "gap error\nmedian",
+        "p99",
+        "mean squared\nerror ns2",
+        "best 99.9 %\nns2",
+        "bunched",
+        "pauses",
+    ]);
+    for row in &evaluation.rows {
+        let name = [row.label.clone(), row.transport.name().to_string()];
+        let pps = |e: Option<Estimate>| e.map_or("-".to_string(), |e| rate(e.median));
+        let [label, over] = name.clone();
+        bandwidth.add_row([label, over, pps(row.unpaced_pps), pps(row.paced_pps)]);
+        if let Some(why) = row.no_rates {
+            let [label, over] = name.clone();
+            precision.add_row([label, over, why.to_string()]);
+        }
+        for at in &row.rates {
+            let [label, over] = name.clone();
+            precision.add_row([
+                label,
+                over,
+                rate(at.asked_pps),
+                signed(at.rate_error.median),
+                time(at.median_absolute_error_ns.median),
+                time(at.p99_absolute_error_ns.median),
+                power(at.mean_squared_error_ns2.median),
+                power(at.trimmed_squared_error_ns2.median),
+                share(at.bunched_share.median),
+                at.pauses.to_string(),
+            ]);
+        }
+    }
+    [bandwidth, precision].map(text).join("\n")
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().copied());
+    table
+}
+
+fn text(mut table: Table) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        if column.index >= 2 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    lines.join("\n") + "\n"
+}
+
+/// A trial of nothing, for tests.
+#[cfg(test)]
+pub(super) fn made_up_trial(id: &str, part: Part) -> Trial {
+    Trial {
+        generator: id.to_string(),
+        part,
+        repetition: 1,
+        frames: 0,
+        frame_size_bytes: 64.0,
+        seconds: 1.0,
+        pps: 0.0,
+        overrun: 0,
+        foreign: 0,
+        interruptions: 0,
+        interrupted_seconds: 0.0,
+        resolution_ns: 30.0,
+        interrupted_gaps: 0,
+        precision: None,
+        all_mean_squared_error_ns2: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::results::{Head, Rates};
+    use super::*;
+    use crate::results::{Mode, Stage};
+
+    fn contender(id: &str, program: Program, transport: Transport) -> Contender {
+        Contender {
+            id: id.to_string(),
+            label: id.to_string(),
+            program,
+            transport,
+            port: String::new(),
+            note: String::new(),
+        }
+    }
+
+    /// Every gap `error_ns` off, in one direction and then the other.
+    fn trial(id: &str, repetition: u32, asked_pps: f64, error_ns: f64) -> Trial {
+        let asked_ns = 1e9 / asked_pps;
+        let mut gaps = [asked_ns - error_ns, asked_ns + error_ns].repeat(500);
+        let precision = Precision::of(&mut gaps, asked_ns);
+        Trial {
+            repetition,
+            pps: asked_pps * 0.999,
+            all_mean_squared_error_ns2: precision.as_ref().map(|p| p.mean_squared_error_ns2 * 2.0),
+            precision,
+            ..made_up_trial(id, Part::Rate(asked_pps))
+        }
+    }
+
+    fn made_up() -> Results {
+        let mut trials = Vec::new();
+        for repetition in 1..=3 {
+            let more = f64::from(repetition);
+            let bandwidth = |id: &str, pps| Trial {
+                repetition,
+                pps,
+                ..made_up_trial(id, Part::Unpaced)
+            };
+            trials.extend([
+                bandwidth("ours", 12e6 + more),
+                bandwidth("testpmd", 6e6 + more / 2.0),
+                trial("ours", repetition, 1e6, 10.0),
+                trial("ours-veth", repetition, 1e5, 100.0),
+                trial("good", repetition, 1e5, 1_000.0),
+                trial("bad", repetition, 1e5, 2_000.0),
+            ]);
+        }
+        let rates = |transport, pps| Rates {
+            transport,
+            pps: vec![pps],
+            why: String::new(),
+        };
+        Results {
+            head: Head {
+                schema: Head::SCHEMA,
+                title: "made up".to_string(),
+                taut_version: String::new(),
+                started: String::new(),
+                command_line: String::new(),
+                stage: Stage::Finished,
+                mode: Mode::Quick,
+                seed: 1,
+                repetitions: 3,
+                trial_seconds: 0.1,
+                rates: vec![rates(Transport::Memif, 1e6), rates(Transport::Veth, 1e5)],
+                machine: serde_json::Value::Null,
+                core_plan: String::new(),
+                noise: Vec::new(),
+                left_out: Vec::new(),
+                generators: vec![
+                    contender("ours", Program::Taut, Transport::Memif),
+                    contender("testpmd", Program::Testpmd, Transport::Memif),
+                    contender("ours-veth", Program::Taut, Transport::Veth),
+                    contender("good", Program::Trafgen, Transport::Veth),
+                    contender("bad", Program::Iperf3, Transport::Veth),
+                ],
+                tsc_hz: 2.6e9,
+                tsc_error_ppm: 1.0,
+            },
+            trials,
+            problems: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn errors_come_out_of_the_trials() {
+        let results = made_up();
+        let evaluation = Evaluation::of(&results);
+        let at = &evaluation.rows[0].rates[0];
+        assert!((at.mean_squared_error_ns2.median - 100.0).abs() < 1e-6);
+        assert!((at.all_mean_squared_error_ns2.median - 200.0).abs() < 1e-6);
+        assert!((at.median_absolute_error_ns.median - 10.0).abs() < 1e-6);
+        assert!((at.rate_error.median + 0.001).abs() < 1e-9);
+        assert_eq!((at.gaps, at.repetitions, at.pauses), (3_000, 3, 0));
+        assert!((at.shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        let testpmd = &evaluation.rows[1];
+        assert!(testpmd.rates.is_empty() && testpmd.no_rates == Some(CANNOT_PACE));
+        let text = render_text_table(&evaluation);
+        assert!(
+            text.contains(CANNOT_PACE) && text.contains("12.0 Mpkt/s"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn taut_is_compared_at_the_same_rate_with_the_best_or_else_with_the_best_anywhere() {
+        let results = made_up();
+        let found = Evaluation::of(&results).comparisons;
+        let says: Vec<(String, f64)> = found
+            .iter()
+            .map(|c| (format!("{} {}", c.taut, c.peer), c.ratio.median.point))
+            .collect();
+        let expected = [
+            ("ours testpmd", 2.0),
+            ("ours good at 100 kpkt/s over veth", 10_000.0),
+            ("ours-veth good at 100 kpkt/s over veth", 100.0),
+        ];
+        assert_eq!(says.len(), expected.len(), "{says:?}");
+        for ((text, ratio), (expected_text, expected_ratio)) in says.iter().zip(expected) {
+            assert_eq!(text, expected_text);
+            assert!((ratio / expected_ratio - 1.0).abs() < 1e-6, "{says:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_error_has_a_sign() {
+        assert_eq!(signed(0.0), "0 %");
+        assert_eq!(signed(-0.05), "-5.00 %");
+        assert_eq!(signed(0.05), "+5.00 %");
+    }
+}

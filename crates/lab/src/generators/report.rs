@@ -1,0 +1,426 @@
+//! The report of a results folder of this experiment: a self-contained page, an SVG file per figure with
+//! its data beside it, and the summary in JSON, all made from what lies there.
+
+use super::evaluate::{CANNOT_PACE, Comparison, Evaluation, RateRow, Row, signed};
+use super::results::{HEAD, Results};
+use crate::figure::bars::{self, Figure, Item};
+use crate::figure::{Column, Series, Style, gaps};
+use crate::io_cost::{Estimate, Transport};
+use crate::quantity::{Quantity, count, power, rate, ratio, share, time};
+use crate::report::{Drawn, ReportError, flatten, write_figures};
+use crate::results::{Mode, Stage, write_json, write_whole};
+use askama::Template;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use taut_measure::precision::BINS_PER_GAP;
+
+/// `summary.json`.
+#[derive(Serialize)]
+struct Summary<'a> {
+    tsc_hz: f64,
+    tsc_error_ppm: f64,
+    rates: &'a [super::results::Rates],
+    generators: &'a [Row],
+    comparisons: &'a [Comparison],
+    left_out: &'a [crate::results::LeftOut],
+    problems: &'a [String],
+}
+
+#[derive(Template)]
+#[template(path = "generators.html")]
+struct Page<'a> {
+    title: &'a str,
+    subtitle: String,
+    state: Option<&'static str>,
+    finding: String,
+    bandwidth: Vec<Cells>,
+    precision: Vec<Cells>,
+    comparisons: Vec<[String; 5]>,
+    figures: &'a [Drawn],
+    rates: Vec<String>,
+    generators: Vec<[String; 2]>,
+    core_plan: &'a str,
+    noise: &'a [crate::results::Noise],
+    left_out: &'a [crate::results::LeftOut],
+    problems: &'a [String],
+    machine: Vec<(String, String)>,
+    command_line: &'a str,
+    few: bool,
+}
+
+struct Cells {
+    colour: &'static str,
+    label: String,
+    over: &'static str,
+    /// A figure and, where there is one, its interval.
+    cells: Vec<[String; 2]>,
+}
+
+/// Whether a folder holds results of this experiment.
+pub fn is_generators(dir: &Path) -> bool {
+    dir.join(HEAD).is_file()
+}
+
+/// Writes `summary.json`, `figures/` and `report.html` into the results folder `dir`, from what lies
+/// there, and returns the page's path. Earlier ones are replaced.
+///
+/// # Errors
+/// When the folder cannot be read or written.
+pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
+    let results = Results::load(dir)?;
+    let evaluation = Evaluation::of(&results);
+    let head = &results.head;
+    let summary = Summary {
+        tsc_hz: head.tsc_hz,
+        tsc_error_ppm: head.tsc_error_ppm,
+        rates: &head.rates,
+        generators: &evaluation.rows,
+        comparisons: &evaluation.comparisons,
+        left_out: &head.left_out,
+        problems: &results.problems,
+    };
+    write_json(&dir.join("summary.json"), &summary)?;
+    let figures = draw(&evaluation);
+    write_figures(dir, &figures)?;
+    let page = page(&evaluation, &figures).render()?;
+    let path = dir.join("report.html");
+    write_whole(&path, page.as_bytes())?;
+    Ok(path)
+}
+
+fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
+    let results = evaluation.results;
+    let head = &results.head;
+    let rows = || evaluation.rows.iter().enumerate();
+    Page {
+        title: &head.title,
+        subtitle: format!(
+            "{} · {} repetitions, trials of {} · time-stamp counter at {:.3} GHz (± {:.1} ppm) · taut {}",
+            head.started,
+            head.repetitions,
+            time(head.trial_seconds * 1e9),
+            head.tsc_hz / 1e9,
+            head.tsc_error_ppm,
+            head.taut_version
+        ),
+        state: match (head.stage, head.mode) {
+            (Stage::Interrupted, _) => {
+                Some("Interrupted: only trials that were complete are shown.")
+            }
+            (Stage::Running, _) => Some("This experiment did not come to its end."),
+            (Stage::Finished, Mode::Quick) => {
+                Some("Shortened run, to see that it works: short trials and few repetitions.")
+            }
+            _ => None,
+        },
+        finding: finding(&evaluation.comparisons),
+        bandwidth: rows().map(bandwidth_cells).collect(),
+        precision: rows().flat_map(precision_cells).collect(),
+        comparisons: evaluation.comparisons.iter().map(compared).collect(),
+        figures,
+        rates: head
+            .rates
+            .iter()
+            .map(|rates| {
+                let all: Vec<String> = rates.pps.iter().map(|pps| rate(*pps)).collect();
+                format!(
+                    "{}: {} ({})",
+                    rates.transport.name(),
+                    all.join(", "),
+                    rates.why
+                )
+            })
+            .collect(),
+        generators: head
+            .generators
+            .iter()
+            .map(|g| {
+                let over = format!("over {}", g.transport.name());
+                [
+                    g.label.clone(),
+                    if g.note.is_empty() {
+                        over
+                    } else {
+                        format!("{over}; {}", g.note)
+                    },
+                ]
+            })
+            .collect(),
+        core_plan: &head.core_plan,
+        noise: &head.noise,
+        left_out: &head.left_out,
+        problems: &results.problems,
+        machine: flatten(&head.machine),
+        command_line: &head.command_line,
+        few: head.repetitions < 6,
+    }
+}
+
+/// The outcome in a sentence or two.
+fn finding(comparisons: &[Comparison]) -> String {
+    let said: Vec<String> = comparisons
+        .iter()
+        .map(|c| {
+            format!(
+                "{}: {} {} of {}",
+                c.what,
+                c.taut,
+                ratio(c.ratio.median.point),
+                c.peer
+            )
+        })
+        .collect();
+    if said.is_empty() {
+        "Nothing to compare: a generator of taut and one of the others are needed.".to_string()
+    } else {
+        format!(
+            "Taut against the others, above 1 where taut is better: {}.",
+            said.join("; ")
+        )
+    }
+}
+
+fn compared(c: &Comparison) -> [String; 5] {
+    [
+        c.what.clone(),
+        c.taut.clone(),
+        c.peer.clone(),
+        ratio(c.ratio.median.point),
+        format!(
+            "{} to {}",
+            ratio(c.ratio.median.low),
+            ratio(c.ratio.median.high)
+        ),
+    ]
+}
+
+fn cell(estimate: Option<Estimate>, text: impl Fn(f64) -> String) -> [String; 2] {
+    match estimate {
+        None => ["–".to_string(), String::new()],
+        Some(e) if e.low == e.high => [text(e.median), String::new()],
+        Some(e) => [
+            text(e.median),
+            format!("{} to {}", text(e.low), text(e.high)),
+        ],
+    }
+}
+
+fn plain(text: String) -> [String; 2] {
+    [text, String::new()]
+}
+
+fn bandwidth_cells((index, row): (usize, &Row)) -> Cells {
+    Cells {
+        colour: Style::of(index).colour,
+        label: row.label.clone(),
+        over: row.transport.name(),
+        cells: vec![
+            cell(row.unpaced_pps, rate),
+            match row.no_rates {
+                Some(why) => plain(why.to_string()),
+                None => cell(row.paced_pps, rate),
+            },
+            plain(
+                row.frame_size_bytes
+                    .map_or("–".to_string(), |b| format!("{b:.0}")),
+            ),
+        ],
+    }
+}
+
+fn precision_cells((index, row): (usize, &Row)) -> Vec<Cells> {
+    let cells = |at: &RateRow| {
+        vec![
+            plain(rate(at.asked_pps)),
+            cell(Some(at.pps), rate),
+            cell(Some(at.rate_error), signed),
+            cell(Some(at.median_absolute_error_ns), time),
+            cell(Some(at.p99_absolute_error_ns), time),
+            cell(Some(at.mean_squared_error_ns2), power),
+            cell(Some(at.trimmed_squared_error_ns2), power),
+            cell(Some(at.all_mean_squared_error_ns2), power),
+            cell(Some(at.bunched_share), share),
+            plain(count(at.pauses)),
+            plain(format!(
+                "{} of {}",
+                count(at.interrupted_gaps),
+                count(at.gaps + at.interrupted_gaps)
+            )),
+            plain(count(at.overrun)),
+        ]
+    };
+    let row_of = |cells| Cells {
+        colour: Style::of(index).colour,
+        label: row.label.clone(),
+        over: row.transport.name(),
+        cells,
+    };
+    match row.no_rates {
+        Some(why) => vec![row_of(vec![plain(why.to_string())])],
+        None => row.rates.iter().map(|at| row_of(cells(at))).collect(),
+    }
+}
+
+fn series(index: usize, row: &Row) -> Series {
+    Series {
+        label: row.label.clone(),
+        style: Style::of(index),
+    }
+}
+
+fn draw(evaluation: &Evaluation<'_>) -> Vec<Drawn> {
+    let mut all = vec![draw_bandwidth(evaluation)];
+    for rates in &evaluation.results.head.rates {
+        all.push(draw_gaps(evaluation, rates.transport, &rates.pps));
+    }
+    all.push(draw_errors(evaluation));
+    all
+}
+
+/// Rows over a transport, with their place in the report.
+fn over<'a>(evaluation: &'a Evaluation<'_>, transport: Transport) -> Vec<(usize, &'a Row)> {
+    let rows = evaluation.rows.iter().enumerate();
+    rows.filter(|(_, row)| row.transport == transport).collect()
+}
+
+fn spread(estimate: &Estimate) -> [f64; 3] {
+    [estimate.low, estimate.median, estimate.high]
+}
+
+/// What bars show, as numbers.
+fn data(groups: &[Column<Item>]) -> serde_json::Value {
+    let groups = groups.iter().map(|group| {
+        let items = group.items.iter().map(|item| match &item.spread {
+            Ok([low, median, high]) => {
+                serde_json::json!({"generator": item.series.label, "low": low,
+                "median": median, "high": high})
+            }
+            Err(why) => serde_json::json!({"generator": item.series.label, "no_data": why}),
+        });
+        serde_json::json!({"group": group.heading, "items": items.collect::<Vec<_>>()})
+    });
+    groups.collect()
+}
+
+fn draw_bandwidth(evaluation: &Evaluation<'_>) -> Drawn {
+    let mut groups = Vec::new();
+    for transport in [Transport::Memif, Transport::Veth] {
+        let items: Vec<Item> = over(evaluation, transport)
+            .into_iter()
+            .map(|(index, row)| Item {
+                series: series(index, row),
+                spread: row
+                    .unpaced_pps
+                    .as_ref()
+                    .map(spread)
+                    .ok_or_else(|| "no data".to_string()),
+            })
+            .collect();
+        if !items.is_empty() {
+            groups.push(Column {
+                heading: transport.name().to_string(),
+                items,
+            });
+        }
+    }
+    let figure = Figure {
+        name: "bandwidth",
+        title: "Most packets per second",
+        x_title: "64-byte frames at most (packets/s)",
+        quantity: Quantity::RatePps,
+        text: rate,
+    };
+    Drawn {
+        name: "bandwidth",
+        title: "Most packets per second of each generator",
+        caption: "64-byte frames, without pacing, from one core, as counted by the receiver. Whiskers: 95 % interval of the median."
+            .to_string(),
+        data: Some(data(&groups)),
+        svg: bars::draw(&figure, &groups),
+    }
+}
+
+fn draw_errors(evaluation: &Evaluation<'_>) -> Drawn {
+    let mut groups = Vec::new();
+    for rates in &evaluation.results.head.rates {
+        for pps in &rates.pps {
+            let item = |(index, row): (usize, &Row)| Item {
+                series: series(index, row),
+                spread: match row.rates.iter().find(|at| at.asked_pps == *pps) {
+                    Some(at) => Ok(spread(&at.mean_squared_error_ns2)),
+                    None if row.no_rates.is_some() => Err(CANNOT_PACE.to_string()),
+                    None => Err("no data".to_string()),
+                },
+            };
+            groups.push(Column {
+                heading: format!("{} over {}", rate(*pps), rates.transport.name()),
+                items: over(evaluation, rates.transport)
+                    .into_iter()
+                    .map(item)
+                    .collect(),
+            });
+        }
+    }
+    let figure = Figure {
+        name: "errors",
+        title: "Mean squared error of the gaps",
+        x_title: "mean squared error against the asked gap (ns²)",
+        quantity: Quantity::SquaredNs,
+        text: |value| format!("{} ns²", power(value)),
+    };
+    Drawn {
+        name: "errors",
+        title: "Mean squared error of the gaps between packets",
+        caption: "Outside the receiver's own interruptions; those of the sender's core count. Whiskers: 95 % interval of the median. \
+                  After Gallenmüller 2021, Fig. 3.4: 15 237 to 29 318 ns² at 2 Mpkt/s for MoonGen's software pacing, by the processor's frequency."
+            .to_string(),
+        data: Some(data(&groups)),
+        svg: bars::draw(&figure, &groups),
+    }
+}
+
+fn draw_gaps(evaluation: &Evaluation<'_>, transport: Transport, pps: &[f64]) -> Drawn {
+    let paced: Vec<(usize, &Row)> = over(evaluation, transport)
+        .into_iter()
+        .filter(|(_, row)| row.no_rates.is_none())
+        .collect();
+    let item = |(index, row): (usize, &Row), pps: f64| {
+        let at = row.rates.iter().find(|at| at.asked_pps == pps);
+        gaps::Item {
+            series: series(index, row),
+            asked_ns: 1e9 / pps,
+            shares: at.map(|at| at.shares.clone()).unwrap_or_default(),
+            note: at.map_or(String::new(), |at| format!("n = {}", count(at.gaps))),
+        }
+    };
+    let columns: Vec<Column<gaps::Item>> = pps
+        .iter()
+        .map(|pps| Column {
+            heading: rate(*pps),
+            items: paced.iter().map(|row| item(*row, *pps)).collect(),
+        })
+        .collect();
+    let data: Vec<_> = columns
+        .iter()
+        .flat_map(|column| &column.items)
+        .map(|item| {
+            serde_json::json!({"generator": item.series.label, "asked_ns": item.asked_ns,
+                "bin_ns": item.asked_ns / BINS_PER_GAP as f64, "shares": item.shares})
+        })
+        .collect();
+    let name = match transport {
+        Transport::Memif => "gaps-memif",
+        _ => "gaps-veth",
+    };
+    Drawn {
+        svg: gaps::draw(name, BINS_PER_GAP, &columns),
+        name,
+        title: "Gaps between packets",
+        caption: format!(
+            "128-byte frames over {}, at the receiver, outside its interruptions; bins of a fiftieth of the asked gap (dashed). \
+             After Gallenmüller 2021, Fig. 3.3.",
+            transport.name()
+        ),
+        data: Some(data.into()),
+    }
+}

@@ -1,0 +1,146 @@
+//! The results folder: `generators.json` says what was measured where, `trials/` holds every trial.
+
+use super::contender::Contender;
+use super::trial::Trial;
+use crate::io_cost::Transport;
+use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_head, read_json, write_json};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The whole of `generators.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    /// Layout version of the folder; [`Head::SCHEMA`] when written by this version.
+    pub schema: u32,
+    /// One line that names the experiment.
+    pub title: String,
+    /// Version of taut that ran it.
+    pub taut_version: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// The command that repeats it.
+    pub command_line: String,
+    /// How far it came.
+    pub stage: Stage,
+    /// Lengths chosen by the user.
+    pub mode: Mode,
+    /// Seed of the order in which generators take turns.
+    pub seed: u64,
+    /// Repetitions planned.
+    pub repetitions: u32,
+    /// Length of a trial, s.
+    pub trial_seconds: f64,
+    /// Rates at which precision was compared over each transport, packets per second.
+    pub rates: Vec<Rates>,
+    /// Facts about the machine.
+    pub machine: serde_json::Value,
+    /// Which core did what: the receiver's is called the generator's there.
+    pub core_plan: String,
+    /// Known sources of noise.
+    pub noise: Vec<Noise>,
+    /// What could not be measured here.
+    pub left_out: Vec<LeftOut>,
+    /// Generators in the order of the report.
+    pub generators: Vec<Contender>,
+    /// Ticks of the time-stamp counter per second.
+    pub tsc_hz: f64,
+    /// Bound of that figure's error, parts per million.
+    pub tsc_error_ppm: f64,
+}
+
+/// The rates over a transport.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Over what.
+    pub transport: Transport,
+    /// Packets per second.
+    pub pps: Vec<f64>,
+    /// Why these.
+    pub why: String,
+}
+
+impl Head {
+    /// The layout version that this program reads and writes.
+    pub const SCHEMA: u32 = 1;
+}
+
+/// Name of the file that makes a folder one of these.
+pub(super) const HEAD: &str = "generators.json";
+
+/// A results folder being filled.
+pub(super) struct Folder {
+    dir: PathBuf,
+}
+
+impl Folder {
+    pub(super) fn create(dir: &Path, head: &Head) -> Result<Self, ResultsError> {
+        for taken in [HEAD, "io.json", "experiment.json"] {
+            let path = dir.join(taken);
+            if path.exists() {
+                return Err(ResultsError::Exists { path });
+            }
+        }
+        let trials = dir.join("trials");
+        fs::create_dir_all(&trials).map_err(ResultsError::io(trials))?;
+        let folder = Self {
+            dir: dir.to_owned(),
+        };
+        folder.update(head)?;
+        Ok(folder)
+    }
+
+    pub(super) fn update(&self, head: &Head) -> Result<(), ResultsError> {
+        write_json(&self.dir.join(HEAD), head)
+    }
+
+    pub(super) fn write(&self, trial: &Trial) -> Result<(), ResultsError> {
+        let name = format!(
+            "{}-{}-{}.json",
+            trial.generator,
+            trial.part.name(),
+            trial.repetition
+        );
+        write_json(&self.dir.join("trials").join(name), trial)
+    }
+}
+
+/// A results folder read back.
+#[derive(Debug)]
+pub struct Results {
+    /// Its `generators.json`.
+    pub head: Head,
+    /// Every trial, by the name of its file.
+    pub trials: Vec<Trial>,
+    /// What cannot be read, one sentence each.
+    pub problems: Vec<String>,
+}
+
+impl Results {
+    /// Reads a folder. Trials that are damaged are named in `problems` and left out.
+    ///
+    /// # Errors
+    /// When `generators.json` is missing or unreadable.
+    pub fn load(dir: &Path) -> Result<Self, ResultsError> {
+        let mut results = Self {
+            head: read_head(&dir.join(HEAD), Head::SCHEMA)?,
+            trials: Vec::new(),
+            problems: Vec::new(),
+        };
+        let folder = dir.join("trials");
+        let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
+            .map_err(ResultsError::io(folder))?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "json"))
+            .collect();
+        paths.sort();
+        for path in paths {
+            match read_json(&path) {
+                Ok(trial) => results.trials.push(trial),
+                Err(e) => results.problems.push(e.to_string()),
+            }
+        }
+        Ok(results)
+    }
+}

@@ -1,0 +1,419 @@
+//! A trial: the receiver and the transport set up, one generator started, its frames taken, all taken down.
+
+use super::contender::{Contender, Program, RECEIVER_ADDRESS, Wanted};
+use crate::comparison::scratch;
+use crate::io_cost::Transport;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
+use taut_host::{CorePlan, DeviceError, DeviceProcess, Steering, Testbed, TestbedError};
+use taut_measure::Precision;
+use taut_port::{Clock, PortError, PortSpec};
+use taut_traffic::{Arrivals, Receiver, TrialError};
+use taut_wire::{Mac, UdpFlow};
+
+/// How long a generator may take until its first frame comes.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+/// Frames after which it is sending, and no longer shaking hands.
+const FIRST_FRAMES: u64 = 20;
+/// What it sends before anything is counted.
+const WARM_UP: Duration = Duration::from_millis(150);
+/// Asked for to see how much a generator sends with its pacing on.
+const ALL_IT_CAN_PPS: f64 = 1e8;
+/// Copies of the frame in the capture that is replayed.
+const CAPTURED_FRAMES: usize = 1_000;
+
+/// Of the sender's end, where it needs one.
+const SENDER_ADDRESS: &str = "192.0.2.2/24";
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// As many packets as it can, without pacing.
+    Unpaced,
+    /// As many as it can at a rate far too high for it.
+    Paced,
+    /// A constant rate, packets per second.
+    Rate(f64),
+}
+
+impl Part {
+    /// Its name in files and on the progress bar.
+    pub fn name(self) -> String {
+        match self {
+            Self::Unpaced => "unpaced".to_string(),
+            Self::Paced => "paced".to_string(),
+            Self::Rate(pps) => format!("{pps:.0}"),
+        }
+    }
+
+    /// Frame size, check sequence included: the reference's for bandwidth and for precision.
+    pub fn frame_size_bytes(self) -> usize {
+        match self {
+            Self::Unpaced | Self::Paced => 64,
+            Self::Rate(_) => 128,
+        }
+    }
+
+    fn pps(self) -> Option<f64> {
+        match self {
+            Self::Unpaced => None,
+            Self::Paced => Some(ALL_IT_CAN_PPS),
+            Self::Rate(pps) => Some(pps),
+        }
+    }
+}
+
+/// One trial of one generator, as the receiver saw it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The generator's id.
+    pub generator: String,
+    /// What was measured.
+    pub part: Part,
+    /// From 1.
+    pub repetition: u32,
+    /// Frames that came.
+    pub frames: u64,
+    /// Their size on average, frame check sequence included.
+    pub frame_size_bytes: f64,
+    /// From the first to the last, s.
+    pub seconds: f64,
+    /// Average rate between these.
+    pub pps: f64,
+    /// Lost because the receiver's ring was full.
+    pub overrun: u64,
+    /// Frames of others.
+    pub foreign: u64,
+    /// How often the machine had the receiver's core, and for how long, s.
+    pub interruptions: u64,
+    /// Seconds of that.
+    pub interrupted_seconds: f64,
+    /// How exact a stamp is, ns.
+    pub resolution_ns: f64,
+    /// Gaps at the receiver's interruptions.
+    pub interrupted_gaps: u64,
+    /// Of the gaps outside the receiver's interruptions.
+    pub precision: Option<Precision>,
+    /// Mean squared error of all gaps, ns².
+    pub all_mean_squared_error_ns2: Option<f64>,
+}
+
+impl Trial {
+    /// From what the receiver saw.
+    pub(super) fn of(
+        generator: &str,
+        part: Part,
+        repetition: u32,
+        arrivals: &Arrivals,
+        overrun: u64,
+        clock: &Clock,
+    ) -> Self {
+        let in_ns = |interrupted: bool| -> Vec<f64> {
+            let gaps = arrivals.gaps.iter();
+            gaps.filter(|gap| gap.is_interrupted() == interrupted)
+                .map(|gap| clock.to_ns(gap.ticks().into()))
+                .collect()
+        };
+        let mut trial = Self {
+            generator: generator.to_string(),
+            part,
+            repetition,
+            frames: arrivals.frames,
+            frame_size_bytes: 0.0,
+            seconds: arrivals.seconds,
+            pps: arrivals.pps(),
+            overrun,
+            foreign: arrivals.foreign,
+            interruptions: arrivals.interruptions,
+            interrupted_seconds: arrivals.interrupted_seconds,
+            resolution_ns: arrivals.resolution_ns,
+            interrupted_gaps: 0,
+            precision: None,
+            all_mean_squared_error_ns2: None,
+        };
+        if arrivals.frames > 0 {
+            trial.frame_size_bytes = arrivals.bytes as f64 / arrivals.frames as f64 + 4.0;
+        }
+        if let Part::Rate(pps) = part {
+            let asked_ns = 1e9 / pps;
+            let (mut clean, interrupted) = (in_ns(false), in_ns(true));
+            let squares =
+                |gaps: &[f64]| -> f64 { gaps.iter().map(|gap| (gap - asked_ns).powi(2)).sum() };
+            let all = squares(&clean) + squares(&interrupted);
+            let count = arrivals.gaps.len();
+            trial.interrupted_gaps = interrupted.len() as u64;
+            trial.all_mean_squared_error_ns2 = (count > 0).then(|| all / count as f64);
+            trial.precision = Precision::of(&mut clean, asked_ns);
+        }
+        trial
+    }
+}
+
+/// Why a trial has no result.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// Told to stop.
+    Stopped,
+    /// It does not work here.
+    Broken(String),
+}
+
+macro_rules! broken_from {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failed {
+            fn from(e: $error) -> Self {
+                Self::Broken(e.to_string())
+            }
+        }
+    )*};
+}
+broken_from!(
+    PortError,
+    TestbedError,
+    DeviceError,
+    TrialError,
+    taut_host::AffinityError,
+    std::io::Error,
+    taut_wire::Error
+);
+
+/// What trials share.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) program: &'a Path,
+    pub(super) cores: &'a CorePlan,
+    pub(super) clock: Clock,
+    pub(super) length: Duration,
+}
+
+/// Measures on a thread of its own, which is pinned and may enter a namespace.
+pub(super) fn measure(
+    place: Place<'_>,
+    contender: &Contender,
+    part: Part,
+    repetition: u32,
+    stop: &AtomicBool,
+) -> Result<Trial, Failed> {
+    let measure = || {
+        let (arrivals, overrun) = receive(place, contender, part, stop)?;
+        Ok(Trial::of(
+            &contender.id,
+            part,
+            repetition,
+            &arrivals,
+            overrun,
+            &place.clock,
+        ))
+    };
+    std::thread::scope(|scope| scope.spawn(measure).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn receive(
+    place: Place<'_>,
+    contender: &Contender,
+    part: Part,
+    stop: &AtomicBool,
+) -> Result<(Arrivals, u64), Failed> {
+    let scratch = scratch::folder()?;
+    let folder = scratch.path();
+    taut_host::pin_current_thread(place.cores.generator)?;
+    let socket = folder.join("generator.sock").display().to_string();
+    // Dropped in reverse: processes, then the receiver, then the namespace, then the testbed.
+    let testbed = match contender.transport {
+        // The kernel's receive work is on the sender's core: the receiver only looks.
+        Transport::Veth => Some(Testbed::builder().steering(Steering::Sender).build()?),
+        _ => None,
+    };
+    let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
+    let spec = match &testbed {
+        Some(_) => format!("af_packet:{}", GENERATOR_INTERFACES[0]),
+        None => format!("memif:{socket}"),
+    };
+    let mut receiver = Receiver::open(&PortSpec::parse(&spec)?, place.clock)?;
+    let wanted = Wanted {
+        end: if testbed.is_some() {
+            DEVICE_INTERFACES[0]
+        } else {
+            &socket
+        },
+        pps: part.pps(),
+        frame_size_bytes: part.frame_size_bytes(),
+        cpu: place.cores.device,
+        folder,
+        taut: place.program,
+        seconds: (START_PATIENCE + WARM_UP + place.length * 2).as_secs() as u32 + 10,
+    };
+    write_frames(folder, part.frame_size_bytes())?;
+    let server = match (&testbed, contender.program) {
+        (Some(testbed), Program::Iperf3) => Some(start_server(testbed, &wanted)?),
+        _ => None,
+    };
+    let line = wanted.command(contender);
+    let mut command = match &testbed {
+        Some(testbed) => testbed.command_in_device(&line[0]),
+        None => Command::new(&line[0]),
+    };
+    command.args(&line[1..]);
+    // testpmd leaves its run-time files behind.
+    command.env("RUNTIME_DIRECTORY", folder);
+    let mut process = DeviceProcess::start("generator", command, place.cores.device, folder)?;
+    wait_for_frames(&mut receiver, &mut process, stop)?;
+    // trafgen moves itself to the first CPU, which may be the receiver's.
+    taut_host::pin_process_group(process.id(), place.cores.device)?;
+    if let Some(server) = &server {
+        server.pause()?;
+    }
+    receiver.discard(WARM_UP);
+    let overrun_before = receiver.overrun();
+    let arrivals = match part {
+        Part::Rate(pps) => {
+            // Half as much again: a generator that is far too fast is seen to be.
+            let room = (pps * place.length.as_secs_f64() * 1.5) as usize + 1_000;
+            receiver.watch(place.length, room, stop)
+        }
+        _ => receiver.count(place.length, stop),
+    };
+    let overrun = receiver.overrun() - overrun_before;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failed::Stopped);
+    }
+    process.check()?;
+    // It may have had enough of an ended connection by itself: what it sent is known.
+    let _ = process.stop();
+    if arrivals.frames < 2 {
+        return Err(Failed::Broken(format!(
+            "no frames came in {:.1} s",
+            place.length.as_secs_f64()
+        )));
+    }
+    Ok((arrivals, overrun))
+}
+
+fn wait_for_frames(
+    receiver: &mut Receiver,
+    process: &mut DeviceProcess,
+    stop: &AtomicBool,
+) -> Result<(), Failed> {
+    let begun = Instant::now();
+    let mut came = 0;
+    while came < FIRST_FRAMES {
+        came += receiver.discard(Duration::from_millis(5));
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failed::Stopped);
+        }
+        process.check()?;
+        if begun.elapsed() > START_PATIENCE {
+            return Err(Failed::Broken(format!(
+                "nothing came in {} s; its last words: {}",
+                START_PATIENCE.as_secs(),
+                process.last_lines()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The other end that iperf3 wants to talk to before it sends, on the generator's CPU.
+fn start_server(testbed: &Testbed, wanted: &Wanted<'_>) -> Result<DeviceProcess, Failed> {
+    testbed.add_addresses([&format!("{RECEIVER_ADDRESS}/24"), SENDER_ADDRESS])?;
+    // This thread is in the receiver's namespace, and so is what it starts.
+    let mut command = Command::new("timeout");
+    let seconds = wanted.seconds.to_string();
+    command.args(["--kill-after=1", &seconds, "iperf3", "--server"]);
+    command.args(["--one-off", "--forceflush"]);
+    let mut server = DeviceProcess::start("server", command, wanted.cpu, wanted.folder)?;
+    server.wait_for_line(|line| line.contains("listening"), START_PATIENCE)?;
+    Ok(server)
+}
+
+/// The frame to send, as a capture and as trafgen's own list of bytes.
+fn write_frames(folder: &Path, frame_size_bytes: usize) -> Result<(), Failed> {
+    let frame = UdpFlow {
+        dst_mac: Mac(taut_host::netns::GENERATOR_MACS[0]),
+        ..UdpFlow::default()
+    }
+    .frame(frame_size_bytes)?;
+    let bytes: Vec<String> = frame.iter().map(|byte| format!("0x{byte:02x}")).collect();
+    std::fs::write(
+        folder.join("frames.cfg"),
+        format!("{{ {} }}\n", bytes.join(", ")),
+    )?;
+    std::fs::write(folder.join("frames.pcap"), capture(&frame))?;
+    Ok(())
+}
+
+/// A classic capture file (pcap 2.4, microseconds, Ethernet) of copies of one frame.
+fn capture(frame: &[u8]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut word = |value: u32| file.extend(value.to_le_bytes());
+    for value in [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65_535, 1] {
+        word(value);
+    }
+    for microseconds in 0..CAPTURED_FRAMES as u32 {
+        let length = frame.len() as u32;
+        file.extend(
+            [0, microseconds, length, length]
+                .iter()
+                .flat_map(|v| v.to_le_bytes()),
+        );
+        file.extend(frame);
+    }
+    file
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_traffic::Gap;
+
+    #[test]
+    fn interrupted_gaps_are_counted_apart_and_not_hidden() {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let ticks = |ns: f64| clock.to_ticks(ns) as u64;
+        let mut gaps = vec![Gap::new(ticks(1_000.0), false); 98];
+        gaps.push(Gap::new(ticks(101_000.0), true));
+        gaps.push(Gap::new(0, true));
+        let arrivals = Arrivals {
+            frames: 101,
+            bytes: 101 * 124,
+            seconds: 199e-6,
+            gaps,
+            interruptions: 1,
+            ..Arrivals::default()
+        };
+        let trial = Trial::of("x", Part::Rate(1e6), 1, &arrivals, 0, &clock);
+        let clean = trial.precision.unwrap();
+        assert_eq!((clean.count, trial.interrupted_gaps), (98, 2));
+        assert!(clean.mean_squared_error_ns2 < 2.0, "{clean:?}");
+        let all = trial.all_mean_squared_error_ns2.unwrap();
+        let expected = (1e10 + 1e6) / 100.0;
+        assert!((all / expected - 1.0).abs() < 1e-3, "{all}");
+        assert_eq!(trial.frame_size_bytes, 128.0);
+        assert!((trial.pps / (100.0 / 199e-6) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_capture_reads_back_as_copies_of_the_frame() {
+        let folder = tempfile::tempdir().unwrap();
+        write_frames(folder.path(), 128).unwrap();
+        let path = folder.path().join("frames.pcap");
+        let spec = PortSpec::parse(&format!("pcap:{}", path.display())).unwrap();
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let mut receiver = Receiver::open(&spec, clock).unwrap();
+        let stop = AtomicBool::new(false);
+        let read = receiver.watch(Duration::from_millis(200), CAPTURED_FRAMES * 2, &stop);
+        assert_eq!(
+            (read.frames, read.bytes, read.foreign),
+            (CAPTURED_FRAMES as u64, CAPTURED_FRAMES as u64 * 124, 0)
+        );
+        let list = std::fs::read_to_string(folder.path().join("frames.cfg")).unwrap();
+        assert_eq!(list.matches("0x").count(), 124);
+    }
+}

@@ -1,0 +1,134 @@
+//! How precise a generator is, from the gaps between its packets at a constant rate, as somebody else saw
+//! them: squared and absolute errors against the gap asked for, pauses, bunches and a histogram.
+//! After Gallenmüller 2021, section 3.3.
+
+use serde::{Deserialize, Serialize};
+
+/// A gap this much longer than asked is a pause: the sender was away.
+pub const PAUSE_NS: f64 = 100_000.0;
+
+/// Bins of a histogram per asked gap, and how many of these it covers; longer gaps are in a last bin.
+pub const BINS_PER_GAP: usize = 50;
+const COVERED_GAPS: usize = 3;
+
+/// The share of gaps, those with the greatest errors, that the trimmed mean squared error leaves out.
+pub const TRIMMED_SHARE: f64 = 0.001;
+
+/// Precision of some gaps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Precision {
+    /// Gaps.
+    pub count: u64,
+    /// The gap asked for, ns.
+    pub asked_ns: f64,
+    /// Mean gap, ns.
+    pub mean_ns: f64,
+    /// Mean squared error against the asked gap, ns².
+    pub mean_squared_error_ns2: f64,
+    /// The same without the thousandth of the gaps with the greatest errors, ns².
+    pub trimmed_squared_error_ns2: f64,
+    /// Half the gaps are at most this far from the asked one, ns.
+    pub median_absolute_error_ns: f64,
+    /// 99 % of the gaps are.
+    pub p99_absolute_error_ns: f64,
+    /// The greatest error, ns.
+    pub max_absolute_error_ns: f64,
+    /// Gaps more than [`PAUSE_NS`] longer than asked.
+    pub pauses: u64,
+    /// Share of the gaps that are shorter than half the asked one: packets in bunches.
+    pub bunched_share: f64,
+    /// Gaps in bins of a fiftieth of the asked gap; the last one holds all from three asked gaps on.
+    pub bins: Vec<u64>,
+}
+
+impl Precision {
+    /// Of `gaps_ns`, which it sorts by their error; `None` without any.
+    pub fn of(gaps_ns: &mut [f64], asked_ns: f64) -> Option<Self> {
+        if gaps_ns.is_empty() || asked_ns.is_nan() || asked_ns <= 0.0 {
+            return None;
+        }
+        let count = gaps_ns.len() as f64;
+        let mut bins = vec![0; BINS_PER_GAP * COVERED_GAPS + 1];
+        let (mut pauses, mut bunched) = (0, 0_u64);
+        for gap in gaps_ns.iter() {
+            let bin = (gap / asked_ns * BINS_PER_GAP as f64) as usize;
+            bins[bin.min(BINS_PER_GAP * COVERED_GAPS)] += 1;
+            pauses += u64::from(*gap > asked_ns + PAUSE_NS);
+            bunched += u64::from(*gap < asked_ns / 2.0);
+        }
+        let mean_ns = gaps_ns.iter().sum::<f64>() / count;
+        gaps_ns.sort_unstable_by(|a, b| (a - asked_ns).abs().total_cmp(&(b - asked_ns).abs()));
+        let error = |rank: f64| {
+            let index = ((rank * count).ceil() as usize).clamp(1, gaps_ns.len()) - 1;
+            (gaps_ns[index] - asked_ns).abs()
+        };
+        let mean_square = |gaps: &[f64]| {
+            let sum: f64 = gaps.iter().map(|gap| (gap - asked_ns).powi(2)).sum();
+            sum / gaps.len() as f64
+        };
+        let kept = ((count * (1.0 - TRIMMED_SHARE)).ceil() as usize).max(1);
+        Some(Self {
+            count: gaps_ns.len() as u64,
+            asked_ns,
+            mean_ns,
+            mean_squared_error_ns2: mean_square(gaps_ns),
+            trimmed_squared_error_ns2: mean_square(&gaps_ns[..kept]),
+            median_absolute_error_ns: error(0.5),
+            p99_absolute_error_ns: error(0.99),
+            max_absolute_error_ns: error(1.0),
+            pauses,
+            bunched_share: bunched as f64 / count,
+            bins,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn perfect_gaps_have_no_error_and_one_bin() {
+        let found = Precision::of(&mut [1_000.0; 20], 1_000.0).unwrap();
+        assert_eq!((found.count, found.mean_ns), (20, 1_000.0));
+        assert_eq!(found.mean_squared_error_ns2, 0.0);
+        assert_eq!(found.max_absolute_error_ns, 0.0);
+        assert_eq!((found.pauses, found.bunched_share), (0, 0.0));
+        assert_eq!(found.bins[BINS_PER_GAP], 20);
+        assert_eq!(found.bins.iter().sum::<u64>(), 20);
+    }
+
+    #[test]
+    fn pairs_are_accurate_not_precise_and_seen_as_bunches() {
+        let mut gaps = [100.0, 1_900.0].repeat(50);
+        let found = Precision::of(&mut gaps, 1_000.0).unwrap();
+        assert_eq!(found.mean_ns, 1_000.0);
+        assert_eq!(found.mean_squared_error_ns2, 810_000.0);
+        assert_eq!(found.median_absolute_error_ns, 900.0);
+        assert_eq!(found.bunched_share, 0.5);
+        assert_eq!((found.bins[5], found.bins[95]), (50, 50));
+    }
+
+    #[test]
+    fn one_pause_dominates_the_mean_square_but_not_the_trimmed_one() {
+        let mut gaps = vec![1_010.0; 1_999];
+        gaps.push(1_001_000.0);
+        let found = Precision::of(&mut gaps, 1_000.0).unwrap();
+        assert_eq!(found.pauses, 1);
+        assert_eq!(found.bins[BINS_PER_GAP * COVERED_GAPS], 1);
+        let expected = (1_999.0 * 100.0 + 1e12) / 2_000.0;
+        assert!((found.mean_squared_error_ns2 - expected).abs() < 1e-3);
+        assert_eq!(found.trimmed_squared_error_ns2, 100.0);
+        assert_eq!(found.median_absolute_error_ns, 10.0);
+        assert_eq!(found.p99_absolute_error_ns, 10.0);
+        assert_eq!(found.max_absolute_error_ns, 1_000_000.0);
+    }
+
+    #[test]
+    fn nothing_has_no_precision() {
+        assert_eq!(Precision::of(&mut [], 1_000.0), None);
+        assert_eq!(Precision::of(&mut [1.0], 0.0), None);
+        assert_eq!(Precision::of(&mut [1.0], f64::NAN), None);
+    }
+}

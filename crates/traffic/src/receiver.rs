@@ -1,0 +1,306 @@
+//! A receiver that knows nothing of who sends: it stamps each arrival itself, with its own clock.
+//!
+//! An arrival is seen somewhen between two looks at the port; the later end is its stamp. Looks that came
+//! late, because the machine had taken the receiver's core away, are known by the clock, and the gaps
+//! around them are marked: they say nothing about the sender.
+
+use crate::TrialError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_port::{BATCH_CAPACITY, Batch, Clock, Port, PortSpec, Resources, ticks};
+
+/// A round of the loop that took longer was interrupted: 64 arrivals take a fraction of that.
+const LONGEST_ROUND: Duration = Duration::from_micros(2);
+
+/// EtherType of IPv4 and the protocol number of UDP, and where they are in a frame.
+const UDP: (usize, [u8; 2], usize, u8) = (12, [0x08, 0x00], 23, 17);
+
+/// The time between two successive arrivals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap(u32);
+
+impl Gap {
+    const INTERRUPTED: u32 = 1 << 31;
+
+    /// `ticks`, held at 2^31 - 1 (nearly a second).
+    pub fn new(ticks: u64, interrupted: bool) -> Self {
+        let length = ticks.min(u64::from(Self::INTERRUPTED - 1)) as u32;
+        Self(if interrupted {
+            length | Self::INTERRUPTED
+        } else {
+            length
+        })
+    }
+
+    /// Its length, ticks.
+    pub fn ticks(self) -> u32 {
+        self.0 & !Self::INTERRUPTED
+    }
+
+    /// Whether the receiver did not look in time at its beginning or end.
+    pub fn is_interrupted(self) -> bool {
+        self.0 & Self::INTERRUPTED != 0
+    }
+}
+
+/// What a receiver saw.
+#[derive(Debug, Clone, Default)]
+pub struct Arrivals {
+    /// Frames that came.
+    pub frames: u64,
+    /// Their bytes, frame check sequences not included.
+    pub bytes: u64,
+    /// From the first to the last of them, s.
+    pub seconds: f64,
+    /// Gaps between them, in order: one less, and none where they were only counted.
+    pub gaps: Vec<Gap>,
+    /// Frames that are not IPv4 UDP: the kernel's own.
+    pub foreign: u64,
+    /// Rounds in which the receiver was interrupted.
+    pub interruptions: u64,
+    /// Time that these took, s.
+    pub interrupted_seconds: f64,
+    /// Time between two looks that found nothing, ns on average: how exact a stamp is.
+    pub resolution_ns: f64,
+}
+
+impl Arrivals {
+    /// Average rate from the first to the last arrival, packets per second.
+    pub fn pps(&self) -> f64 {
+        self.frames.saturating_sub(1) as f64 / self.seconds.max(1e-9)
+    }
+}
+
+/// Takes what arrives at a port.
+pub struct Receiver {
+    port: Box<dyn Port>,
+    arrived: Batch,
+    clock: Clock,
+}
+
+impl Receiver {
+    /// Opens the port.
+    ///
+    /// # Errors
+    /// What the port says.
+    pub fn open(spec: &PortSpec, clock: Clock) -> Result<Self, TrialError> {
+        let mut resources = Resources::for_ports(std::slice::from_ref(spec))?;
+        Ok(Self {
+            port: spec.open(&mut resources)?,
+            arrived: Batch::new(),
+            clock,
+        })
+    }
+
+    /// Throws arrivals away for a while; returns how many frames of IPv4 UDP there were.
+    pub fn discard(&mut self, duration: Duration) -> u64 {
+        let end = ticks() + self.clock.to_ticks(duration.as_nanos() as f64) as u64;
+        let mut thrown = 0;
+        while ticks() < end {
+            // Asked for by handshakes that go on meanwhile.
+            self.port.link();
+            self.port.rx(&mut self.arrived);
+            let frames = self.arrived.packets().iter();
+            thrown += frames.filter(|frame| is_udp(frame.bytes())).count() as u64;
+            self.arrived.clear();
+        }
+        thrown
+    }
+
+    /// Frames that the port lost because its ring was full, since it was opened.
+    pub fn overrun(&mut self) -> u64 {
+        self.port.counters().rx_overrun
+    }
+
+    /// Counts for a while, with as little work per frame as can be.
+    pub fn count(&mut self, duration: Duration, stop: &AtomicBool) -> Arrivals {
+        let length = self.clock.to_ticks(duration.as_nanos() as f64) as u64;
+        let mut found = Arrivals::default();
+        let (mut first, mut last) = (None, 0);
+        let begin = ticks();
+        while !stop.load(Ordering::Relaxed) {
+            let n = self.port.rx(&mut self.arrived);
+            let seen = ticks();
+            if n > 0 {
+                // All of the first look came before its stamp, over a time that is not known: one of
+                // them counts, so that there is one frame more than there are gaps, as with single stamps.
+                let counted = if first.is_none() { 1 } else { n };
+                first.get_or_insert(seen);
+                found.frames += counted as u64;
+                let packets = self.arrived.packets().iter().take(counted);
+                found.bytes += packets.map(|packet| packet.len() as u64).sum::<u64>();
+                self.arrived.clear();
+                last = seen;
+            }
+            if seen - begin > length {
+                break;
+            }
+        }
+        found.seconds = self.clock.to_ns(last - first.unwrap_or(last)) / 1e9;
+        found
+    }
+
+    /// Stamps every arrival for a while; `room` is how many gaps are kept at most.
+    pub fn watch(&mut self, duration: Duration, room: usize, stop: &AtomicBool) -> Arrivals {
+        // Touched now, or every page would be a fault later.
+        let mut gaps = vec![Gap(0); room];
+        gaps.clear();
+        let mut found = Arrivals::default();
+        let length = self.clock.to_ticks(duration.as_nanos() as f64) as u64;
+        let longest = self.clock.to_ticks(LONGEST_ROUND.as_nanos() as f64) as u64;
+        let (mut empty_rounds, mut empty_ticks, mut lost_ticks) = (0_u64, 0_u64, 0_u64);
+        let mut first = None;
+        let mut last = 0;
+        let mut marked = Marks::default();
+        let begin = ticks();
+        let mut looked = begin;
+        while !stop.load(Ordering::Relaxed) && looked - begin < length && gaps.len() < room {
+            let n = self.port.rx(&mut self.arrived);
+            let seen = ticks();
+            let round = seen - looked;
+            looked = seen;
+            if round > longest {
+                found.interruptions += 1;
+                lost_ticks += round;
+            }
+            if n == 0 {
+                empty_rounds += 1;
+                empty_ticks += round;
+                continue;
+            }
+            marked.look(round > longest, n);
+            for packet in self.arrived.packets() {
+                let frame = packet.bytes();
+                if !is_udp(frame) {
+                    found.foreign += 1;
+                    continue;
+                }
+                found.bytes += frame.len() as u64;
+                found.frames += 1;
+                if first.is_none() {
+                    first = Some(seen);
+                } else if gaps.len() < room {
+                    gaps.push(Gap::new(seen - last, marked.next()));
+                }
+                last = seen;
+            }
+            self.arrived.clear();
+        }
+        found.seconds = self.clock.to_ns(last - first.unwrap_or(last)) / 1e9;
+        found.interrupted_seconds = self.clock.to_ns(lost_ticks) / 1e9;
+        found.resolution_ns = self.clock.to_ns(empty_ticks) / empty_rounds.max(1) as f64;
+        found.gaps = gaps;
+        found
+    }
+}
+
+fn is_udp(frame: &[u8]) -> bool {
+    let (ethertype_at, ethertype, protocol_at, protocol) = UDP;
+    frame.get(ethertype_at..ethertype_at + 2) == Some(&ethertype)
+        && frame.get(protocol_at) == Some(&protocol)
+}
+
+/// Which gaps lie at an interruption: those of all that had piled up, and the one after, which begins
+/// with a stamp that is too late.
+#[derive(Debug, Default)]
+struct Marks {
+    /// This look came late, or the one before did and left some of the pile.
+    late: bool,
+    /// The last look filled its batch.
+    full: bool,
+    /// The last stamp is too late.
+    after: bool,
+}
+
+impl Marks {
+    /// A look that found `n` frames.
+    #[inline(always)]
+    fn look(&mut self, was_late: bool, n: usize) {
+        let more_of_the_pile = self.late && self.full;
+        self.late = was_late || more_of_the_pile;
+        self.full = n == BATCH_CAPACITY;
+    }
+
+    /// Whether the next gap of this look is marked.
+    #[inline(always)]
+    fn next(&mut self) -> bool {
+        let marked = self.late || self.after;
+        self.after = self.late;
+        marked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn gaps_at_an_interruption_are_marked_and_no_others() {
+        let mut marks = Marks::default();
+        let mut seen = Vec::new();
+        let mut look = |late, n| {
+            marks.look(late, n);
+            (0..n).map(|_| marks.next()).collect::<Vec<_>>()
+        };
+        seen.extend(look(false, 1));
+        // A pile of more than a batch.
+        let pile = look(true, BATCH_CAPACITY);
+        assert!(pile.iter().all(|marked| *marked));
+        seen.extend(look(false, 2));
+        seen.extend(look(false, 2));
+        assert_eq!(seen, [false, true, true, true, false]);
+    }
+
+    #[test]
+    fn a_gap_keeps_its_mark_and_its_length() {
+        assert_eq!(Gap::new(5, true).ticks(), 5);
+        assert!(Gap::new(5, true).is_interrupted() && !Gap::new(5, false).is_interrupted());
+        assert_eq!(Gap::new(u64::MAX, false).ticks(), (1 << 31) - 1);
+        assert!(!Gap::new(u64::MAX, false).is_interrupted());
+    }
+
+    #[test]
+    fn what_a_sender_in_the_same_process_sends_arrives_in_number_and_order() {
+        use crate::{Instrument, Stream, Summaries, Trial};
+        let name = format!("receiver-{}", std::process::id());
+        let spec = PortSpec::parse(&format!("pair:{name}")).unwrap();
+        let clock = Clock::calibrate(Duration::from_millis(5));
+        let receiving = spec.clone();
+        let done = std::sync::Arc::new(AtomicBool::new(false));
+        let is_done = std::sync::Arc::clone(&done);
+        // Packets belong to their thread.
+        let thread = std::thread::spawn(move || {
+            let mut receiver = Receiver::open(&receiving, clock).unwrap();
+            let watched = receiver.watch(Duration::from_secs(20), 500, &done);
+            (watched, receiver.overrun())
+        });
+        let stream = Stream::new(&taut_wire::UdpFlow::default(), 64).unwrap();
+        let mut sender = Instrument::open(&[spec], stream, clock).unwrap();
+        let stop = AtomicBool::new(false);
+        sender
+            .wait_for_links(Duration::from_secs(10), &stop)
+            .unwrap();
+        let trial = Trial {
+            rate_pps: 10_000.0,
+            duration: Duration::from_millis(100),
+        };
+        let tally = sender.run(trial, &mut Summaries::new(&clock), &stop);
+        is_done.store(true, Ordering::Relaxed);
+        let (watched, overrun) = thread.join().unwrap();
+        assert_eq!(overrun, 0);
+        // It may begin late and ends when it has what it asked for.
+        assert!(
+            watched.frames >= 2 && watched.frames <= tally.sent,
+            "{watched:?}"
+        );
+        assert_eq!(watched.gaps.len() as u64, watched.frames - 1);
+        assert_eq!(watched.bytes, watched.frames * 60);
+        let sum: f64 = watched
+            .gaps
+            .iter()
+            .map(|gap| clock.to_ns(gap.ticks().into()))
+            .sum();
+        assert!((sum / 1e9 - watched.seconds).abs() < 1e-6, "{watched:?}");
+    }
+}
