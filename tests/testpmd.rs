@@ -80,8 +80,10 @@ fn all_come_back(
         }
         let summary = finished.success().last_json();
         let tally = &summary["tally"];
-        for name in ["corrupt", "foreign"] {
-            assert_eq!(tally[name], 0, "{summary}");
+        assert_eq!(tally["corrupt"], 0, "{summary}");
+        if tally["foreign"] != 0 {
+            // Of the warm-up, held up for longer than the generator waits for stragglers.
+            return Err(summary.to_string());
         }
         for name in ["duplicate", "reordered"] {
             assert_eq!(summary["sequence"][name], 0, "{summary}");

@@ -154,8 +154,9 @@ fn fillers_stand_between_packets_and_are_dropped_on_arrival() {
             number("fillers_received"),
             "{summary}"
         );
-        // 2500 bytes from packet to packet: two fillers. Fewer where the machine stood still: the line ran dry.
-        match (300..=3_000).contains(&number("fillers_sent")) {
+        // 2500 bytes from packet to packet: two fillers. Fewer where the machine stood still: the line ran dry; more,
+        // and shorter ones, where it was late.
+        match (300..=6_000).contains(&number("fillers_sent")) {
             true => Ok(()),
             false => Err(summary.to_string()),
         }

