@@ -639,6 +639,10 @@ fn write_folder(
     folder.write_summary(summary)
 }
 
+/// Packets sent over more than this multiple of the time asked for, and this much more, are worth a word.
+const MOST_LATE: f64 = 1.01;
+const LATE_AT_LEAST_SECONDS: f64 = 0.01;
+
 /// Whether the traffic was what was asked for, and came back.
 fn verdict(arguments: &Arguments, streams: &[StreamReport<'_>]) -> Result<(), Failure> {
     if streams.iter().any(|s| s.tally.stopped) {
@@ -651,6 +655,15 @@ fn verdict(arguments: &Arguments, streams: &[StreamReport<'_>]) -> Result<(), Fa
             "asked for {}, but the generator could not keep up: {unsent} of {owed} packets were never sent",
             quantity::pps(streams.iter().map(|s| s.asked_pps).sum()),
         )));
+    }
+    let longest = arguments.seconds * MOST_LATE + LATE_AT_LEAST_SECONDS;
+    let late = streams.iter().find(|s| s.tally.seconds > longest);
+    if let Some(late) = late {
+        eprintln!(
+            "taut: the machine kept the generator from its core: {} asked for, {} sent",
+            quantity::pps(late.asked_pps),
+            quantity::pps(late.tally.sent as f64 / late.tally.seconds),
+        );
     }
     let share = sum(|s| s.lost + s.tally.refused) as f64 / owed as f64;
     match arguments.max_loss {
