@@ -14,7 +14,7 @@ fn generate(testbed: &Testbed, spec: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("ip");
     let inside = ["netns", "exec", testbed.generator_namespace()];
     command.args(inside).arg(env!("CARGO_BIN_EXE_taut"));
-    command.args(["generate", "--warm-up", "0", "--rate=5k", "--seconds=0.5"]);
+    command.args(["generate", "--warm-up=0.1", "--rate=5k", "--seconds=0.5"]);
     command.args(["--port", "af_packet:gen0", "--port", spec]);
     command.args(["--core", &choose_cores().generator.to_string()]);
     command.args(arguments);
@@ -39,8 +39,11 @@ fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
         let summary = generated.last_json();
         let (stamps, whole) = (&summary["kernel_stamps"], &summary["latency_ns"]);
         let stamped = &stamps["latency_ns"];
-        assert_eq!(stamped["count"], whole["count"], "{summary}");
-        assert_eq!(stamped["count"], summary["tally"]["received"], "{summary}");
+        assert_eq!(whole["count"], summary["tally"]["received"], "{summary}");
+        if stamped["count"] != whole["count"] {
+            // The kernel begins to stamp for packet sockets when one of its threads comes to it.
+            return Err(summary.to_string());
+        }
         let error_ns = stamps["error_ns"].as_f64().unwrap();
         let at = |of: &Value, name: &str| of[name].as_f64().unwrap();
         for quantile in ["min_ns", "avg_ns", "p50_ns", "p99_ns", "max_ns"] {
