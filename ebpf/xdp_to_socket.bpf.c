@@ -43,7 +43,19 @@ struct rule {
 const volatile struct {
 	__u32 rules;
 	struct rule rule[RULES];
-} filter;
+	/* Whether frames get an arrival. */
+	__u32 stamped;
+} settings;
+
+/* Written in front of a frame, in its metadata; crates/port/src/af_xdp/stamp.rs reads it. */
+struct arrival {
+	__u64 mark;
+	/* CLOCK_MONOTONIC. */
+	__u64 time_ns;
+};
+
+/* Tells an arrival from what was in that memory before. */
+#define ARRIVAL_MARK 0x9d1c7ab35e64f028
 
 /* What of a frame the rules look at. */
 struct seen {
@@ -184,19 +196,39 @@ static __always_inline int is_wanted(struct xdp_md *context)
 		look_at_ipv6(&seen, at, end);
 #pragma unroll
 	for (int i = 0; i < RULES; i++) {
-		if (i < filter.rules && wants(&filter.rule[i], &seen))
+		if (i < settings.rules && wants(&settings.rule[i], &seen))
 			return 1;
 	}
 	return 0;
 }
 
+/* A driver without room for metadata leaves the frame without. */
+static __always_inline void write_arrival(struct xdp_md *context, __u64 time_ns)
+{
+	struct arrival *arrival;
+
+	if (bpf_xdp_adjust_meta(context, -(int)sizeof(*arrival)))
+		return;
+	arrival = (void *)(long)context->data_meta;
+	if ((void *)(arrival + 1) > (void *)(long)context->data)
+		return;
+	arrival->mark = ARRIVAL_MARK;
+	arrival->time_ns = time_ns;
+}
+
 SEC("xdp")
 int xdp_to_socket(struct xdp_md *context)
 {
-	if (filter.rules && !is_wanted(context))
+	__u64 time_ns = settings.stamped ? bpf_ktime_get_ns() : 0;
+	__u32 queue = context->rx_queue_index;
+
+	if (settings.rules && !is_wanted(context))
 		return XDP_PASS;
+	/* What goes to the kernel goes without: it joins no segments whose metadata differ. */
+	if (settings.stamped && bpf_map_lookup_elem(&sockets, &queue))
+		write_arrival(context, time_ns);
 	/* The last argument is the verdict where the map has no socket. */
-	return bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
+	return bpf_redirect_map(&sockets, queue, XDP_PASS);
 }
 
 char _license[] SEC("license") = "Apache-2.0";

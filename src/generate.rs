@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use taut_lab::live::Dashboard;
 use taut_lab::results::{PacketFormat, Recording, ResultsError, SampleThread};
 use taut_measure::{SequenceReport, Summary};
-use taut_port::{Clock, PortCounters, PortSpec};
+use taut_port::{Clock, PortCounters, PortSpec, StampClock};
 use taut_traffic::{
     Flood, Flow, Instrument, Observed, Pacing, Pattern, Rate, RateError, Sampler, SamplerAccount,
     StreamView, Summaries,
@@ -429,6 +429,8 @@ struct Outcome {
     ports: Vec<PortCounters>,
     /// How far the receiving port's own stamps may be off; none where it has none.
     stamp_error_ns: Option<f64>,
+    /// It was asked for stamps, but they are of a clock of its own.
+    unknown_stamps: bool,
 }
 
 impl Job {
@@ -461,6 +463,7 @@ impl Job {
             records,
             ports: instrument.counters(),
             stamp_error_ns: instrument.stamp_error_ns(),
+            unknown_stamps: instrument.stamp_clock() == Some(StampClock::Unknown),
         })
     }
 }
@@ -474,6 +477,7 @@ struct StreamReport<'a> {
     account: SequenceReport,
     summaries: &'a Summaries,
     stamp_error_ns: Option<f64>,
+    unknown_stamps: bool,
     samples: Option<Kept>,
 }
 
@@ -517,6 +521,12 @@ impl StreamReport<'_> {
                     .map_or("no data".to_string(), quantity::summary),
                 quantity::ns(error_ns)
             ));
+        }
+        if self.unknown_stamps {
+            print::line(
+                "to the device's stamp  no data: its clock is its own, and cannot be related to this machine's"
+                    .to_string(),
+            );
         }
         if let Some(gaps) = s.gaps.summary() {
             let interrupted = s.interrupted_gaps.summary().map_or(0, |gaps| gaps.count);
@@ -571,6 +581,7 @@ fn report(
                 account,
                 summaries,
                 stamp_error_ns: outcome.stamp_error_ns,
+                unknown_stamps: outcome.unknown_stamps,
                 samples: samples.get(index).copied(),
             }
         })

@@ -47,11 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 detail: probed.unwrap_or_else(|e| e.to_string()),
                 spec: format!("{}:{}", b.name, b.target),
                 summary: b.summary,
-                stamps: b
-                    .options
-                    .iter()
-                    .find(|(key, _)| *key == "stamps")
-                    .map_or("no data", |_| "with stamps="),
+                stamps: stamps(b),
                 options: b.options.to_vec(),
                 pacing: pacing(b),
             }
@@ -71,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         print::line(format!("    {}", row.detail));
         print::line(format!("    pacing: {}", row.pacing.join(", ")));
         print::line(format!(
-            "    stamps of arrival: software, when a receive call returns; kernel or hardware: {}",
+            "    stamps of arrival: software, when a receive call returns; others: {}",
             row.stamps
         ));
         for (key, meaning) in row.options {
@@ -79,6 +75,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Who else stamps what a backend's ports receive.
+fn stamps(backend: &Backend) -> &'static str {
+    let option = backend.options.iter().find(|(key, _)| *key == "stamps");
+    match option.map(|(_, meaning)| meaning.split(':').next().unwrap_or_default()) {
+        Some("kernel") => "kernel, with stamps=kernel; hardware: no data",
+        Some(_) => {
+            "hardware, with stamps=hardware, where the driver stamps every packet; sampled (PTP): no data"
+        }
+        None => "no data",
+    }
 }
 
 /// The values of `taut generate --pacing` that make sense on a backend's ports.

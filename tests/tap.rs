@@ -288,36 +288,6 @@ fn the_benchmark_shows_the_device_only_beside_the_round_trip() {
 }
 
 #[test]
-fn the_kernels_stamps_of_arrival_lie_within_the_round_trip() {
-    let Some(_turn) = alone_and_root() else {
-        return;
-    };
-    let testbed = bridge();
-    within_attempts(3, || {
-        let arguments = ["--rate=5k", "--seconds=0.5"];
-        let generated = run(&mut generate(&testbed, ",stamps=kernel", &arguments));
-        if generated.code() != Some(0) {
-            return Err(format!("{generated:?}"));
-        }
-        let summary = generated.last_json();
-        let (stamped, whole) = (&summary["kernel_stamps"], &summary["latency_ns"]);
-        assert_eq!(stamped["latency_ns"]["count"], whole["count"], "{summary}");
-        // A frame was received by the kernel before this program saw it; the clocks' error is less.
-        let median = |of: &serde_json::Value| of["p50_ns"].as_f64().unwrap();
-        let (by_kernel, by_program) = (median(&stamped["latency_ns"]), median(whole));
-        assert!(by_kernel > 0.0 && by_kernel < by_program, "{summary}");
-        Ok(())
-    });
-    let finished = run(&mut generate(&testbed, "", &["--rate=1k", "--seconds=0.1"]));
-    assert!(
-        finished.last_json()["kernel_stamps"].is_null(),
-        "{finished:?}"
-    );
-    let finished = run(&mut generate(&testbed, ",stamps=sun", &[]));
-    assert_eq!(finished.code(), Some(2), "{finished:?}");
-}
-
-#[test]
 fn what_cannot_be_tapped_is_said_in_one_line_and_leaves_no_folder() {
     let Some(_turn) = alone_and_root() else {
         return;

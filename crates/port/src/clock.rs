@@ -1,5 +1,6 @@
 //! The time-stamp counter and its calibration against `CLOCK_MONOTONIC_RAW`.
 
+use crate::StampClock;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -105,34 +106,49 @@ impl Clock {
     }
 }
 
-/// How `CLOCK_REALTIME` stood to the ticks at one moment.
+/// How a clock of the kernel's stood to the ticks at one moment.
 #[derive(Debug, Clone, Copy)]
-pub struct WallClock {
+pub struct ClockReading {
     /// Ticks then.
     pub ticks: u64,
-    /// Nanoseconds since 1970 then.
+    /// The clock's nanoseconds then.
     pub ns: u64,
     /// How far apart the two readings may be, ticks.
     pub bracket_ticks: u64,
+    /// What the clock's stamps count.
+    unit_ns: u32,
 }
 
-impl WallClock {
+impl ClockReading {
+    /// How far off times to the clock's stamps may be, ns: by the reading, and as stamps are cut to their unit.
+    pub fn error_ns(&self, clock: &Clock) -> f64 {
+        clock.to_ns(self.bracket_ticks) + f64::from(self.unit_ns - 1)
+    }
+
     /// Reads both clocks, close together: a hundred nanoseconds. The relation changes with every correction of
-    /// the wall clock, up to 500 ns a millisecond, so ask anew every few milliseconds.
-    pub fn now() -> Self {
+    /// the clock, up to 500 ns a millisecond, so ask anew every few milliseconds. None for a clock that nobody
+    /// here can read.
+    pub fn now(clock: StampClock) -> Option<Self> {
+        let (id, unit_ns) = match clock {
+            StampClock::Realtime { unit_ns } => (ClockId::Realtime, unit_ns),
+            StampClock::Monotonic => (ClockId::Monotonic, 1),
+            StampClock::Unknown => return None,
+        };
         let before = ticks();
-        let now = clock_gettime(ClockId::Realtime);
+        let now = clock_gettime(id);
         let bracket_ticks = ticks().saturating_sub(before);
-        Self {
+        Some(Self {
             ticks: before + bracket_ticks / 2,
             ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
             bracket_ticks,
-        }
+            unit_ns,
+        })
     }
 
-    /// Nanoseconds from a reading of the ticks to one of `CLOCK_REALTIME`, both near this moment.
+    /// Nanoseconds from a reading of the ticks to a stamp of the clock's, both near this moment.
     #[inline]
-    pub fn elapsed_ns(&self, clock: &Clock, from_ticks: u64, to_ns: u64) -> f64 {
+    pub fn elapsed_ns(&self, clock: &Clock, from_ticks: u64, to_stamp: u64) -> f64 {
+        let to_ns = to_stamp.wrapping_mul(u64::from(self.unit_ns));
         let after = to_ns.wrapping_sub(self.ns) as i64;
         let before = self.ticks.wrapping_sub(from_ticks) as i64;
         after as f64 + before as f64 * (1e9 / clock.hz)
@@ -141,22 +157,35 @@ impl WallClock {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn the_wall_clock_agrees_with_the_ticks_over_a_while() {
+    fn the_kernels_clocks_agree_with_the_ticks_over_a_while() {
         let clock = Clock::calibrate(Duration::from_millis(20));
-        let wall = WallClock::now();
-        let begun = ticks();
-        std::thread::sleep(Duration::from_millis(5));
-        let end = WallClock::now();
-        let by_wall = wall.elapsed_ns(&clock, begun, end.ns);
-        let by_ticks = clock.to_ns(end.ticks - begun);
-        let bound = clock.to_ns(wall.bracket_ticks + end.bracket_ticks) + 5e6 * 1e-3;
-        assert!(
-            (by_wall - by_ticks).abs() < bound,
-            "{by_wall} {by_ticks} {bound}"
-        );
+        for kernel in [StampClock::Realtime { unit_ns: 1 }, StampClock::Monotonic] {
+            let reading = ClockReading::now(kernel).unwrap();
+            let begun = ticks();
+            std::thread::sleep(Duration::from_millis(5));
+            let end = ClockReading::now(kernel).unwrap();
+            let by_kernel = reading.elapsed_ns(&clock, begun, end.ns);
+            let by_ticks = clock.to_ns(end.ticks - begun);
+            let bound = clock.to_ns(reading.bracket_ticks + end.bracket_ticks) + 5e6 * 1e-3;
+            assert!(
+                (by_kernel - by_ticks).abs() < bound,
+                "{kernel:?}: {by_kernel} {by_ticks} {bound}"
+            );
+        }
+        assert!(ClockReading::now(StampClock::Unknown).is_none());
+    }
+
+    #[test]
+    fn stamps_in_microseconds_are_taken_as_such() {
+        let clock = Clock::calibrate(Duration::from_millis(20));
+        let reading = ClockReading::now(StampClock::Realtime { unit_ns: 1000 }).unwrap();
+        let elapsed = reading.elapsed_ns(&clock, reading.ticks, reading.ns / 1000 + 5);
+        assert!((4000.0..=5000.0).contains(&elapsed), "{elapsed}");
+        assert!(reading.error_ns(&clock) >= 999.0);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub mod wire_tap;
 pub mod xdp_forward;
 
 pub use batch::{BATCH_CAPACITY, Batch};
-pub use clock::{Clock, WallClock, ticks};
+pub use clock::{Clock, ClockReading, ticks};
 pub use error::PortError;
 pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;

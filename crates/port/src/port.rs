@@ -83,13 +83,13 @@ pub trait Port {
     fn close(&mut self) {}
 
     /// When the packets that the last [`Port::rx`] appended arrived, one stamp each, by the device's own
-    /// clock and in its unit (a network interface: ticks; a capture file: microseconds since 1970); 0
+    /// clock and in its unit (a network card: ticks; a capture file: microseconds since 1970); 0
     /// for a packet without. Empty where stamps were not asked for, or the backend has none.
     fn arrival_stamps(&self) -> &[u64] {
         &[]
     }
 
-    /// The clock of [`Port::arrival_stamps`], where it is one that this machine can relate to its others.
+    /// The clock of [`Port::arrival_stamps`]; none where stamps were not asked for, or the backend has none.
     fn stamp_clock(&self) -> Option<StampClock> {
         None
     }
@@ -104,8 +104,15 @@ pub trait Port {
 /// Whose clock arrival stamps are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StampClock {
-    /// The kernel's, as it received the frame: ns of `CLOCK_REALTIME`.
-    Kernel,
+    /// The kernel's `CLOCK_REALTIME`, in units of so many ns.
+    Realtime {
+        /// ns.
+        unit_ns: u32,
+    },
+    /// The kernel's `CLOCK_MONOTONIC`, ns.
+    Monotonic,
+    /// One that cannot be related to this machine's.
+    Unknown,
 }
 
 /// What [`Port::relay`] did.

@@ -13,8 +13,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_port::{
-    BATCH_CAPACITY, Batch, Clock, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec,
-    Resources, StampClock, WallClock, ticks,
+    BATCH_CAPACITY, Batch, Clock, ClockReading, Packet, PoolHandle, Port, PortCounters, PortError,
+    PortSpec, Resources, StampClock, ticks,
 };
 use taut_wire::{Mac, PortRange, Received, StampLayout, Sum, claimed_stamp, classify};
 
@@ -183,25 +183,36 @@ pub struct Instrument {
     /// Empty between two calls.
     making: Batch,
     slow: Batch,
-    /// Where the receiving port stamps arrivals by the wall clock.
-    wall: Option<Wall>,
+    /// Where the receiving port stamps arrivals by a clock that can be read here.
+    stamps: Option<Related>,
+    stamp_clock: Option<StampClock>,
 }
 
-/// The wall clock's relation to the ticks, kept fresh.
+/// The relation of arrival stamps' clock to the ticks, kept fresh.
 #[derive(Debug, Clone, Copy)]
-struct Wall {
-    now: WallClock,
+struct Related {
+    stamps: StampClock,
+    now: ClockReading,
     fresh_until: u64,
-    /// The widest reading so far.
-    bracket_ticks: u64,
+    /// Of the worst reading so far.
+    error_ns: f64,
 }
 
-/// How long a reading of the wall clock is good for.
+/// How long a reading is good for.
 const FRESH_NS: f64 = 2e6;
 
-impl Wall {
+impl Related {
+    fn to(stamps: StampClock) -> Option<Self> {
+        Some(Self {
+            stamps,
+            now: ClockReading::now(stamps)?,
+            fresh_until: 0,
+            error_ns: 0.0,
+        })
+    }
+
     #[inline(always)]
-    fn at(&mut self, seen: u64, clock: &Clock) -> WallClock {
+    fn at(&mut self, seen: u64, clock: &Clock) -> ClockReading {
         if seen >= self.fresh_until {
             self.read(clock);
         }
@@ -210,9 +221,9 @@ impl Wall {
 
     #[cold]
     fn read(&mut self, clock: &Clock) {
-        self.now = WallClock::now();
+        self.now = ClockReading::now(self.stamps).unwrap_or(self.now);
         self.fresh_until = self.now.ticks + clock.to_ticks(FRESH_NS) as u64;
-        self.bracket_ticks = self.bracket_ticks.max(self.now.bracket_ticks);
+        self.error_ns = self.error_ns.max(self.now.error_ns(clock));
     }
 }
 
@@ -316,7 +327,7 @@ impl Instrument {
             ports.push(around(index, &mut || spec.open(&mut resources))?);
         }
         check_link(&specs[0], &traffic, &*ports[0])?;
-        let wall_clock = ports.last().and_then(|port| port.stamp_clock());
+        let stamp_clock = ports.last().and_then(|port| port.stamp_clock());
         Ok(Self {
             specs: specs.to_vec(),
             ports,
@@ -336,19 +347,21 @@ impl Instrument {
             arrivals: [Arrival::default(); BATCH_CAPACITY],
             making: Batch::new(),
             slow: Batch::new(),
-            wall: wall_clock.map(|StampClock::Kernel| Wall {
-                now: WallClock::now(),
-                fresh_until: 0,
-                bracket_ticks: 0,
-            }),
+            stamps: stamp_clock.and_then(Related::to),
+            stamp_clock,
         })
     }
 
-    /// How far arrival stamps may be off the send stamps, as the clocks were read one after the other, ns; none
-    /// where the receiving port has no such stamps.
+    /// The clock of the receiving port's own stamps of arrival; none where it was not asked for them.
+    pub fn stamp_clock(&self) -> Option<StampClock> {
+        self.stamp_clock
+    }
+
+    /// How far arrival stamps may be off the send stamps, as the clocks were read one after the other and stamps
+    /// are cut to their unit, ns; none where the receiving port has no stamps, or by a clock that cannot be read here.
     pub fn stamp_error_ns(&self) -> Option<f64> {
-        let wall = self.wall.as_ref()?;
-        Some(self.clock.to_ns(wall.bracket_ticks))
+        let related = self.stamps.as_ref()?;
+        Some(related.error_ns)
     }
 
     /// What it sends.
@@ -945,7 +958,8 @@ impl Instrument {
         }
         let seen = ticks();
         let (mut foreign, mut corrupt, mut fillers) = (0_u64, 0_u64, 0_u64);
-        let wall = self.wall.as_mut().map(|wall| wall.at(seen, &self.clock));
+        let stamps = self.stamps.as_mut();
+        let reading = stamps.map(|stamps| stamps.at(seen, &self.clock));
         for (index, packet) in self.arrived.packets().iter().enumerate() {
             if H::ACTIVE {
                 self.arrivals[index] = Arrival::default();
@@ -967,12 +981,12 @@ impl Instrument {
                         Some(running) if of_trial && stamp.sequence < running.schedule.next() => {
                             tallies[stream].received += 1;
                             if let Some(record) = records.get_mut(stream) {
-                                if let Some(wall) = &wall
+                                if let Some(reading) = &reading
                                     && let Some(&at_ns) = port.arrival_stamps().get(index)
                                     && at_ns != 0
                                 {
                                     let from = stamp.stamp_ticks;
-                                    record.stamped(wall.elapsed_ns(&self.clock, from, at_ns));
+                                    record.stamped(reading.elapsed_ns(&self.clock, from, at_ns));
                                 }
                                 let latency = seen.wrapping_sub(stamp.stamp_ticks);
                                 record.received_frame(
@@ -1229,7 +1243,8 @@ mod tests {
             arrivals: [Arrival::default(); BATCH_CAPACITY],
             making: Batch::new(),
             slow: Batch::new(),
-            wall: None,
+            stamps: None,
+            stamp_clock: None,
         }
     }
 

@@ -275,7 +275,9 @@ impl Port for AfPacketPort {
     }
 
     fn stamp_clock(&self) -> Option<StampClock> {
-        self.stamps.as_ref().map(|_| StampClock::Kernel)
+        self.stamps
+            .as_ref()
+            .map(|_| StampClock::Realtime { unit_ns: 1 })
     }
 
     fn counters(&mut self) -> PortCounters {

@@ -138,7 +138,7 @@ fn parse_ports(text: &str) -> Option<(u16, u16)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::program::{Program, redirect};
+    use super::super::program::{Program, Settings, redirect};
     use super::super::socket::XdpSocket;
     use super::*;
     use crate::PoolHandle;
@@ -305,7 +305,11 @@ mod tests {
 
     impl Loaded {
         fn new(filter: &Filter) -> Self {
-            let object = Program::load("testing", filter).unwrap();
+            let settings = Settings {
+                filter: filter.clone(),
+                stamped: false,
+            };
+            let object = Program::load("testing", &settings).unwrap();
             let pool = PoolHandle::new(64, true).unwrap();
             let socket = XdpSocket::new().unwrap();
             // SAFETY: the pool outlives the socket, and nobody uses its memory.

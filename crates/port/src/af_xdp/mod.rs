@@ -14,6 +14,8 @@ mod program;
 mod ring;
 #[cfg(feature = "xdp")]
 mod socket;
+#[cfg(feature = "xdp")]
+mod stamp;
 #[cfg(all(test, feature = "xdp"))]
 mod tests;
 #[cfg(feature = "xdp")]
@@ -28,7 +30,8 @@ use std::ops::RangeInclusive;
 #[cfg(not(feature = "xdp"))]
 use without::{open, probe};
 
-/// `af_xdp:INTERFACE[,queue=0][,filter=all][,copy=auto][,poll=interrupt][,wakeup=need][,ring=2048][,mode=...]`.
+/// `af_xdp:INTERFACE[,queue=0][,filter=all][,copy=auto][,poll=interrupt][,wakeup=need][,ring=2048][,mode=...]
+/// [,stamps=kernel]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "af_xdp",
     summary: "queues of a network interface, through AF_XDP sockets; needs root",
@@ -62,6 +65,10 @@ pub(crate) const BACKEND: Backend = Backend {
         (
             "mode",
             "native (in the driver) or generic (any driver, slower); default: the first that works",
+        ),
+        (
+            "stamps",
+            "kernel: when the kernel's XDP program saw each frame, beside when this program did",
         ),
     ],
     // Each queue has a ring's worth of empty frames with the kernel; one has as many to be sent.

@@ -2,11 +2,12 @@
 
 use super::program::Program;
 use super::socket::{Binding, Rings, XdpSocket};
+use super::stamp;
 use super::wanted::Wanted;
 use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 use crate::pool::Pool;
 use crate::{BATCH_CAPACITY, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError};
-use crate::{PortSpec, Resources};
+use crate::{PortSpec, Resources, StampClock};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
@@ -73,6 +74,8 @@ struct AfXdpPort {
     /// The kernel did not take all of the transmit ring, and will at a later call.
     unsent: bool,
     counters: PortCounters,
+    /// Of the packets received last, where they are asked for.
+    stamps: Option<Vec<u64>>,
     /// Overruns of sessions past.
     overrun_before: u64,
 }
@@ -100,6 +103,10 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
     let interface = Interface::find(&lookup, wanted.name())
         .map_err(|e| interface::cannot_find(&wanted.what(), wanted.name(), e))?;
     let session = Session::start(&wanted, &interface, &pool, &shared)?;
+    let stamps = wanted
+        .program
+        .stamped
+        .then(|| Vec::with_capacity(BATCH_CAPACITY));
     Ok(Box::new(AfXdpPort {
         wanted,
         lookup,
@@ -109,6 +116,7 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
         interface,
         unsent: false,
         counters: PortCounters::default(),
+        stamps,
         overrun_before: 0,
     }))
 }
@@ -126,9 +134,9 @@ impl Session {
         let program = living.programs.iter().find(|(i, _)| *i == interface.index);
         let program = match program.and_then(|(_, p)| p.upgrade()) {
             Some(program) => {
-                if program.filter != wanted.filter || !wanted.modes.contains(&program.mode()) {
+                if program.settings != wanted.program || !wanted.modes.contains(&program.mode()) {
                     return Err(wanted.spec.error(
-                        "an interface has one XDP program: give its ports the same filter and mode",
+                        "an interface has one XDP program: give its ports the same filter, mode and stamps",
                     ));
                 }
                 program
@@ -138,7 +146,7 @@ impl Session {
                 wanted.name(),
                 interface.index,
                 wanted.modes,
-                &wanted.filter,
+                &wanted.program,
             )?),
         };
         let mut session = Self {
@@ -259,7 +267,13 @@ impl Queue {
 
     /// Appends what has arrived to `batch`, as far as it has room.
     #[inline(always)]
-    fn receive(&mut self, books: &mut Books, batch: &mut Batch, counters: &mut PortCounters) {
+    fn receive(
+        &mut self,
+        books: &mut Books,
+        batch: &mut Batch,
+        counters: &mut PortCounters,
+        stamps: &mut Option<Vec<u64>>,
+    ) {
         let rx = &mut self.rings.rx;
         while batch.room() > 0 {
             let Some(frame) = rx.next() else {
@@ -267,7 +281,10 @@ impl Queue {
             };
             self.receiving = self.receiving.saturating_sub(1);
             match books.received(frame) {
-                Some(packet) => {
+                Some(mut packet) => {
+                    if let Some(stamps) = stamps {
+                        stamps.push(stamp::take(&mut packet));
+                    }
                     counters.rx_bytes += packet.len() as u64;
                     batch.push(packet);
                 }
@@ -435,6 +452,9 @@ impl Port for AfXdpPort {
         if self.unsent {
             self.kick();
         }
+        if let Some(stamps) = &mut self.stamps {
+            stamps.clear();
+        }
         let Some(session) = &mut self.session else {
             return 0;
         };
@@ -451,7 +471,12 @@ impl Port for AfXdpPort {
             if session.busy_poll && queue.rings.rx.is_empty() {
                 queue.socket.wake_rx();
             }
-            queue.receive(&mut session.books, batch, &mut self.counters);
+            queue.receive(
+                &mut session.books,
+                batch,
+                &mut self.counters,
+                &mut self.stamps,
+            );
             queue.post(&mut session.books, self.wanted.entries);
             if batch.room() == 0 {
                 break;
@@ -545,6 +570,14 @@ impl Port for AfXdpPort {
         link
     }
 
+    fn arrival_stamps(&self) -> &[u64] {
+        self.stamps.as_deref().unwrap_or_default()
+    }
+
+    fn stamp_clock(&self) -> Option<StampClock> {
+        self.stamps.as_ref().map(|_| StampClock::Monotonic)
+    }
+
     fn counters(&mut self) -> PortCounters {
         let now = self.session.as_ref().map_or(0, Session::overrun);
         self.counters.rx_overrun = self.overrun_before + now;
@@ -569,8 +602,9 @@ impl Port for AfXdpPort {
             let (first, last) = (self.wanted.queues.start(), self.wanted.queues.end());
             details += &format!(", queues {first} to {last}");
         }
-        if !session.program.filter.is_all() {
-            details += &format!(", takes {} and leaves the rest", session.program.filter);
+        let filter = &session.program.settings.filter;
+        if !filter.is_all() {
+            details += &format!(", takes {filter} and leaves the rest");
         }
         if session.busy_poll {
             details += &self.polled(session);

@@ -10,21 +10,38 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Compiled from `ebpf/xdp_to_socket.bpf.c` by build.rs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_to_socket.bpf.o"));
 
+/// What the program is told when it is loaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) filter: Filter,
+    /// Frames get a stamp of arrival.
+    pub(super) stamped: bool,
+}
+
+impl Settings {
+    /// As the program has them in its constants.
+    fn constants(&self) -> Vec<u8> {
+        let mut bytes = self.filter.constants();
+        bytes.extend(u32::from(self.stamped).to_ne_bytes());
+        bytes
+    }
+}
+
 /// A loaded program, attached to one interface.
 pub(super) struct Program {
     attachment: Attachment,
     object: Object,
-    pub(super) filter: Filter,
+    pub(super) settings: Settings,
 }
 
 impl Program {
     /// Loads the program without attaching it, to see whether that is allowed.
     pub(super) fn probe() -> Result<(), PortError> {
-        Self::load("loading an XDP program", &Filter::default()).map(drop)
+        Self::load("loading an XDP program", &Settings::default()).map(drop)
     }
 
-    pub(super) fn load(what: &str, filter: &Filter) -> Result<Object, PortError> {
-        load(what, OBJECT, &filter.constants())
+    pub(super) fn load(what: &str, settings: &Settings) -> Result<Object, PortError> {
+        load(what, OBJECT, &settings.constants())
     }
 
     /// Attaches the program to the interface with this index, in the first of `modes` that works.
@@ -33,13 +50,13 @@ impl Program {
         name: &str,
         interface: u32,
         modes: &[Mode],
-        filter: &Filter,
+        settings: &Settings,
     ) -> Result<Self, PortError> {
-        let object = Self::load(what, filter)?;
+        let object = Self::load(what, settings)?;
         Ok(Self {
             attachment: Attachment::new(what, &object, name, interface, modes)?,
             object,
-            filter: filter.clone(),
+            settings: settings.clone(),
         })
     }
 

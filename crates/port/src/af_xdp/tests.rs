@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::interface_tests::{self as each_backend, Testbed, both_ends, frame_bytes, open};
-use crate::{Batch, PortSpec, Resources};
+use crate::{Batch, ClockReading, PortSpec, Resources, StampClock};
 
 #[test]
 fn frames_cross_both_ways_in_order() {
@@ -254,6 +254,53 @@ fn ports_of_one_interface_share_its_filter() {
 }
 
 #[test]
+fn ports_of_one_interface_share_its_stamps() {
+    let Some(bed) = Testbed::new(1) else { return };
+    let specs = ["queue=0,stamps=kernel", "queue=1"]
+        .map(|options| PortSpec::parse(&format!("af_xdp:right0,{options}")).unwrap());
+    let mut resources = Resources::for_ports(&specs).unwrap();
+    let error = bed.in_right(|| {
+        let _first = specs[0].open(&mut resources).unwrap();
+        specs[1].open(&mut resources).err().unwrap()
+    });
+    assert!(error.to_string().contains("mode and stamps"), "{error}");
+}
+
+#[test]
+fn each_frame_is_stamped_between_its_sending_and_its_arrival() {
+    let Some(bed) = Testbed::new(1) else { return };
+    let now = || ClockReading::now(StampClock::Monotonic).unwrap().ns;
+    let stamped = |options: &str| format!("af_xdp:right0,ring=64,stamps=kernel{options}");
+    for options in ["", ",mode=generic", ",filter=ether:0x88b5"] {
+        let mut left = bed.in_left(|| open("af_xdp:left0").unwrap());
+        let mut right = bed.in_right(|| open(&stamped(options)).unwrap());
+        assert_eq!(right.port.stamp_clock(), Some(StampClock::Monotonic));
+        let mut batch = Batch::new();
+        // Several times around the ring.
+        for round in 0..100 {
+            let before = now();
+            for number in 0..8 {
+                left.send(&frame_bytes(round * 8 + number, 60));
+            }
+            let mut stamps = Vec::new();
+            while batch.len() < 8 {
+                let n = right.port.rx(&mut batch);
+                assert_eq!(right.port.arrival_stamps().len(), n);
+                stamps.extend_from_slice(right.port.arrival_stamps());
+                assert!(now() - before < 10_000_000_000, "{options}: {batch:?}");
+            }
+            let between = stamps.iter().all(|at| (before..=now()).contains(at));
+            assert!(between && stamps.is_sorted(), "{options}: {stamps:?}");
+            batch.clear();
+        }
+    }
+    let (mut left, mut right) = both_ends(&bed, "af_xdp", "");
+    left.send(&frame_bytes(1, 60));
+    assert_eq!(right.receive_one(), frame_bytes(1, 60));
+    assert!(right.port.arrival_stamps().is_empty() && right.port.stamp_clock().is_none());
+}
+
+#[test]
 fn every_queue_of_a_port_delivers() {
     let Some(bed) = Testbed::with_queues(1, 4) else {
         return;
@@ -362,6 +409,8 @@ fn what_cannot_be_asked_for_is_said() {
         ("poll=slow", "interrupt or busy"),
         ("wakeup=no", "need or always"),
         ("copy=zero,mode=generic", "leave out mode=generic"),
+        ("stamps=hardware", "read no hardware stamps; want kernel"),
+        ("stamps=sun", "want kernel"),
     ] {
         let error = bed.in_left(|| open(&format!("af_xdp:left0,{options}")).err().unwrap());
         assert!(!error.is_missing(), "{error}");

@@ -1,6 +1,7 @@
 //! What a spec asks of the kernel and the driver, and why they may not give it.
 
 use super::filter::Filter;
+use super::program::Settings;
 use super::socket::Binding;
 use super::{queues, ring_entries};
 use crate::interface;
@@ -26,7 +27,7 @@ pub(super) struct Wanted {
     pub(super) queues: RangeInclusive<u32>,
     pub(super) entries: u32,
     pub(super) modes: &'static [Mode],
-    pub(super) filter: Filter,
+    pub(super) program: Settings,
     pub(super) busy_poll: bool,
     pub(super) need_wakeup: bool,
     copying: Copying,
@@ -56,9 +57,23 @@ impl Wanted {
                 .ok_or_else(|| spec.error("queue: want a number from 0 to 1023, or a range 0-3"))?,
             entries: ring_entries(spec).ok_or_else(|| spec.error("ring: want a power of two"))?,
             modes,
-            filter: match spec.option("filter") {
-                Some(text) => text.parse().map_err(|reason: String| spec.error(reason))?,
-                None => Filter::default(),
+            program: Settings {
+                filter: match spec.option("filter") {
+                    Some(text) => text.parse().map_err(|reason: String| spec.error(reason))?,
+                    None => Filter::default(),
+                },
+                stamped: match spec.option("stamps") {
+                    None => false,
+                    Some("kernel") => true,
+                    Some("hardware") => {
+                        return Err(spec.error(
+                            "stamps=hardware: AF_XDP ports read no hardware stamps; want kernel",
+                        ));
+                    }
+                    Some(other) => {
+                        return Err(spec.error(format!("stamps={other}: want kernel")));
+                    }
+                },
             },
             busy_poll: one_of(spec, "poll", &[("interrupt", false), ("busy", true)])?,
             need_wakeup: one_of(spec, "wakeup", &[("need", true), ("always", false)])?,

@@ -8,6 +8,7 @@ use super::memory::Memory;
 use super::path::{Counts, Path};
 use crate::{
     BATCH_CAPACITY, Batch, Link, Port, PortCounters, PortError, PortSpec, Relayed, Resources,
+    StampClock,
 };
 use std::any::Any;
 
@@ -20,6 +21,7 @@ struct DpdkPort {
     /// Receive stamps of the last call; none unless asked for.
     stamps: Box<[u64]>,
     stamped: usize,
+    stamp_clock: Option<StampClock>,
     // Before the memory: a device holds mbufs until it is closed.
     device: Device,
     memory: Memory,
@@ -73,6 +75,21 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
     Ok(Box::new(DpdkPort::open(spec, resources)?))
 }
 
+/// Whose clock a device stamps by.
+fn clock_of(driver: &str, arguments: &[String]) -> StampClock {
+    let on_interface = |argument: &String| {
+        ["iface=", "rx_iface=", "rx_iface_in="]
+            .iter()
+            .any(|key| argument.starts_with(key))
+    };
+    // libpcap hands on the kernel's stamps, in microseconds; those of a file are of any time.
+    if driver == "net_pcap" && arguments.iter().any(on_interface) {
+        StampClock::Realtime { unit_ns: 1000 }
+    } else {
+        StampClock::Unknown
+    }
+}
+
 impl DpdkPort {
     fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Self, PortError> {
         let settings = Settings::of(spec)?;
@@ -101,11 +118,15 @@ impl DpdkPort {
             counts: Counts::default(),
         });
         let most = memory.pool.mbufs as usize;
+        let stamp_clock = settings
+            .stamps
+            .then(|| clock_of(&device.driver, spec.device_arguments()));
         Ok(Self {
             shim: environment.shim,
             path,
             stamps,
             stamped: 0,
+            stamp_clock,
             device,
             memory,
             most,
@@ -222,6 +243,10 @@ impl Port for DpdkPort {
         self.stamps.get(..self.stamped).unwrap_or_default()
     }
 
+    fn stamp_clock(&self) -> Option<StampClock> {
+        self.stamp_clock
+    }
+
     fn details(&self) -> String {
         let Device {
             driver,
@@ -263,6 +288,19 @@ mod tests {
             assert_eq!(port.rx(&mut batch), BATCH_CAPACITY);
             assert_eq!(port.path.next_queue, next);
             assert_eq!(port.tx(&mut batch), BATCH_CAPACITY);
+        }
+    }
+
+    #[test]
+    fn only_what_is_captured_now_is_stamped_by_a_known_clock() {
+        let kernel = StampClock::Realtime { unit_ns: 1000 };
+        for (driver, argument, clock) in [
+            ("net_pcap", "iface=eth0", kernel),
+            ("net_pcap", "rx_iface=eth0", kernel),
+            ("net_pcap", "rx_pcap=a.pcap", StampClock::Unknown),
+            ("net_ring", "iface=eth0", StampClock::Unknown),
+        ] {
+            assert_eq!(clock_of(driver, &[argument.to_string()]), clock);
         }
     }
 

@@ -1,0 +1,61 @@
+//! The stamp of arrival that the XDP program writes in front of a frame (`struct arrival` in
+//! ebpf/xdp_to_socket.bpf.c).
+
+use crate::Packet;
+
+/// Its two words: a mark, and ns of `CLOCK_MONOTONIC`.
+type Arrival = [u64; 2];
+
+/// Tells an arrival from what was in that memory before (`ARRIVAL_MARK`).
+const MARK: u64 = 0x9d1c_7ab3_5e64_f028;
+
+/// The stamp in front of a frame just received, ns; 0 if there is none. Once only.
+#[inline(always)]
+pub(super) fn take(packet: &mut Packet) -> u64 {
+    if packet.headroom() < size_of::<Arrival>() {
+        return 0;
+    }
+    // SAFETY: the headroom is memory of the packet, and nobody else has that; no alignment is asked for.
+    unsafe {
+        let at = packet
+            .data()
+            .sub(size_of::<Arrival>())
+            .cast::<Arrival>()
+            .as_ptr();
+        let [mark, time_ns] = at.read_unaligned();
+        if mark != MARK {
+            return 0;
+        }
+        // Or it were the next frame's in this memory, if that came without.
+        at.write_unaligned([0, time_ns]);
+        time_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::PoolHandle;
+
+    #[test]
+    fn a_stamp_is_taken_once_and_only_where_it_is_marked() {
+        let pool = PoolHandle::new(1, false).unwrap();
+        let mut packet = pool.take(16).unwrap();
+        let [mark, time] = [MARK, 7].map(u64::to_ne_bytes);
+        packet.bytes_mut().copy_from_slice(&[mark, time].concat());
+        // What follows is the frame.
+        let address = packet.data();
+        let headroom = packet.headroom() as u16;
+        let (slot, owner) = (packet.slot(), packet.pool());
+        std::mem::forget(packet);
+        // SAFETY: the same packet, 16 bytes further on.
+        let mut packet = unsafe { Packet::new(address.add(16), 60, headroom + 16, owner, slot) };
+        assert_eq!(take(&mut packet), 7);
+        assert_eq!(take(&mut packet), 0);
+        let len = packet.headroom() as u16 - 15;
+        assert!(packet.prepend(len));
+        // Too little memory in front for a stamp.
+        assert_eq!(take(&mut packet), 0);
+    }
+}
