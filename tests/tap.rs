@@ -453,6 +453,66 @@ fn in_line_it_sees_what_the_generator_sends_and_the_device_drops() {
 }
 
 #[test]
+fn in_line_and_at_the_wires_the_same_packets_are_seen_and_the_wires_lie_closer() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let testbed = bridge();
+    within_attempts(10, || {
+        let (outer, folder) = (Sockets::new(), scratch());
+        let [line, wires] = ["line", "wires"].map(|name| folder.path().join(name));
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", testbed.generator_namespace()]);
+        command.arg(env!("CARGO_BIN_EXE_taut"));
+        command.args(["tap", "--json", "--samples=csv"]);
+        let generators = outer.ports("server", "");
+        for (generator, device) in generators.chunks(2).zip(["gen0", "gen1"]) {
+            command.args(generator);
+            command.arg(format!("--port=af_packet:{device}"));
+        }
+        command.arg("--core").arg(choose_cores().device.to_string());
+        let mut in_line = Program::start(command.arg("--out").arg(&line));
+        in_line.wait_for_stderr("in line");
+        let out = format!("--out={}", wires.display());
+        let at_wires = start_tap(&testbed, &[&out, "--samples=csv"]);
+        let mut generate = taut(&["generate", "--json", "--warm-up=0", "--rate=5k"]);
+        generate.args(["--seconds=0.5", "--core"]);
+        generate.arg(choose_cores().generator.to_string());
+        let generated = run(generate.args(outer.ports("client", "")));
+        let at_wires = at_wires.interrupt();
+        let in_line = in_line.interrupt();
+        if generated.code() != Some(0) || generated.last_json()["lost"] != 0 {
+            return Err(format!("{generated:?}"));
+        }
+        let (in_line, at_wires) = (
+            in_line.success().last_json(),
+            at_wires.success().last_json(),
+        );
+        if at_wires["missed"]["unseen"] != 0 {
+            // The kernel of some virtual machines skips its trace points for milliseconds.
+            return Err(at_wires.to_string());
+        }
+        let sent = &generated.last_json()["tally"]["sent"];
+        assert_eq!(&in_line["directions"][0]["left"], sent, "{in_line}");
+        assert_eq!(&at_wires["directions"][0]["left"], sent, "{at_wires}");
+        println!(
+            "in line {}\nat the wires {}\nround trip {}",
+            in_line["directions"][0]["latency_ns"],
+            at_wires["directions"][0]["latency_ns"],
+            generated.last_json()["latency_ns"],
+        );
+        let (line, wires) = (tap_samples(&line, "A"), tap_samples(&wires, "dut0"));
+        assert!(line.keys().eq(wires.keys()));
+        // From two clocks.
+        let longer = wires.values().zip(line.values()).filter(|(w, l)| w >= l);
+        match longer.count() {
+            n if n * 1000 <= line.len() => Ok(()),
+            n => Err(format!("{n} longer at the wires: {in_line} {at_wires}")),
+        }
+    });
+}
+
+#[test]
 fn what_cannot_stand_in_line_is_said_in_one_line_and_leaves_no_folder() {
     let _turn = alone();
     let folder = scratch();
