@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use taut_engine::ChainError;
 use taut_lab::metrics::EndpointError;
 use taut_lab::results::ResultsError;
+use taut_lab::tapped::InlineError;
 use taut_port::PortError;
 use taut_traffic::TrialError;
 
@@ -40,6 +41,15 @@ impl From<PortError> for Failure {
             Self::Missing(e.to_string())
         } else {
             Self::Input(e.to_string())
+        }
+    }
+}
+
+impl From<InlineError> for Failure {
+    fn from(e: InlineError) -> Self {
+        match e {
+            InlineError::Port(e) => e.into(),
+            other => Self::Input(other.to_string()),
         }
     }
 }

@@ -609,7 +609,7 @@ fn report(
             }
             stream.print();
         }
-        print_port_losses(&arguments.port, &outcome.ports);
+        print_port_losses(arguments.port.iter().zip(&outcome.ports));
     }
     match problem {
         Some(problem) => Err(problem.into()),
@@ -692,8 +692,8 @@ fn verdict(arguments: &Arguments, streams: &[StreamReport<'_>]) -> Result<(), Fa
 }
 
 /// Says what was lost inside the ports, where the wire is not to blame.
-fn print_port_losses(names: &[String], ports: &[PortCounters]) {
-    for (name, c) in names.iter().zip(ports) {
+pub(crate) fn print_port_losses<'a>(ports: impl Iterator<Item = (&'a String, &'a PortCounters)>) {
+    for (name, c) in ports {
         let losses = [
             ("received while its ring was full", c.rx_overrun),
             ("received with an impossible description", c.rx_malformed),

@@ -1,26 +1,43 @@
-//! `taut tap`: sees each packet enter and leave a device, and says what the device itself took.
+//! `taut tap`: sees each packet enter and leave a device, from the wires or in line, and says what the device
+//! itself took.
 
 use crate::exit::Failure;
+use crate::generate::print_port_losses;
 use crate::{print, quantity};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_lab::results::PacketFormat;
-use taut_lab::tapped::{self, DirectionReport, Ends, TapFolder, TapReport, Tapped};
+use taut_lab::tapped::{
+    self, DirectionReport, Ends, RelayReport, RunningTap, Sightings, TapFolder, TapReport, Tapped,
+};
 use taut_port::wire_tap::{self, WireTap};
+use taut_port::{Link, PortSpec};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ip netns exec device taut tap eth0 eth1             until Ctrl-C
   ip netns exec device taut tap eth0 eth1 --seconds 10 --json --out results/device-only
+  taut tap --core 2 --port memif:/tmp/gen-a.sock,role=client --port memif:/tmp/dev-a.sock,role=server \\
+    --port memif:/tmp/gen-b.sock,role=client --port memif:/tmp/dev-b.sock,role=server
 
-The interfaces are the device's ends of veth pairs, in the network namespace of the command. Meanwhile send
-packets with taut generate (on af_packet with qdisc=yes where the device receives through AF_XDP or XDP).
+Interfaces are the device's ends of veth pairs, in the network namespace of the command; they are watched.
+Meanwhile send packets with taut generate (on af_packet with qdisc=yes where the device receives through
+AF_XDP or XDP).
+With ports the tap stands in line: generator and device do not meet, the tap relays between them. It needs
+a core of its own, beside the generator's and the device's. Its relays add to the generator's round trip,
+not to what it says of the device.
 Ends with code 1 if no measurement packet entered.")]
 pub struct Arguments {
-    /// Interfaces of the device: one or two
-    #[arg(value_name = "INTERFACE", required = true, num_args = 1..=2)]
+    /// Interfaces of the device to watch: one or two
+    #[arg(value_name = "INTERFACE", required_unless_present = "port", conflicts_with = "port", num_args = 1..=2)]
     interfaces: Vec<String>,
+    /// Stand in line: the generator's port and the device's of side A, then of side B
+    #[arg(long, value_name = "SPEC")]
+    port: Vec<String>,
+    /// Core to relay on
+    #[arg(long, value_name = "CPU", conflicts_with = "interfaces")]
+    core: Option<usize>,
     /// End after this time (default: at Ctrl-C)
     #[arg(long, value_parser = quantity::seconds)]
     seconds: Option<f64>,
@@ -49,10 +66,47 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Sightings that the ring has room for: a pause at 2 million packets a second.
 const RING: f64 = 4e5;
 
+/// CPUs without which generator, device and a tap in line have none of their own.
+const CPUS_IN_LINE: usize = 3;
+
+/// The sides of a device behind a tap in line.
+const SIDES: [&str; 2] = ["A", "B"];
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stop = taut_host::stop_flag()
         .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let tap = WireTap::start(&arguments.interfaces, wire_tap::ring_bytes(RING))?;
+    if arguments.port.is_empty() {
+        let interfaces = &arguments.interfaces;
+        let tap = WireTap::start(interfaces, wire_tap::ring_bytes(RING))?;
+        let said = format!("watching {}", interfaces.join(" and "));
+        return collect(arguments, tap, interfaces, &said, stop);
+    }
+    let specs = arguments.port.iter().map(|text| PortSpec::parse(text));
+    let specs: Vec<_> = specs.collect::<Result<_, _>>()?;
+    let names = arguments.port.clone();
+    let tap = RunningTap::start(specs, arguments.core, move |port, link| match link {
+        Link::Up => eprintln!("taut: {}: up", names[port]),
+        Link::Down(why) => eprintln!("taut: {}: down: {why}", names[port]),
+    })?;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cpus < CPUS_IN_LINE {
+        eprintln!(
+            "taut: {cpus} CPUs for generator, device and tap: on a core that it shares the tap adds the scheduler's \
+             milliseconds to both, and to what it says of the device"
+        );
+    }
+    let sides = &SIDES.map(String::from)[..arguments.port.len() / 2];
+    collect(arguments, tap, sides, "in line, relaying", stop)
+}
+
+/// Collects what `tap` sees until it is over, and reports it.
+fn collect(
+    arguments: &Arguments,
+    tap: impl Sightings,
+    sides: &[String],
+    said: &str,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
     let format = match arguments.samples {
         Samples::Parquet => Some(PacketFormat::Parquet),
         Samples::Csv => Some(PacketFormat::Csv),
@@ -62,8 +116,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let folder = folder
         .map(|dir| TapFolder::create(dir, format))
         .transpose()?;
-    let mut tapped = Tapped::new(tap, &arguments.interfaces, Ends::Device, folder);
-    eprintln!("taut: watching {}", arguments.interfaces.join(" and "));
+    let mut tapped = Tapped::new(tap, sides, Ends::Device, folder);
+    eprintln!("taut: {said}");
     watch(&mut tapped, arguments.seconds, stop);
     let (report, written) = tapped.finish();
     if arguments.json {
@@ -74,17 +128,22 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     written?;
     if report.is_empty() {
-        return Err(Failure::Limit(
-            "no measurement packet was seen entering: is the generator sending through these interfaces (on \
-             af_packet, with qdisc=yes)?"
-                .to_string(),
-        ));
+        let hint = match report.relay {
+            None => {
+                "is the generator sending through these interfaces (on af_packet, with qdisc=yes)?"
+            }
+            Some(_) => {
+                "is the generator at the first port of a side, the device at the second, and every link up?"
+            }
+        };
+        let text = format!("no measurement packet was seen entering: {hint}");
+        return Err(Failure::Limit(text));
     }
     Ok(())
 }
 
 /// Until the time is over or somebody stops it, and then as long as packets inside may take.
-fn watch(tapped: &mut Tapped, seconds: Option<f64>, stop: &AtomicBool) {
+fn watch(tapped: &mut Tapped<impl Sightings>, seconds: Option<f64>, stop: &AtomicBool) {
     let begun = Instant::now();
     let is_over = || {
         stop.load(Ordering::Relaxed)
@@ -126,9 +185,35 @@ fn show(report: &TapReport) {
             missed.unseen
         ));
     }
+    if let Some(relay) = &report.relay {
+        show_relay(relay);
+    }
     if let Some(kept) = report.samples {
         print::line(format!("samples    {kept} packets written"));
     }
+}
+
+fn show_relay(relay: &RelayReport) {
+    let core = match relay.core {
+        Some(core) => format!("in line on core {core}"),
+        None => "in line, on no core of its own (--core)".to_string(),
+    };
+    print::line(format!(
+        "{core}: relaying adds to the generator's round trip, not to the times inside"
+    ));
+    if relay.refused > 0 {
+        print::line(format!(
+            "{} packets never entered: the device had no room for them, or no link",
+            relay.refused
+        ));
+    }
+    if relay.undelivered > 0 {
+        print::line(format!(
+            "{} packets left and did not come back: the generator had no room for them, or no link",
+            relay.undelivered
+        ));
+    }
+    print_port_losses(relay.ports.iter().map(|p| (&p.port, &p.counters)));
 }
 
 fn show_direction(direction: &DirectionReport) {

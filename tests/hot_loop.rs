@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use support::program::{PATIENCE, Program, run};
 use support::{Sockets, alone, is_installed, taut};
 use taut_engine::Worker;
-use taut_port::{Batch, Clock, Link, PortSpec, Resources};
-use taut_traffic::{Instrument, Stream, Summaries, Trial};
-use taut_wire::UdpFlow;
+use taut_port::{Batch, Clock, Link, PoolHandle, Port, PortCounters, PortSpec, Resources};
+use taut_traffic::{InlineTap, Instrument, Stream, Summaries, TappedWire, Trial, sightings};
+use taut_wire::{StampLayout, UdpFlow};
 
 thread_local! {
     /// Allocations of this thread. Without a destructor and made at compile time, so that counting
@@ -148,6 +148,85 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
             "{flush}: {received} packets"
         );
     }
+}
+
+/// Always has packets to give, and takes all.
+struct Endless {
+    pool: PoolHandle,
+    layout: StampLayout,
+    template: Vec<u8>,
+    next: u64,
+}
+
+impl Endless {
+    fn boxed() -> Box<dyn Port> {
+        let template = UdpFlow::default().frame(64).unwrap();
+        Box::new(Self {
+            pool: PoolHandle::new(256, false).unwrap(),
+            layout: StampLayout::new(&template).unwrap(),
+            template,
+            next: 0,
+        })
+    }
+}
+
+impl Port for Endless {
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        let n = self.pool.fill(batch, 32, self.template.len() as u16);
+        for packet in batch.packets_mut() {
+            packet.bytes_mut().copy_from_slice(&self.template);
+            let frame = packet.bytes_mut();
+            self.layout.write(frame, 1, self.next, 0).unwrap();
+            self.next += 1;
+        }
+        n
+    }
+
+    fn tx(&mut self, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        batch.clear();
+        n
+    }
+
+    fn link(&mut self) -> Link {
+        Link::Up
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+#[test]
+fn a_tap_in_line_allocates_nothing_for_packets() {
+    let clock = Clock::calibrate(Duration::from_millis(20));
+    let run = |duration: Duration| {
+        let (writer, mut reader) = sightings(1 << 10);
+        let wire = TappedWire {
+            generator: Endless::boxed(),
+            device: Endless::boxed(),
+        };
+        let tap = InlineTap::new(vec![wire], writer, &clock);
+        let stop = AtomicBool::new(false);
+        let allocated = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(duration);
+                stop.store(true, Ordering::Relaxed);
+            });
+            let before = allocations();
+            let account = tap.run(&stop, |_, _| ());
+            assert_eq!((account.refused, account.undelivered), (0, 0));
+            allocations() - before
+        });
+        let mut seen = reader.ring_full();
+        reader.take(&clock, |_| seen += 1);
+        (seen, allocated)
+    };
+    // What it sets up and reports, whatever passes.
+    let (_, least) = run(Duration::ZERO);
+    let (seen, allocated) = run(Duration::from_millis(300));
+    assert!(seen > 10_000, "{seen}");
+    assert_eq!(allocated, least);
 }
 
 #[test]

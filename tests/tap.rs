@@ -1,5 +1,5 @@
 //! `taut tap` beside the generator: its counts are the generator's, its latency is less, what a device drops is
-//! known by number, and another program's time stamps agree.
+//! known by number, and another program's time stamps agree. The same in line, over memif.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::program::{Program, run};
-use support::{alone_and_root, is_installed, scratch, taut, within_attempts};
+use support::{Sockets, alone, alone_and_root, is_installed, scratch, taut, within_attempts};
 use taut_host::{Steering, Testbed, choose_cores};
 
 /// A tap on the device's interfaces that watches.
@@ -62,9 +62,9 @@ fn latencies_ns(samples: &Path) -> BTreeMap<u64, Option<u64>> {
     rows.collect()
 }
 
-/// The samples of the only flow that entered through dut0.
-fn tap_samples(folder: &Path) -> BTreeMap<u64, Option<u64>> {
-    let mut flows = std::fs::read_dir(folder.join("dut0")).unwrap().flatten();
+/// The samples of the only flow that entered through this side.
+fn tap_samples(folder: &Path, side: &str) -> BTreeMap<u64, Option<u64>> {
+    let mut flows = std::fs::read_dir(folder.join(side)).unwrap().flatten();
     let flow = flows.find(|entry| entry.path().is_dir()).unwrap();
     latencies_ns(&flow.path().join("samples.csv"))
 }
@@ -96,7 +96,7 @@ fn compare(testbed: &Testbed, options: &str) {
         assert_eq!(direction["to"], "dut1", "{tapped}");
         assert_eq!(tapped["directions"][1]["entered"], 0, "{tapped}");
         let (inside, outside) = (
-            tap_samples(&inside),
+            tap_samples(&inside, "dut0"),
             latencies_ns(&outside.join("samples.csv")),
         );
         assert!(inside.keys().eq(outside.keys()));
@@ -219,7 +219,7 @@ fn another_programs_time_stamps_agree() {
             capture.finish();
         }
         let [entered, left] = ["dut0", "dut1"].map(|i| times(folder.path(), i));
-        let tapped = tap_samples(&inside);
+        let tapped = tap_samples(&inside, "dut0");
         let mut differences: Vec<f64> = tapped
             .iter()
             .filter_map(|(number, latency_ns)| {
@@ -314,4 +314,204 @@ fn what_cannot_be_tapped_is_said_in_one_line_and_leaves_no_folder() {
         finished.stderr.contains("no measurement packet"),
         "{finished:?}"
     );
+}
+
+/// One run of generate, tap, forward through `impair`, tap, generate. An error where the machine spoiled it.
+fn compare_in_line() -> Result<(), String> {
+    let (outer, inner) = (Sockets::new(), Sockets::new());
+    let folder = scratch();
+    let [inside, outside, log, chain] =
+        ["tap", "generator", "impair.csv", "chain.toml"].map(|name| folder.path().join(name));
+    let [west, east] = inner.paths();
+    let text = format!(
+        "ports = [\"memif:{}\", \"memif:{}\"]\n[[function]]\nname = \"impair\"\nloss = 0.02\nlog = \"{}\"\n",
+        west.display(),
+        east.display(),
+        log.display()
+    );
+    std::fs::write(&chain, text).unwrap();
+    let cores = choose_cores();
+    let mut forward = taut(&["forward", "--json", "--quiet", "--core"]);
+    let mut forward = Program::start(forward.arg(cores.device.to_string()).arg(&chain));
+    forward.wait_for_stdout("started");
+
+    let mut tap = taut(&["tap", "--json", "--samples=csv", "--out"]);
+    tap.arg(&inside);
+    let ways = outer
+        .ports("server", "")
+        .into_iter()
+        .zip(inner.ports("client", ""));
+    // The generator's, then the device's, of each side.
+    let (generators, devices): (Vec<_>, Vec<_>) = ways.unzip();
+    for (generator, device) in generators.chunks(2).zip(devices.chunks(2)) {
+        tap.args(generator).args(device);
+    }
+    let mut tap = Program::start(&mut tap);
+    tap.wait_until("the device's links up", |_, stderr| {
+        stderr.matches("role=client: up").count() == 2
+    });
+
+    let mut generate = taut(&["generate", "--json", "--samples=csv", "--warm-up=0"]);
+    generate.args(["--rate=2k", "--seconds=0.5", "--max-loss=1", "--core"]);
+    generate.arg(cores.generator.to_string());
+    generate
+        .args(outer.ports("client", ""))
+        .arg("--out")
+        .arg(&outside);
+    let generated = run(&mut generate);
+    let tapped = tap.interrupt();
+    let forwarded = forward.interrupt().success().last_json();
+    if generated.code() != Some(0) {
+        return Err(format!("{generated:?}"));
+    }
+    let tapped = tapped.success().last_json();
+    let tally = generated.last_json()["tally"].clone();
+    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+    let relay = &tapped["relay"];
+    let by_accident = number(&forwarded["dropped"])
+        - number(&forwarded["counters"]["dropped_by_function"])
+        + number(&relay["refused"])
+        + number(&relay["undelivered"])
+        + number(&tally["refused"]);
+    if by_accident > 0 || number(&tally["unsent"]) > 0 {
+        return Err(format!("lost by accident: {tally} {tapped} {forwarded}"));
+    }
+
+    let direction = &tapped["directions"][0];
+    let (sent, entered) = (number(&tally["sent"]), number(&direction["entered"]));
+    assert!(entered <= sent, "{tally} {tapped}");
+    if (entered, &direction["left"]) != (sent, &tally["received"]) {
+        // The generator waits for 20 ms of silence; on two cores for three programs that may be too little.
+        return Err(format!("the generator did not wait: {tally} {tapped}"));
+    }
+
+    let log = std::fs::read_to_string(&log).unwrap();
+    let dropped: Vec<u64> = log
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').nth(3).unwrap().parse().unwrap())
+        .collect();
+    assert!(!dropped.is_empty() && dropped.len() < 100, "{log}");
+    assert_eq!(
+        (&direction["from"], &direction["to"]),
+        (&"A".into(), &"B".into())
+    );
+    assert_eq!(tapped["directions"][1]["entered"], 0, "{tapped}");
+    assert_eq!(tapped["missed"]["ring_full"], 0, "{tapped}");
+    let (inside, outside) = (
+        tap_samples(&inside, "A"),
+        latencies_ns(&outside.join("samples.csv")),
+    );
+    assert!(inside.keys().eq(outside.keys()));
+    let lost = inside.iter().filter(|(_, latency)| latency.is_none());
+    let lost: Vec<u64> = lost.map(|(sequence, _)| *sequence).collect();
+    assert_eq!(lost, dropped, "{tapped}");
+    assert_eq!(direction["lost"], dropped.len(), "{tapped}");
+    // One counter, but each program has calibrated it for itself.
+    let pairs = inside.iter().zip(outside.values());
+    let longer = pairs.filter(|((_, inside), outside)| inside.is_some() && inside >= outside);
+    match longer.count() {
+        0 => Ok(()),
+        n => Err(format!("{n} packets longer inside than around: {tapped}")),
+    }
+}
+
+#[test]
+fn in_line_it_sees_what_the_generator_sends_and_the_device_drops() {
+    let _turn = alone();
+    within_attempts(10, compare_in_line);
+}
+
+#[test]
+fn in_line_and_at_the_wires_the_same_packets_are_seen_and_the_wires_lie_closer() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let testbed = bridge();
+    within_attempts(10, || {
+        let (outer, folder) = (Sockets::new(), scratch());
+        let [line, wires] = ["line", "wires"].map(|name| folder.path().join(name));
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", testbed.generator_namespace()]);
+        command.arg(env!("CARGO_BIN_EXE_taut"));
+        command.args(["tap", "--json", "--samples=csv"]);
+        let generators = outer.ports("server", "");
+        for (generator, device) in generators.chunks(2).zip(["gen0", "gen1"]) {
+            command.args(generator);
+            command.arg(format!("--port=af_packet:{device}"));
+        }
+        command.arg("--core").arg(choose_cores().device.to_string());
+        let mut in_line = Program::start(command.arg("--out").arg(&line));
+        in_line.wait_for_stderr("in line");
+        let out = format!("--out={}", wires.display());
+        let at_wires = start_tap(&testbed, &[&out, "--samples=csv"]);
+        let mut generate = taut(&["generate", "--json", "--warm-up=0", "--rate=5k"]);
+        generate.args(["--seconds=0.5", "--core"]);
+        generate.arg(choose_cores().generator.to_string());
+        let generated = run(generate.args(outer.ports("client", "")));
+        let at_wires = at_wires.interrupt();
+        let in_line = in_line.interrupt();
+        if generated.code() != Some(0) || generated.last_json()["lost"] != 0 {
+            return Err(format!("{generated:?}"));
+        }
+        let (in_line, at_wires) = (
+            in_line.success().last_json(),
+            at_wires.success().last_json(),
+        );
+        if at_wires["missed"]["unseen"] != 0 {
+            // The kernel of some virtual machines skips its trace points for milliseconds.
+            return Err(at_wires.to_string());
+        }
+        let sent = &generated.last_json()["tally"]["sent"];
+        assert_eq!(&in_line["directions"][0]["left"], sent, "{in_line}");
+        assert_eq!(&at_wires["directions"][0]["left"], sent, "{at_wires}");
+        println!(
+            "in line {}\nat the wires {}\nround trip {}",
+            in_line["directions"][0]["latency_ns"],
+            at_wires["directions"][0]["latency_ns"],
+            generated.last_json()["latency_ns"],
+        );
+        let (line, wires) = (tap_samples(&line, "A"), tap_samples(&wires, "dut0"));
+        assert!(line.keys().eq(wires.keys()));
+        // From two clocks.
+        let longer = wires.values().zip(line.values()).filter(|(w, l)| w >= l);
+        match longer.count() {
+            n if n * 1000 <= line.len() => Ok(()),
+            n => Err(format!("{n} longer at the wires: {in_line} {at_wires}")),
+        }
+    });
+}
+
+#[test]
+fn what_cannot_stand_in_line_is_said_in_one_line_and_leaves_no_folder() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("results");
+    let capture = folder.path().join("in.pcap");
+    let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 0xffff, 1_u32];
+    std::fs::write(&capture, header.map(u32::to_le_bytes).concat()).unwrap();
+    let capture = format!("--port=pcap:{}", capture.display());
+    for (arguments, code, part) in [
+        (&["--port=null:"][..], 2, "two ports or four"),
+        (&["--port=null:", "--port=nul:"], 2, "no backend"),
+        (&["--port=null:", &capture], 2, "a file"),
+        (
+            &["--port=null:", "--port=null:", "--core=9999"],
+            2,
+            "--core",
+        ),
+        (&["--port=null:", "lo"], 2, "cannot be used with"),
+        (&["lo", "--core=1"], 2, "cannot be used with"),
+        (&[], 2, "required"),
+    ] {
+        let mut command = taut(&["tap"]);
+        let finished = run(command.args(arguments).arg("--out").arg(&out));
+        assert_eq!(finished.code(), Some(code), "{finished:?}");
+        assert!(finished.stderr.contains(part), "{finished:?}");
+        assert!(!out.exists());
+    }
+    let nothing = ["tap", "--port=null:", "--port=null:", "--seconds=0.1"];
+    let finished = run(&mut taut(&nothing));
+    assert_eq!(finished.code(), Some(1), "{finished:?}");
+    assert!(finished.stderr.contains("every link up"), "{finished:?}");
 }

@@ -1,10 +1,11 @@
-//! The generator and the instrument: frames, patterns, stamps, receivers, in one loop on one core.
+//! The generator and the instrument: frames, patterns, stamps, receivers, in one loop on one core; the tap in line.
 
 #![forbid(unsafe_code)]
 
 mod field;
 mod flood;
 mod hand;
+mod inline_tap;
 mod instrument;
 mod interruptions;
 mod line;
@@ -16,6 +17,7 @@ mod rate;
 mod receiver;
 mod record;
 mod samples;
+mod sightings;
 mod sizes;
 mod stations;
 mod stream;
@@ -27,6 +29,7 @@ mod zipf;
 pub use field::{FieldError, FieldName, Order, Values};
 pub use flood::{Flood, Flow};
 pub use hand::{Arrival, Hand, fill_checksums};
+pub use inline_tap::{InlineTap, RelayAccount, TappedWire};
 pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
 pub use interruptions::{Interruptions, interruptions};
 pub use line::Pacing;
@@ -38,6 +41,7 @@ pub use rate::{Rate, RateError};
 pub use receiver::{Arrivals, Gap, Receiver};
 pub use record::{EveryPacket, Fate, Record, Summaries};
 pub use samples::{BLOCK_PACKETS, Block, Blocks, Sampled, Sampler, SamplerAccount, sampler};
+pub use sightings::{SightingReader, SightingWriter, sightings};
 pub use sizes::{Sizes, SizesError};
 pub use stream::{Load, Plan, Stream, StreamError};
 pub use trace::Trace;

@@ -1,9 +1,11 @@
-//! A device seen from its wires: sightings of a [`WireTap`] brought together, summed up and kept.
+//! A device seen from its wires: sightings of a tap brought together, summed up and kept.
 
 mod files;
+mod inline;
 mod report;
 
 pub use files::TapFolder;
+pub use inline::{InlineError, RelayPort, RelayReport, RunningTap};
 pub use report::{DirectionReport, FlowReport, TapReport};
 
 use crate::results::ResultsError;
@@ -30,6 +32,30 @@ pub enum Ends {
     Generator,
 }
 
+/// What sees packets.
+pub trait Sightings {
+    /// Hands over what was seen since the last call, in the order of seeing.
+    fn take(&mut self, each: impl FnMut(Sighting));
+
+    /// What was missed so far.
+    fn missed(&self) -> Missed;
+
+    /// Sees no more; what it did beside seeing, if anything.
+    fn end(&mut self) -> Option<RelayReport> {
+        None
+    }
+}
+
+impl Sightings for WireTap {
+    fn take(&mut self, each: impl FnMut(Sighting)) {
+        WireTap::take(self, each);
+    }
+
+    fn missed(&self) -> Missed {
+        WireTap::missed(self)
+    }
+}
+
 /// Packets of one flow that entered through one side.
 #[derive(Debug, Clone, Default)]
 struct Flow {
@@ -38,8 +64,8 @@ struct Flow {
 }
 
 /// What packets do on their way through a device, collected until [`Tapped::finish`].
-pub struct Tapped {
-    tap: WireTap,
+pub struct Tapped<S> {
+    tap: S,
     ends: Ends,
     interfaces: Vec<String>,
     crossings: Crossings,
@@ -56,9 +82,9 @@ pub struct Tapped {
     open: bool,
 }
 
-impl Tapped {
+impl<S: Sightings> Tapped<S> {
     /// Collects what `tap` sees on `interfaces`; every packet goes into `folder`, if there is one.
-    pub fn new(tap: WireTap, interfaces: &[String], ends: Ends, folder: Option<TapFolder>) -> Self {
+    pub fn new(tap: S, interfaces: &[String], ends: Ends, folder: Option<TapFolder>) -> Self {
         Self {
             tap,
             ends,
@@ -152,8 +178,9 @@ impl Tapped {
     /// # Errors
     /// When a file could not be written; what is in the report is complete all the same.
     pub fn finish(mut self) -> (TapReport, Result<(), ResultsError>) {
+        let relay = self.tap.end();
         self.drain();
-        let mut report = report::of(&self);
+        let mut report = report::of(&self, relay);
         let mut written = Ok(());
         if let Some(folder) = self.folder.take() {
             let seconds =

@@ -1,6 +1,6 @@
 //! What a tap found, as `taut tap --json` prints it.
 
-use super::Tapped;
+use super::{RelayReport, Sightings, Tapped};
 use serde::{Deserialize, Serialize};
 use taut_measure::{CrossingAccount, Summary};
 use taut_port::wire_tap::Missed;
@@ -8,7 +8,7 @@ use taut_port::wire_tap::Missed;
 /// Everything that a tap found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TapReport {
-    /// The interfaces watched.
+    /// The interfaces watched, or the sides of a tap in line: A, B.
     pub interfaces: Vec<String>,
     /// By interface that packets entered through.
     pub directions: Vec<DirectionReport>,
@@ -17,6 +17,8 @@ pub struct TapReport {
     pub only_left: u64,
     /// What the tap missed: packets among it count as lost, or not at all.
     pub missed: Missed,
+    /// What a tap in line did; none of one that only watches.
+    pub relay: Option<RelayReport>,
     /// Packets in the sample files; none without a folder.
     pub samples: Option<u64>,
 }
@@ -84,7 +86,7 @@ impl TapReport {
     }
 }
 
-pub(super) fn of(tapped: &Tapped) -> TapReport {
+pub(super) fn of<S: Sightings>(tapped: &Tapped<S>, relay: Option<RelayReport>) -> TapReport {
     let direction = |(side, account): (usize, &CrossingAccount)| {
         let ways = tapped.ways.iter().filter(|((from, _), _)| *from == side);
         let most = ways.max_by_key(|(_, packets)| **packets);
@@ -107,6 +109,7 @@ pub(super) fn of(tapped: &Tapped) -> TapReport {
         directions: tapped.sides.iter().enumerate().map(direction).collect(),
         only_left: tapped.crossings.only_left,
         missed: tapped.tap.missed(),
+        relay,
         samples: None,
     }
 }

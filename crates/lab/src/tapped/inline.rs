@@ -1,0 +1,179 @@
+//! A tap in line on a thread of its own.
+
+use super::Sightings;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use taut_host::affinity::{AffinityError, pin_current_thread};
+use taut_port::wire_tap::{Missed, Sighting};
+use taut_port::{Clock, Link, PortCounters, PortError, PortSpec, Resources};
+use taut_traffic::{
+    InlineTap, RelayAccount, SightingReader, SightingWriter, TappedWire, sightings,
+};
+
+/// Sightings that have room between two calls of [`Sightings::take`]: 16 MiB, 0.1 s at 5 million packets a second.
+const ROOM: usize = 1 << 20;
+
+/// Why a tap in line could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum InlineError {
+    /// A port.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The core that was asked for.
+    #[error("--core: {0}")]
+    Core(#[from] AffinityError),
+    /// Neither two ports nor four.
+    #[error(
+        "want two ports or four, not {0}: the generator's and the device's of one side, then of the other"
+    )]
+    Ports(usize),
+}
+
+/// What a tap in line did beside seeing, as `taut tap --json` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RelayReport {
+    /// The core that it ran on; none if it was not asked to stay on one.
+    pub core: Option<usize>,
+    /// Packets that the device had no room for; they do not count as entered.
+    pub refused: u64,
+    /// Packets that left the device and that the generator had no room for; they count as left.
+    pub undelivered: u64,
+    /// Its ports: the generator's and the device's of side A, then of side B.
+    pub ports: Vec<RelayPort>,
+}
+
+/// One port of a tap in line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RelayPort {
+    /// As given.
+    pub port: String,
+    /// What passed through it and what was lost in it.
+    #[serde(flatten)]
+    pub counters: PortCounters,
+}
+
+/// A tap in line that runs. Dropping it ends it.
+pub struct RunningTap {
+    specs: Vec<PortSpec>,
+    core: Option<usize>,
+    clock: Clock,
+    reader: SightingReader,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Option<RelayAccount>>>,
+}
+
+impl RunningTap {
+    /// Relays between the first and the second port, the third and the fourth, on `core` if one is given. `on_link`
+    /// is told a port's number and its link when that goes up or down.
+    ///
+    /// # Errors
+    /// For a number of ports other than two and four, and when one cannot be opened or the core not be had.
+    pub fn start(
+        specs: Vec<PortSpec>,
+        core: Option<usize>,
+        on_link: impl FnMut(usize, &Link) + Send + 'static,
+    ) -> Result<Self, InlineError> {
+        if !matches!(specs.len(), 2 | 4) {
+            return Err(InlineError::Ports(specs.len()));
+        }
+        let clock = Clock::calibrate(std::time::Duration::from_millis(100));
+        let (writer, reader) = sightings(ROOM);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (started, has_started) = mpsc::channel();
+        let thread = {
+            let (specs, stop) = (specs.clone(), Arc::clone(&stop));
+            // Ports stay on the thread that opened them.
+            let work = move || match open(&specs, core, writer, &clock) {
+                Ok(tap) => {
+                    let _ = started.send(Ok(()));
+                    Some(tap.run(&stop, on_link))
+                }
+                Err(problem) => {
+                    let _ = started.send(Err(problem));
+                    None
+                }
+            };
+            let thread = std::thread::Builder::new().name("tap".to_string());
+            thread
+                .spawn(work)
+                .map_err(|e| PortError::system("starting the tap's thread", e))?
+        };
+        has_started
+            .recv()
+            .map_err(|_| PortError::missing("the tap's thread", "to live: it died starting"))??;
+        Ok(Self {
+            specs,
+            core,
+            clock,
+            reader,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+fn open(
+    specs: &[PortSpec],
+    core: Option<usize>,
+    writer: SightingWriter,
+    clock: &Clock,
+) -> Result<InlineTap, InlineError> {
+    if let Some(core) = core {
+        pin_current_thread(core)?;
+    }
+    let mut resources = Resources::for_ports(specs)?;
+    let mut open = |spec: &PortSpec| {
+        let port = spec.open(&mut resources)?;
+        if port.waits() {
+            return Err(spec.error("a file: a tap in line stands between links"));
+        }
+        Ok(port)
+    };
+    let wires = specs.chunks_exact(2).map(|pair| {
+        Ok(TappedWire {
+            generator: open(&pair[0])?,
+            device: open(&pair[1])?,
+        })
+    });
+    let wires = wires.collect::<Result<_, PortError>>()?;
+    Ok(InlineTap::new(wires, writer, clock))
+}
+
+impl Sightings for RunningTap {
+    fn take(&mut self, each: impl FnMut(Sighting)) {
+        self.reader.take(&self.clock, each);
+    }
+
+    fn missed(&self) -> Missed {
+        Missed {
+            ring_full: self.reader.ring_full(),
+            unseen: 0,
+        }
+    }
+
+    fn end(&mut self) -> Option<RelayReport> {
+        self.stop.store(true, Ordering::Relaxed);
+        let account = self.thread.take()?.join().ok().flatten()?;
+        let ports = self.specs.iter().zip(account.ports);
+        Some(RelayReport {
+            core: self.core,
+            refused: account.refused,
+            undelivered: account.undelivered,
+            ports: ports
+                .map(|(spec, counters)| RelayPort {
+                    port: spec.text().to_string(),
+                    counters,
+                })
+                .collect(),
+        })
+    }
+}
+
+impl Drop for RunningTap {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}

@@ -1,0 +1,273 @@
+//! The tap in line: relays between a generator and a device, and notes when each measurement packet enters the
+//! device and leaves it.
+
+use crate::sightings::SightingWriter;
+use std::sync::atomic::{AtomicBool, Ordering};
+use taut_port::{BATCH_CAPACITY, Batch, Clock, Link, Port, PortCounters, ticks};
+use taut_wire::{Stamp, claimed_stamp};
+
+/// Packets taken from a port at a time at most.
+const BURST: usize = 32;
+
+/// Links are looked at every this many seconds.
+const LOOK_SECONDS: f64 = 0.1;
+
+/// One way to and from the device.
+pub struct TappedWire {
+    /// Where the generator is.
+    pub generator: Box<dyn Port>,
+    /// Where the device is.
+    pub device: Box<dyn Port>,
+}
+
+/// What a tap in line did with packets beside passing them on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RelayAccount {
+    /// Packets that the device had no room for: dropped, and not counted as entered.
+    pub refused: u64,
+    /// Packets that left the device and that the generator had no room for: dropped.
+    pub undelivered: u64,
+    /// What passed through the ports, and what was lost in them: the first wire's generator and device, then the
+    /// second's.
+    pub ports: Vec<PortCounters>,
+}
+
+/// Relays on one core, and notes what it sees. The clock is read last before packets are handed to the device and
+/// first after they were seen from it; those that go or come together, up to 32, share a reading.
+///
+/// The loop allocates nothing, locks nothing and makes no system call of its own.
+pub struct InlineTap {
+    wires: Vec<TappedWire>,
+    sightings: SightingWriter,
+    look_ticks: u64,
+    account: RelayAccount,
+}
+
+/// The stamps of a batch, by place.
+type Stamps = [Option<Stamp>; BATCH_CAPACITY];
+
+impl InlineTap {
+    /// Over these wires; wire `i` is side `i` of the sightings.
+    pub fn new(wires: Vec<TappedWire>, sightings: SightingWriter, clock: &Clock) -> Self {
+        Self {
+            wires,
+            sightings,
+            look_ticks: clock.to_ticks(LOOK_SECONDS * 1e9) as u64,
+            account: RelayAccount::default(),
+        }
+    }
+
+    /// Relays until `stop`. `on_link` is told a port's number (in the order of [`RelayAccount::ports`]) and its
+    /// link when that goes up or down, within 100 ms.
+    pub fn run(mut self, stop: &AtomicBool, mut on_link: impl FnMut(usize, &Link)) -> RelayAccount {
+        let mut batch = Batch::limited(BURST);
+        let mut stamps = [None; BATCH_CAPACITY];
+        let mut links: Vec<Option<Link>> = vec![None; self.wires.len() * 2];
+        let mut look_at = ticks();
+        while !stop.load(Ordering::Relaxed) {
+            for side in 0..self.wires.len() {
+                self.relay_in(side, &mut batch, &mut stamps);
+                self.relay_out(side, &mut batch, &mut stamps);
+            }
+            let now = ticks();
+            if now.wrapping_sub(look_at) < u64::MAX / 2 {
+                self.look(&mut links, &mut on_link);
+                look_at = now + self.look_ticks;
+            }
+        }
+        for port in self.ports() {
+            port.close();
+        }
+        let counters = self.ports().map(|port| port.counters()).collect();
+        self.account.ports = counters;
+        self.account
+    }
+
+    #[inline(always)]
+    fn relay_in(&mut self, side: usize, batch: &mut Batch, stamps: &mut Stamps) {
+        let wire = &mut self.wires[side];
+        if wire.generator.rx(batch) == 0 {
+            return;
+        }
+        read_stamps(batch, stamps);
+        let now_ticks = ticks();
+        let entered = wire.device.tx(batch);
+        self.sightings
+            .note(&stamps[..entered], side, false, now_ticks);
+        self.account.refused += batch.len() as u64;
+        batch.clear();
+    }
+
+    #[inline(always)]
+    fn relay_out(&mut self, side: usize, batch: &mut Batch, stamps: &mut Stamps) {
+        let wire = &mut self.wires[side];
+        let left = wire.device.rx(batch);
+        if left == 0 {
+            return;
+        }
+        let now_ticks = ticks();
+        read_stamps(batch, stamps);
+        wire.generator.tx(batch);
+        self.sightings.note(&stamps[..left], side, true, now_ticks);
+        self.account.undelivered += batch.len() as u64;
+        batch.clear();
+    }
+
+    fn ports(&mut self) -> impl Iterator<Item = &mut Box<dyn Port>> {
+        let wires = self.wires.iter_mut();
+        wires.flat_map(|wire| [&mut wire.generator, &mut wire.device])
+    }
+
+    #[cold]
+    fn look(&mut self, links: &mut [Option<Link>], on_link: &mut impl FnMut(usize, &Link)) {
+        for (index, (port, known)) in self.ports().zip(links).enumerate() {
+            let link = port.link();
+            if known.as_ref() != Some(&link) {
+                on_link(index, &link);
+                *known = Some(link);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn read_stamps(batch: &Batch, stamps: &mut Stamps) {
+    for (packet, stamp) in batch.packets().iter().zip(stamps) {
+        *stamp = claimed_stamp(packet.bytes()).map(|(stamp, _)| stamp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::sightings::sightings;
+    use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+    use taut_port::PoolHandle;
+    use taut_port::wire_tap::Sighting;
+    use taut_wire::{StampLayout, UdpFlow};
+
+    /// Frames under way from one end to the other.
+    type Lane = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+    /// One end of two lanes.
+    struct End {
+        pool: PoolHandle,
+        from: Lane,
+        to: Lane,
+        room: usize,
+    }
+
+    impl Port for End {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            let frame = self.from.lock().unwrap().pop_front();
+            let Some(frame) = frame else { return 0 };
+            let mut packet = self.pool.take(frame.len() as u16).unwrap();
+            packet.bytes_mut().copy_from_slice(&frame);
+            batch.push(packet);
+            1
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let mut to = self.to.lock().unwrap();
+            let sent = batch.len().min(self.room - to.len());
+            batch.take_front(sent, |packet| to.push_back(packet.bytes().to_vec()));
+            sent
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    fn frames(sequences: std::ops::Range<u64>) -> Vec<Vec<u8>> {
+        let template = UdpFlow::default().frame(64).unwrap();
+        let layout = StampLayout::new(&template).unwrap();
+        let stamped = sequences.map(|sequence| {
+            let mut frame = template.clone();
+            layout.write(&mut frame, 5, sequence, 0).unwrap();
+            frame
+        });
+        stamped.collect()
+    }
+
+    /// Relays what `west` has to a device that has `room` and answers nothing but `east`; what was seen, what was
+    /// done, what each end got.
+    fn relay(
+        room: usize,
+        west: &[Vec<u8>],
+        answers: &[Vec<u8>],
+    ) -> (Vec<Sighting>, RelayAccount, [usize; 2]) {
+        let lane = |frames: &[Vec<u8>]| Lane::new(Mutex::new(frames.to_vec().into()));
+        let [sent, entered, left, received] = [west, &[], answers, &[]].map(lane);
+        let clock = Clock::calibrate(Duration::from_millis(1));
+        let (writer, mut reader) = sightings(64);
+        let end = |from: &Lane, to: &Lane, room| -> Box<dyn Port> {
+            Box::new(End {
+                pool: PoolHandle::new(64, false).unwrap(),
+                from: Arc::clone(from),
+                to: Arc::clone(to),
+                room,
+            })
+        };
+        let wire = TappedWire {
+            generator: end(&sent, &received, room),
+            device: end(&left, &entered, room),
+        };
+        let stop = AtomicBool::new(false);
+        let tap = InlineTap::new(vec![wire], writer, &clock);
+        let mut ups = 0;
+        let account = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !(sent.lock().unwrap().is_empty() && left.lock().unwrap().is_empty()) {
+                    std::thread::yield_now();
+                }
+                // A round that has begun is finished.
+                stop.store(true, Ordering::Relaxed);
+            });
+            tap.run(&stop, |_, link| ups += usize::from(link.is_up()))
+        });
+        assert_eq!(ups, 2);
+        let mut seen = Vec::new();
+        reader.take(&clock, |sighting| seen.push(sighting));
+        let got = [&entered, &received].map(|lane| lane.lock().unwrap().len());
+        (seen, account, got)
+    }
+
+    #[test]
+    fn each_packet_is_passed_on_and_seen_once_on_its_way() {
+        let (seen, account, got) = relay(64, &frames(0..5), &frames(3..5));
+        assert_eq!(got, [5, 2]);
+        let of = |leaving: bool| -> Vec<u64> {
+            let of = seen.iter().filter(|s| s.leaving == leaving);
+            of.map(|s| s.sequence).collect()
+        };
+        assert_eq!((of(false), of(true)), (vec![0, 1, 2, 3, 4], vec![3, 4]));
+        assert!(seen.iter().all(|s| s.flow == 5 && s.side == 0));
+        assert!(seen.is_sorted_by_key(|s| s.time_ns));
+        assert_eq!((account.refused, account.undelivered), (0, 0));
+        assert_eq!(account.ports.len(), 2);
+    }
+
+    #[test]
+    fn what_the_device_has_no_room_for_did_not_enter_it() {
+        let (seen, account, got) = relay(3, &frames(0..8), &frames(0..4));
+        assert_eq!(got, [3, 3]);
+        assert_eq!(seen.iter().filter(|s| !s.leaving).count(), 3);
+        // Left all the same.
+        assert_eq!(seen.iter().filter(|s| s.leaving).count(), 4);
+        assert_eq!((account.refused, account.undelivered), (5, 1));
+    }
+
+    #[test]
+    fn frames_of_others_are_passed_on_unseen() {
+        let (seen, _, got) = relay(64, &[vec![7; 60], vec![0; 14]], &[]);
+        assert_eq!((seen.len(), got), (0, [2, 0]));
+    }
+}

@@ -1,0 +1,187 @@
+//! Sightings of packets on their way from the loop that makes them to a thread that has the time for them.
+//!
+//! A ring of one writer and one reader. The writer never waits: what has no room is counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use taut_port::wire_tap::Sighting;
+use taut_port::{Clock, ticks};
+use taut_wire::Stamp;
+
+/// Low bits of a slot's first word that hold the side and whether the packet leaves; the ticks stand above them.
+const PLACE_BITS: u32 = 2;
+
+/// One sighting: ticks, side and direction; sequence number (48 bits) and flow (16 bits).
+#[derive(Default)]
+struct Slot {
+    moment: AtomicU64,
+    packet: AtomicU64,
+}
+
+struct Ring {
+    slots: Box<[Slot]>,
+    /// How many sightings were ever written.
+    written: AtomicU64,
+    /// How many of them were ever taken.
+    taken: AtomicU64,
+    ring_full: AtomicU64,
+}
+
+impl Ring {
+    fn slot(&self, number: u64) -> &Slot {
+        &self.slots[number as usize % self.slots.len()]
+    }
+}
+
+/// The end of the loop that sees packets.
+pub struct SightingWriter {
+    ring: Arc<Ring>,
+    written: u64,
+    /// As last looked at.
+    taken: u64,
+}
+
+/// The other end.
+pub struct SightingReader {
+    ring: Arc<Ring>,
+    begun_ticks: u64,
+}
+
+/// A ring that has room for `room` sightings, 16 bytes each.
+pub fn sightings(room: usize) -> (SightingWriter, SightingReader) {
+    let ring = Arc::new(Ring {
+        slots: (0..room.max(1)).map(|_| Slot::default()).collect(),
+        written: AtomicU64::new(0),
+        taken: AtomicU64::new(0),
+        ring_full: AtomicU64::new(0),
+    });
+    let writer = SightingWriter {
+        ring: Arc::clone(&ring),
+        written: 0,
+        taken: 0,
+    };
+    let begun_ticks = ticks();
+    (writer, SightingReader { ring, begun_ticks })
+}
+
+impl SightingWriter {
+    /// Notes packets that crossed together through side 0 or 1; places without a stamp are of other frames.
+    #[inline]
+    pub fn note(&mut self, stamps: &[Option<Stamp>], side: usize, leaving: bool, now_ticks: u64) {
+        let place = (side as u64 & 1) << 1 | u64::from(leaving);
+        let moment = now_ticks << PLACE_BITS | place;
+        let room = self.ring.slots.len() as u64;
+        let mut full = 0;
+        for stamp in stamps.iter().flatten() {
+            if self.written - self.taken >= room {
+                // Acquire: the reader is done with the slots that it says it has taken.
+                self.taken = self.ring.taken.load(Ordering::Acquire);
+                if self.written - self.taken >= room {
+                    full += 1;
+                    continue;
+                }
+            }
+            let slot = self.ring.slot(self.written);
+            slot.moment.store(moment, Ordering::Relaxed);
+            let packet = stamp.sequence << 16 | u64::from(stamp.flow);
+            slot.packet.store(packet, Ordering::Relaxed);
+            self.written += 1;
+        }
+        if full > 0 {
+            self.ring.ring_full.fetch_add(full, Ordering::Relaxed);
+        }
+        // Release: whoever sees the number sees what is in the slots.
+        self.ring.written.store(self.written, Ordering::Release);
+    }
+}
+
+impl SightingReader {
+    /// Hands over what was noted since the last call, in that order. Times count from the making of the ring.
+    pub fn take(&mut self, clock: &Clock, mut each: impl FnMut(Sighting)) {
+        let from = self.ring.taken.load(Ordering::Relaxed);
+        let to = self.ring.written.load(Ordering::Acquire);
+        for number in from..to {
+            let slot = self.ring.slot(number);
+            let moment = slot.moment.load(Ordering::Relaxed);
+            let packet = slot.packet.load(Ordering::Relaxed);
+            // The counter's two highest bits were shifted out: no machine runs for long enough to set them.
+            let since = (moment >> PLACE_BITS).saturating_sub(self.begun_ticks);
+            each(Sighting {
+                time_ns: clock.to_ns(since) as u64,
+                sequence: packet >> 16,
+                flow: packet as u16,
+                side: (moment >> 1 & 1) as usize,
+                leaving: moment & 1 == 1,
+            });
+        }
+        self.ring.taken.store(to, Ordering::Release);
+    }
+
+    /// Sightings that had no room so far.
+    pub fn ring_full(&self) -> u64 {
+        self.ring.ring_full.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn stamp(sequence: u64) -> Option<Stamp> {
+        Some(Stamp {
+            flow: 0xfffe,
+            sequence,
+            stamp_ticks: 0,
+        })
+    }
+
+    #[test]
+    fn a_reader_gets_what_was_noted_and_what_had_no_room_is_counted() {
+        let clock = Clock::calibrate(Duration::from_millis(1));
+        let (mut writer, mut reader) = sightings(4);
+        let last = (1 << 48) - 1;
+        for round in 0..3 {
+            let now_ticks = ticks();
+            writer.note(&[stamp(last), None, stamp(1)], 1, false, now_ticks);
+            writer.note(&[stamp(2), stamp(3), stamp(4)], 0, true, now_ticks);
+            let mut seen = Vec::new();
+            reader.take(&clock, |s| {
+                seen.push((s.sequence, s.flow, s.side, s.leaving));
+            });
+            let want = [(last, 1, false), (1, 1, false), (2, 0, true), (3, 0, true)];
+            assert_eq!(seen, want.map(|(n, side, out)| (n, 0xfffe, side, out)));
+            assert_eq!(reader.ring_full(), round + 1);
+        }
+    }
+
+    #[test]
+    fn nothing_is_torn_between_two_threads() {
+        const PACKETS: u64 = 200_000;
+        let clock = Clock::calibrate(Duration::from_millis(1));
+        let (mut writer, mut reader) = sightings(1000);
+        let mut next = 0;
+        let mut taken = 0;
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(move || {
+                for sequence in 0..PACKETS {
+                    let side = sequence as usize & 1;
+                    writer.note(&[stamp(sequence)], side, side == 0, ticks());
+                }
+            });
+            loop {
+                let over = writing.is_finished();
+                reader.take(&clock, |s| {
+                    assert!(s.sequence >= next);
+                    assert_eq!((s.side, s.leaving), (s.sequence as usize & 1, s.side == 0));
+                    next = s.sequence + 1;
+                    taken += 1;
+                });
+                if over {
+                    break;
+                }
+            }
+        });
+        assert_eq!(taken + reader.ring_full(), PACKETS);
+    }
+}
