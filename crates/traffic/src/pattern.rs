@@ -526,18 +526,19 @@ mod tests {
 
     #[test]
     fn poisson_gaps_pass_a_kolmogorov_smirnov_test() {
-        let dues = dues("poisson", 1e6, 200 * MS);
+        // A million packets, and gaps so long that whole nanoseconds do not show.
+        let dues = dues("poisson", 1e4, 100_000 * MS);
         let mut gaps: Vec<f64> = dues.windows(2).map(|w| (w[1] - w[0]) as f64).collect();
         gaps.sort_by(f64::total_cmp);
         let n = gaps.len() as f64;
-        // Ticks are whole nanoseconds here: the distance allows for that half tick.
         let distance = gaps
             .iter()
             .enumerate()
-            .map(|(i, gap)| (1.0 - (-(gap + 0.5) / 1_000.0).exp() - (i as f64 + 0.5) / n).abs())
+            .map(|(i, gap)| (1.0 - (-gap / 100_000.0).exp() - (i as f64 + 0.5) / n).abs())
             .fold(0.0, f64::max);
-        assert!(distance < 1.63 / n.sqrt() + 0.001, "{distance}");
-        assert!((n / 200_000.0 - 1.0).abs() < 0.01);
+        // The 1 % level.
+        assert!(distance < 1.63 / n.sqrt(), "{distance}");
+        assert!((n / 1_000_000.0 - 1.0).abs() < 0.01);
     }
 
     #[test]
