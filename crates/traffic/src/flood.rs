@@ -106,7 +106,11 @@ impl Instrument {
                 flow.seconds = clock.to_ns(now - counted_since.unwrap_or(begin)) / 1e9;
                 break;
             }
-            let burst = if per_tick.is_none() { FULL_BURST } else { BURST };
+            let burst = if per_tick.is_none() {
+                FULL_BURST
+            } else {
+                BURST
+            };
             let room = burst - (self.out.len() as u64).min(burst);
             let wanted = match per_tick {
                 None => room,
