@@ -155,8 +155,8 @@ fn fillers_stand_between_packets_and_are_dropped_on_arrival() {
             "{summary}"
         );
         // 2500 bytes from packet to packet: two fillers. Fewer where the machine stood still: the line ran dry; more,
-        // and shorter ones, where it was late.
-        match (300..=6_000).contains(&number("fillers_sent")) {
+        // and shorter ones, where it was late, up to 29 frames of 84 bytes.
+        match (300..=1_500 * 29).contains(&number("fillers_sent")) {
             true => Ok(()),
             false => Err(summary.to_string()),
         }

@@ -1384,8 +1384,9 @@ mod tests {
         let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));
         assert_eq!((tally.owed, tally.received, tally.foreign), (200, 200, 0));
         assert_eq!(tally.fillers_received, tally.fillers_sent);
-        // 1250 bytes from packet to packet, if the machine lets the loop run.
-        assert!((1..=199 * 2).contains(&tally.fillers_sent), "{tally:?}");
+        // 1250 bytes from packet to packet, if the machine lets the loop run: two fillers, shorter and more of
+        // them after it was late, and never more than there is room for frames of 84 bytes on the line.
+        assert!((1..=200 * 14).contains(&tally.fillers_sent), "{tally:?}");
     }
 
     #[test]
