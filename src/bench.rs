@@ -1,7 +1,7 @@
 //! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`), and generators (`generator`).
 
 use crate::demo::{Alone, Bar};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{generators, print, quantity, rfc2544};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -90,10 +90,8 @@ fn run_io(arguments: &Io) -> Result<(), Failure> {
         ));
     }
     let _alone = Alone::claim()?;
-    let stop = taut_host::stop_flag()
-        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let program = std::env::current_exe()
-        .map_err(|e| Failure::Missing(format!("cannot find this program's own file: {e}")))?;
+    let stop = exit::stop_flag()?;
+    let program = exit::own_program()?;
     let plan = Plan {
         mode: if arguments.quick {
             Mode::Quick
@@ -126,10 +124,7 @@ fn run_io(arguments: &Io) -> Result<(), Failure> {
 pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     let page = io_cost::write_report(folder)?;
     if json {
-        let path = folder.join("summary.json");
-        let summary = std::fs::read_to_string(&path)
-            .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
-        print::line(summary.trim_end());
+        print::summary(folder)?;
         return Ok(());
     }
     let results = Results::load(folder).map_err(ReportError::from)?;

@@ -1,6 +1,6 @@
 //! `taut demo`: compares packet forwarders on this machine and writes a report with plots.
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::print;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -59,10 +59,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         _ => Mode::Default,
     };
     let _alone = Alone::claim()?;
-    let stop = taut_host::stop_flag()
-        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let program = std::env::current_exe()
-        .map_err(|e| Failure::Missing(format!("cannot find this program's own file: {e}")))?;
+    let stop = exit::stop_flag()?;
+    let program = exit::own_program()?;
     let plan = Plan {
         mode,
         seed: arguments.seed,

@@ -1,6 +1,8 @@
 //! How a command ends: one line that says what to do, and an exit code that says what kind of end it is.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use taut_engine::ChainError;
 use taut_lab::metrics::EndpointError;
 use taut_lab::results::ResultsError;
@@ -33,6 +35,17 @@ impl Failure {
         eprintln!("taut: {text}");
         ExitCode::from(code)
     }
+}
+
+/// The flag that Ctrl-C and its kin set.
+pub fn stop_flag() -> Result<&'static AtomicBool, Failure> {
+    taut_host::stop_flag().map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))
+}
+
+/// The file of this program, to be started again as a device.
+pub fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|e| Failure::Missing(format!("cannot find this program's own file: {e}")))
 }
 
 impl From<PortError> for Failure {

@@ -1,6 +1,6 @@
 //! `taut forward`: runs a data plane on one core until it is told to stop or its input files end.
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{forward_in_kernel, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
@@ -71,8 +71,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let chain = put_together(&arguments)?;
-    let signalled = taut_host::signals::stop_flag()
-        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let signalled = exit::stop_flag()?;
     if chain.place == Place::Kernel {
         if arguments.metrics.is_some() {
             let text = "--metrics: only of a worker; a chain in the kernel has none";

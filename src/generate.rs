@@ -1,6 +1,6 @@
 //! `taut generate`: makes traffic and measures what comes back.
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::watch::{self, Look, Watch};
 use crate::{print, quantity};
 use serde_json::json;
@@ -175,8 +175,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         core: arguments.core,
         wait: Duration::from_secs_f64(arguments.wait),
     };
-    let stop = taut_host::stop_flag()
-        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let stop = exit::stop_flag()?;
     let (_endpoint, metrics) = watch::endpoint(arguments.metrics.as_deref())?;
     let recorded = Recorded::start(&arguments, &names, &job.clock)?;
     let (records, mut views) = records(&arguments, &names, &asked_pps, &job.clock, recorded.1);
@@ -223,8 +222,7 @@ fn flood(arguments: &Arguments, specs: Vec<PortSpec>, traffic: Traffic) -> Resul
                 .to_string(),
         ));
     }
-    let stop = taut_host::stop_flag()
-        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let stop = exit::stop_flag()?;
     let flood = Flood {
         rate_pps: None,
         warm_up: Duration::from_secs_f64(arguments.warm_up),

@@ -1,7 +1,7 @@
 //! `taut bench generator`: packet generators as devices under test.
 
 use crate::demo::{Alone, Bar};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{print, quantity};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -67,10 +67,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         )));
     }
     let _alone = Alone::claim()?;
-    let stop = taut_host::stop_flag()
-        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let program = std::env::current_exe()
-        .map_err(|e| Failure::Missing(format!("cannot find this program's own file: {e}")))?;
+    let stop = exit::stop_flag()?;
+    let program = exit::own_program()?;
     let plan = Plan {
         mode: if arguments.quick {
             Mode::Quick
@@ -104,10 +102,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     let page = generators::write_report(folder)?;
     if json {
-        let path = folder.join("summary.json");
-        let summary = std::fs::read_to_string(&path)
-            .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
-        print::line(summary.trim_end());
+        print::summary(folder)?;
         return Ok(());
     }
     let results = Results::load(folder).map_err(ReportError::from)?;

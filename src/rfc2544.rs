@@ -2,7 +2,7 @@
 //! RFC 2544 on one device.
 
 use crate::demo::{Alone, Bar};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::watch::{self, Look, Status, Watch};
 use crate::{print, quantity};
 use std::path::{Path, PathBuf};
@@ -456,10 +456,8 @@ fn measure(common: &Common, mut settings: Settings, rate: Option<Rate>) -> Resul
         })
         .collect::<Result<Vec<_>, _>>()?;
     let _alone = Alone::claim()?;
-    let stop = taut_host::stop_flag()
-        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
-    let program = std::env::current_exe()
-        .map_err(|e| Failure::Missing(format!("cannot find this program's own file: {e}")))?;
+    let stop = exit::stop_flag()?;
+    let program = exit::own_program()?;
     let plan = Plan {
         device,
         sizes,
@@ -574,10 +572,7 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     let results = Results::load(folder).map_err(ReportError::from)?;
     let evaluation = Evaluation::of(&results);
     if json {
-        let path = folder.join("summary.json");
-        let summary = std::fs::read_to_string(&path)
-            .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
-        print::line(summary.trim_end());
+        print::summary(folder)?;
     } else {
         print::line(render_text(&evaluation));
         for warning in evaluation.warnings.iter().chain(&results.problems) {

@@ -1,6 +1,6 @@
 //! `taut script`: runs a Lua script for the generator.
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{print, quantity};
 use clap::Args;
 use serde_json::json;
@@ -54,8 +54,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         .iter()
         .map(|p| PortSpec::parse(p))
         .collect::<Result<Vec<_>, _>>()?;
-    let stop = taut_host::stop_flag()
-        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let stop = exit::stop_flag()?;
     let script = Script {
         path: arguments.file,
         ports,

@@ -1,7 +1,7 @@
 //! `taut tap`: sees each packet enter and leave a device, from the wires or in line, and says what the device
 //! itself took.
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::generate::print_port_losses;
 use crate::{print, quantity};
 use std::path::PathBuf;
@@ -73,8 +73,7 @@ const CPUS_IN_LINE: usize = 3;
 const SIDES: [&str; 2] = ["A", "B"];
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let stop = taut_host::stop_flag()
-        .map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))?;
+    let stop = exit::stop_flag()?;
     if arguments.port.is_empty() {
         let interfaces = &arguments.interfaces;
         let tap = WireTap::start(interfaces, wire_tap::ring_bytes(RING))?;

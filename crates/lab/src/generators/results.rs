@@ -3,7 +3,7 @@
 use super::contender::Contender;
 use super::trial::Trial;
 use crate::io_cost::Transport;
-use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_head, read_json, write_json};
+use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head, write_json};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -122,25 +122,12 @@ impl Results {
     /// # Errors
     /// When `generators.json` is missing or unreadable.
     pub fn load(dir: &Path) -> Result<Self, ResultsError> {
-        let mut results = Self {
-            head: read_head(&dir.join(HEAD), Head::SCHEMA)?,
-            trials: Vec::new(),
-            problems: Vec::new(),
-        };
-        let folder = dir.join("trials");
-        let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
-            .map_err(ResultsError::io(folder))?
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "json"))
-            .collect();
-        paths.sort();
-        for path in paths {
-            match read_json(&path) {
-                Ok(trial) => results.trials.push(trial),
-                Err(e) => results.problems.push(e.to_string()),
-            }
-        }
-        Ok(results)
+        let head = read_head(&dir.join(HEAD), Head::SCHEMA)?;
+        let (trials, problems) = read_each(&dir.join("trials"))?;
+        Ok(Self {
+            head,
+            trials,
+            problems,
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::framework::Framework;
 use super::trial::Series;
-use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_head, read_json, write_json};
+use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head, write_json};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -178,25 +178,12 @@ impl Results {
     /// # Errors
     /// When `io.json` is missing or unreadable.
     pub fn load(dir: &Path) -> Result<Self, ResultsError> {
-        let mut results = Self {
-            head: read_head(&dir.join(HEAD), Head::SCHEMA)?,
-            series: Vec::new(),
-            problems: Vec::new(),
-        };
-        let folder = dir.join("series");
-        let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
-            .map_err(ResultsError::io(folder))?
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "json"))
-            .collect();
-        paths.sort();
-        for path in paths {
-            match read_json(&path) {
-                Ok(series) => results.series.push(series),
-                Err(e) => results.problems.push(e.to_string()),
-            }
-        }
-        Ok(results)
+        let head = read_head(&dir.join(HEAD), Head::SCHEMA)?;
+        let (series, problems) = read_each(&dir.join("series"))?;
+        Ok(Self {
+            head,
+            series,
+            problems,
+        })
     }
 }

@@ -120,6 +120,27 @@ impl RunWriter {
     }
 }
 
+/// Reads every JSON file of a folder, by name; what cannot be read, one sentence each, beside it.
+pub(crate) fn read_each<T: DeserializeOwned>(
+    dir: &Path,
+) -> Result<(Vec<T>, Vec<String>), ResultsError> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir)
+        .map_err(ResultsError::io(dir))?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .collect();
+    paths.sort();
+    let (mut read, mut problems) = (Vec::new(), Vec::new());
+    for path in paths {
+        match read_json(&path) {
+            Ok(one) => read.push(one),
+            Err(e) => problems.push(e.to_string()),
+        }
+    }
+    Ok((read, problems))
+}
+
 /// A results folder read back.
 #[derive(Debug)]
 pub struct Results {

@@ -10,7 +10,8 @@
 //! ```
 
 use crate::results::{
-    LeftOut, Mode, Noise, ResultsError, Stage, read_head, read_json, write_json, write_whole,
+    LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head, read_json, write_json,
+    write_whole,
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -467,20 +468,10 @@ impl Results {
     }
 
     fn load_size(&mut self, dir: &Path) {
-        let mut paths: Vec<PathBuf> = fs::read_dir(dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "json"))
-            .collect();
-        paths.sort();
-        for path in paths {
-            match read_json(&path) {
-                Ok(unit) => self.units.push(unit),
-                Err(e) => self.problems.push(e.to_string()),
-            }
-        }
+        // A size that was not begun has no folder.
+        let (units, problems) = read_each(dir).unwrap_or_default();
+        self.units.extend(units);
+        self.problems.extend(problems);
     }
 
     fn load_soak(&mut self, dir: &Path) {
