@@ -7,7 +7,7 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-use crate::rank::nearest_rank;
+use crate::rank::{median, nearest_rank};
 
 /// A point estimate and the interval around it, in the unit of the values it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -104,6 +104,19 @@ pub fn quantile_interval(sorted: &[f64], q: f64, confidence: f64) -> Option<Inte
     })
 }
 
+/// Distribution-free interval for the median of independent values in any order, from order statistics:
+/// the ends are values. At 95 % it takes at least six values (2 / 2^6 = 3 % lie beyond their extremes);
+/// with fewer there is none, whatever the method.
+pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let point = median(&sorted)?;
+    Some(Interval {
+        point,
+        ..quantile_interval(&sorted, 0.5, confidence)?
+    })
+}
+
 /// Interval for the mean of independent, about normally distributed values (Student's t).
 pub fn mean_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     if values.len() < 2 || !all_finite(values) || !inside_unit(confidence) {
@@ -191,11 +204,11 @@ pub fn ratio_interval(
         return None;
     }
     let mut ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
-    let estimates = resampled_estimates(&ratios, 1, &median, confidence, resamples, seed)?;
+    let estimates = resampled_estimates(&ratios, 1, &median_or_nan, confidence, resamples, seed)?;
     ratios.sort_by(f64::total_cmp);
     let (low, high) = percentile_levels(confidence);
     Some(PairedRatio {
-        median: interval_between(&estimates, low, high, median(&ratios), confidence)?,
+        median: interval_between(&estimates, low, high, median(&ratios)?, confidence)?,
         min: *ratios.first()?,
         max: *ratios.last()?,
         pairs: ratios.len() as u64,
@@ -243,7 +256,7 @@ fn student_quantile(level: f64, freedom: f64) -> Option<f64> {
     Some(z + first / freedom + second / freedom.powi(2))
 }
 
-fn percentile_levels(confidence: f64) -> (f64, f64) {
+pub(crate) fn percentile_levels(confidence: f64) -> (f64, f64) {
     ((1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0)
 }
 
@@ -292,7 +305,7 @@ fn bias_corrected_levels(
     (inside_unit(low) && inside_unit(high) && low < high).then_some((low, high))
 }
 
-fn interval_between(
+pub(crate) fn interval_between(
     estimates: &[f64],
     low: f64,
     high: f64,
@@ -312,11 +325,11 @@ fn interval_between(
     })
 }
 
-fn inside_unit(share: f64) -> bool {
+pub(crate) fn inside_unit(share: f64) -> bool {
     share > 0.0 && share < 1.0
 }
 
-fn all_finite(values: &[f64]) -> bool {
+pub(crate) fn all_finite(values: &[f64]) -> bool {
     values.iter().all(|value| value.is_finite())
 }
 
@@ -324,15 +337,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    if sorted.len() % 2 == 1 {
-        sorted[half]
-    } else {
-        (sorted[half - 1] + sorted[half]) / 2.0
-    }
+fn median_or_nan(values: &[f64]) -> f64 {
+    median(values).unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -464,7 +470,7 @@ mod tests {
 
     #[test]
     fn equal_values_give_an_interval_of_no_width() {
-        let interval = bootstrap_interval(&[3.0; 5], median, 0.95, 100, 1).unwrap();
+        let interval = bootstrap_interval(&[3.0; 5], median_or_nan, 0.95, 100, 1).unwrap();
         assert_eq!(
             (interval.low, interval.point, interval.high),
             (3.0, 3.0, 3.0)
@@ -473,7 +479,7 @@ mod tests {
 
     #[test]
     fn too_little_or_senseless_data_has_no_interval() {
-        let median = |values: &[f64]| median(values);
+        let median = median_or_nan;
         for values in [
             &[][..],
             &[1.0][..],
@@ -511,6 +517,17 @@ mod tests {
         );
         assert_eq!(ratio_interval(&a, &b[..2], 0.95, 1000, 1), None);
         assert_eq!(ratio_interval(&a, &[1.0, 0.0, 3.0], 0.95, 1000, 1), None);
+    }
+
+    #[test]
+    fn median_of_six_values_lies_between_their_extremes_and_of_five_nobody_knows() {
+        let found = median_interval(&[3.0, 1.0, 2.0, 6.0, 5.0, 4.0], 0.95).unwrap();
+        assert_eq!((found.low, found.point, found.high), (1.0, 3.5, 6.0));
+        assert_eq!(median_interval(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.95), None);
+        // Ranks 2 and 9 of ten (Conover, Practical Nonparametric Statistics, table A3).
+        let ten: Vec<f64> = (1..=10).rev().map(f64::from).collect();
+        let found = median_interval(&ten, 0.95).unwrap();
+        assert_eq!((found.low, found.point, found.high), (2.0, 5.5, 9.0));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! nor fail.
 
 pub mod burst;
+pub mod compare;
 pub mod crossing;
 pub mod gaps;
 pub mod interval;
@@ -15,24 +16,28 @@ pub mod precision;
 pub mod rank;
 pub mod search;
 pub mod sequence;
+pub mod stop;
 pub mod summary;
 pub mod throughput;
 
 pub use burst::{BURST_PRECISION, BufferTime, BurstSearch};
+pub use compare::{Comparison, Finding, Judged, compare, holm, judge, mann_whitney};
 pub use crossing::{Crossed, CrossingAccount, Crossings};
 pub use gaps::{GapRecorder, GapSummary};
 pub use interval::{
-    Interval, PairedRatio, block_bootstrap, bootstrap_interval, mean_interval, quantile_interval,
-    quantile_interval_ranks, ratio_interval,
+    Interval, PairedRatio, block_bootstrap, bootstrap_interval, mean_interval, median_interval,
+    quantile_interval, quantile_interval_ranks, ratio_interval,
 };
 pub use jitter::{JitterRecorder, JitterSummary};
 pub use latency::{Bucket, HlogError, LatencyHistogram};
 pub use precision::Precision;
+pub use rank::median;
 pub use search::{
     LadderSearch, Limit, SearchResult, SearchSettings, SearchSettingsError, Trial, TrialOutcome,
     Verdict,
 };
 pub use sequence::{Arrival, SequenceReport, SequenceTracker};
+pub use stop::{Progress, StopRule};
 pub use summary::Summary;
 pub use throughput::{
     METHODS, Method, ThroughputResult, ThroughputSearch, ThroughputSettings,

@@ -1,4 +1,4 @@
-//! The nearest-rank rule that every quantile in this crate shares.
+//! The nearest-rank rule that every quantile in this crate shares, and the median of a few values.
 //! Hyndman and Fan 1996, definition 1: the smallest value with at least a share `q` at or below it.
 
 /// The 0-based position of quantile `q` in `count` sorted values, or `None` without values or
@@ -20,6 +20,26 @@ pub fn nearest_rank(count: u64, q: f64) -> Option<u64> {
     let share = q * count as f64;
     let rank = (share - share * 4.0 * f64::EPSILON).ceil() as u64;
     Some(rank.clamp(1, count) - 1)
+}
+
+/// The median of values in any order; between two it is their middle. `None` without values.
+pub fn median(values: &[f64]) -> Option<f64> {
+    median_of(&mut values.to_vec())
+}
+
+/// The same, in place and in O(n): changes the order.
+pub(crate) fn median_of(values: &mut [f64]) -> Option<f64> {
+    let half = values.len() / 2;
+    let even = values.len().is_multiple_of(2);
+    if values.is_empty() {
+        return None;
+    }
+    let (below, &mut upper, _) = values.select_nth_unstable_by(half, f64::total_cmp);
+    let lower = below.iter().copied().max_by(f64::total_cmp);
+    Some(match lower {
+        Some(lower) if even => f64::midpoint(lower, upper),
+        _ => upper,
+    })
 }
 
 #[cfg(test)]
@@ -47,6 +67,15 @@ mod tests {
         assert_eq!(nearest_rank(7, 0.0), Some(0));
         assert_eq!(nearest_rank(7, 1.0), Some(6));
         assert_eq!(nearest_rank(u64::MAX, 1.0), Some(u64::MAX - 1));
+    }
+
+    #[test]
+    fn median_is_the_middle_value_or_lies_between_two() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[4.0]), Some(4.0));
+        assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
+        assert_eq!(median(&[9.0, 1.0, 5.0, 2.0]), Some(3.5));
+        assert_eq!(median(&[f64::MAX, f64::MAX]), Some(f64::MAX));
     }
 
     #[test]

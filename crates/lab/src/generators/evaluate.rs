@@ -233,7 +233,7 @@ fn row(results: &Results, contender: &Contender) -> Row {
         transport: contender.transport,
         unpaced_pps: pps(Part::Unpaced),
         paced_pps: pps(Part::Paced),
-        frame_size_bytes: crate::io_cost::median(&sizes),
+        frame_size_bytes: taut_measure::median(&sizes),
         rates: rates
             .filter_map(|pps| rate_row(results, contender, *pps))
             .collect(),

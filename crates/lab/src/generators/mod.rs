@@ -15,7 +15,7 @@ pub use results::{Head, Rates, Results};
 pub use trial::{Part, Trial};
 
 use crate::comparison::{self, Observer, scratch};
-use crate::io_cost::{Transport, in_short, median};
+use crate::io_cost::{Transport, in_short};
 use crate::results::{LeftOut, Mode, ResultsError, Stage};
 use lengths::Lengths;
 use std::path::PathBuf;
@@ -339,7 +339,7 @@ fn choose_rates(generators: &[Contender], measured: &[Trial], asked_pps: &[f64])
             let trials = measured
                 .iter()
                 .filter(|t| t.generator == contender.id && t.part == Part::Paced);
-            let pps = median(&trials.map(|t| t.pps).collect::<Vec<_>>())?;
+            let pps = taut_measure::median(&trials.map(|t| t.pps).collect::<Vec<_>>())?;
             Some((contender, pps))
         });
         let Some((slowest, pps)) = most.min_by(|a, b| a.1.total_cmp(&b.1)) else {

@@ -8,7 +8,7 @@ use crate::quantity::{rate, three_digits, time};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use taut_measure::bootstrap_interval;
+use taut_measure::{bootstrap_interval, median};
 use taut_port::Event;
 
 const CONFIDENCE: f64 = 0.95;
@@ -352,17 +352,6 @@ fn slope(points: &[(f64, f64)]) -> Option<f64> {
     (points.len() >= 3 && spread > 0.0).then(|| together / spread)
 }
 
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        n if n % 2 == 1 => sorted.get(half).copied(),
-        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
-    }
-}
-
 fn spread(values: &[f64]) -> Option<Spread> {
     let least = values.iter().copied().reduce(f64::min)?;
     let most = values.iter().copied().reduce(f64::max)?;
@@ -462,8 +451,6 @@ mod tests {
 
     #[test]
     fn medians_and_their_intervals_stay_within_the_values() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0, 1.0]), Some(2.0));
         let estimate = Estimate::of(&[90.0, 100.0, 95.0, 102.0, 91.0], 1).unwrap();
         assert_eq!((estimate.median, estimate.count), (95.0, 5));
         assert!(estimate.low >= 90.0 && estimate.high <= 102.0);

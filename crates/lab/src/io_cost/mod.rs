@@ -11,8 +11,8 @@ mod results;
 mod session;
 mod trial;
 
+pub(crate) use evaluate::Estimate;
 pub use evaluate::{CHECKED_LOAD, Evaluation, Row, render_text_table};
-pub(crate) use evaluate::{Estimate, median};
 pub use framework::{Framework, Program, Transport};
 pub use knee::{Knee, KneeSearch, KneeSettings};
 pub use lengths::Lengths;

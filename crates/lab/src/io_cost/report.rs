@@ -338,7 +338,7 @@ fn levels(evaluation: &Evaluation<'_>) -> Vec<Level> {
         let inside = access
             .iter()
             .filter(|(bytes, _)| (*bytes as f64) > from && (*bytes as f64) <= to);
-        super::evaluate::median(&inside.map(|(_, spread)| spread[1]).collect::<Vec<_>>())
+        taut_measure::median(&inside.map(|(_, spread)| spread[1]).collect::<Vec<_>>())
     };
     for ((level, size), published) in caches.iter().zip(PUBLISHED_STEPS) {
         levels.push(Level {
