@@ -233,6 +233,10 @@ impl Observer for Bar {
             )
         });
     }
+
+    fn note(&mut self, text: &str) {
+        self.0.suspend(|| eprintln!("note: {text}"));
+    }
 }
 
 impl From<ComparisonError> for Failure {

@@ -5,10 +5,12 @@
 mod bench;
 mod demo;
 mod exit;
+mod experiment;
 mod forward;
 mod forward_in_kernel;
 mod generate;
 mod generators;
+mod node;
 mod ports;
 mod print;
 mod quantity;
@@ -42,6 +44,8 @@ enum Command {
     Generate(generate::Arguments),
     /// Measure a device after RFC 2544, what input and output of a packet cost (io), or packet generators (generator)
     Bench(bench::Arguments),
+    /// Experiments as files: plan, run, repeat, compare, publish
+    Experiment(experiment::Arguments),
     /// Make and measure traffic with a Lua script
     Script(script::Arguments),
     /// See packets enter and leave a device, and what the device alone takes
@@ -50,6 +54,9 @@ enum Command {
     Ports(ports::Arguments),
     /// Make the report and figures of a results folder again
     Report(report::Arguments),
+    /// What an experiment runs on its nodes
+    #[command(hide = true)]
+    Node(node::Arguments),
     /// Print a completion script for a shell
     #[command(after_help = "Example:  taut completions bash > /etc/bash_completion.d/taut")]
     Completions {
@@ -67,6 +74,11 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),
         Command::Tap(arguments) => tap::run(&arguments),
+        Command::Experiment(arguments) => experiment::run(&arguments),
+        Command::Node(arguments) => match node::run(arguments) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -564,6 +564,12 @@ impl Observer for Telling<'_> {
             bar.left_out(left_out);
         }
     }
+
+    fn note(&mut self, text: &str) {
+        if let Some(bar) = &mut self.bar {
+            bar.note(text);
+        }
+    }
 }
 
 /// Writes the report of a results folder and prints its tables. Ends with code 1 if a limit was missed.

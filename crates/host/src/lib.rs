@@ -13,6 +13,7 @@ pub mod permissions;
 pub mod process;
 pub mod signals;
 pub mod topology;
+pub mod wiring;
 
 pub use affinity::{AffinityError, pin_current_thread, pin_process_group, set_realtime};
 pub use baseline::{Baseline, BaselineError, Running, baselines};
@@ -24,3 +25,4 @@ pub use permissions::{Capability, Missing};
 pub use process::{DeviceError, DeviceProcess};
 pub use signals::stop_flag;
 pub use topology::{CorePlan, Topology, choose_cores};
+pub use wiring::Wiring;

@@ -558,12 +558,12 @@ fn run_in(namespace: &str, script: &str) -> Result<String, CommandError> {
     run("ip", &["netns", "exec", namespace, "sh", "-c", script])
 }
 
-fn remove_namespace(name: &str) -> Result<(), CommandError> {
+pub(crate) fn remove_namespace(name: &str) -> Result<(), CommandError> {
     run("ip", &["netns", "del", name])?;
     Ok(())
 }
 
-fn namespace_names() -> BTreeSet<String> {
+pub(crate) fn namespace_names() -> BTreeSet<String> {
     fs::read_dir(NAMESPACE_FOLDER)
         .into_iter()
         .flatten()
@@ -571,10 +571,10 @@ fn namespace_names() -> BTreeSet<String> {
         .collect()
 }
 
-/// The process number in a name of ours: `taut-<process>-<count>-gen` or `-dut`.
+/// The process number in a name of ours: `taut-<process>-<count>-gen`, `-dut` or `-node`.
 fn owner_of(name: &str) -> Option<u32> {
     let words: Vec<&str> = name.split('-').collect();
-    let ["taut", process, count, "gen" | "dut"] = words[..] else {
+    let ["taut", process, count, "gen" | "dut" | "node"] = words[..] else {
         return None;
     };
     count.parse::<u32>().ok()?;

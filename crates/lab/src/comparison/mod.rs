@@ -59,6 +59,8 @@ pub trait Observer {
     fn progress(&mut self, done: Duration, total: Duration, what: &str);
     /// A device cannot be measured.
     fn left_out(&mut self, left_out: &LeftOut);
+    /// Something that a person at the terminal wants to know at once.
+    fn note(&mut self, text: &str);
 }
 
 /// Why there is no comparison at all.

@@ -250,7 +250,11 @@ fn read_optional<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ResultsE
     }
 }
 
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
+/// Reads a JSON file.
+///
+/// # Errors
+/// It is not there, or not of this form.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
     let text = fs::read(path).map_err(ResultsError::io(path))?;
     parse_json(path, &text)
 }
@@ -281,7 +285,11 @@ pub(crate) fn read_head<T: DeserializeOwned>(
     parse_json(path, &text)
 }
 
-pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
+/// Writes a JSON file as people read it, whole or not at all.
+///
+/// # Errors
+/// The file system refuses.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|source| ResultsError::Json {
         path: path.to_owned(),
         source,
@@ -291,7 +299,10 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Resu
 }
 
 /// Writes a file so that under its name there is either the old text or all of the new one.
-pub(crate) fn write_whole(path: &Path, text: &[u8]) -> Result<(), ResultsError> {
+///
+/// # Errors
+/// The file system refuses.
+pub fn write_whole(path: &Path, text: &[u8]) -> Result<(), ResultsError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(name);

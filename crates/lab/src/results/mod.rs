@@ -23,8 +23,8 @@ pub use error::ResultsError;
 pub use experiment::{
     Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage, Transport,
 };
-pub use folder::{Folder, Results, Run, RunWriter};
-pub(crate) use folder::{read_each, read_head, read_json, write_json, write_whole};
+pub use folder::{Folder, Results, Run, RunWriter, read_json, write_json, write_whole};
+pub(crate) use folder::{read_each, read_head};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub use recording::{Recording, SampleThread};
 pub use run::{CbrResult, Sweep, SweepTrial};

@@ -1,0 +1,288 @@
+//! What runs on a node, local or far: one step of a run, watched so that nothing of it outlives the experiment.
+
+use crate::plan::hex;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant, SystemTime};
+use taut_host::{Machine, Snapshot};
+
+/// Exit code of a step that took longer than it may, as of `timeout`.
+pub const TIMED_OUT: i32 = 124;
+/// Exit code of a step that was told to end, as shells report SIGTERM.
+pub const STOPPED: i32 = 143;
+
+/// Each signal and the time it has to work.
+const SIGNALS: [(Signal, Duration); 3] = [
+    (Signal::INT, Duration::from_secs(2)),
+    (Signal::TERM, Duration::from_secs(1)),
+    (Signal::KILL, Duration::from_secs(2)),
+];
+
+enum Event {
+    Ended(i32),
+    InputClosed,
+}
+
+/// Runs `script` in `folder` until it ends, standard input closes, or `limit` is over; then whatever it has
+/// started is gone. What the machine did meanwhile is written to `activity/<name>.json` in the folder. Returns
+/// the exit code.
+///
+/// # Errors
+/// The folder or the shell cannot be used.
+pub fn step(folder: &Path, name: &str, limit: Duration, script: &str) -> io::Result<i32> {
+    // Children whose parents end come to this process, so that none gets lost.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let before = Snapshot::take();
+    let mut child = Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .current_dir(folder)
+        .env("PATH", search_path()?)
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    let group = Pid::from_child(&child);
+    let (events, happened) = channel();
+    let ended = events.clone();
+    std::thread::spawn(move || {
+        let status = child.wait();
+        let code = status.map_or(1, |status| {
+            status.code().unwrap_or(128 + status.signal().unwrap_or(0))
+        });
+        let _ = ended.send(Event::Ended(code));
+    });
+    std::thread::spawn(move || {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        let _ = events.send(Event::InputClosed);
+    });
+    let mut code = match happened.recv_timeout(limit) {
+        Ok(Event::Ended(code)) => Some(code),
+        Ok(Event::InputClosed) | Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => {
+            end(group, || {
+                matches!(happened.recv_timeout(Duration::ZERO), Ok(Event::Ended(_)))
+            });
+            Some(TIMED_OUT)
+        }
+    };
+    if code.is_none() {
+        end(group, || {
+            if let Ok(Event::Ended(ended)) = happened.try_recv() {
+                code = Some(if ended == 0 { 0 } else { STOPPED });
+            }
+            code.is_some()
+        });
+    }
+    end_descendants();
+    let activity = Snapshot::difference(&before, &Snapshot::take(), &all_cpus());
+    let into = folder.join("activity");
+    fs::create_dir_all(&into)?;
+    fs::write(
+        into.join(format!("{name}.json")),
+        serde_json::to_vec(&activity)?,
+    )?;
+    Ok(code.unwrap_or(STOPPED))
+}
+
+/// Signals a group, ever harder, until `gone`.
+fn end(group: Pid, mut gone: impl FnMut() -> bool) {
+    for (signal, patience) in SIGNALS {
+        let _ = kill_process_group(group, signal);
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if gone() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Ends what is left: children of this process, which all orphans below it have become.
+fn end_descendants() {
+    for (signal, patience) in SIGNALS {
+        let deadline = Instant::now() + patience;
+        let mut signalled = Vec::new();
+        loop {
+            let left = children();
+            if left.is_empty() {
+                return;
+            }
+            for child in left {
+                if !signalled.contains(&child) {
+                    let _ = kill_process(child, signal);
+                    signalled.push(child);
+                }
+            }
+            while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
+            if Instant::now() >= deadline {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn children() -> Vec<Pid> {
+    let threads = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|text| {
+            text.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<i32>>()
+        })
+        .filter_map(Pid::from_raw)
+        .collect()
+}
+
+/// The search path with this program first, so that scripts that say `taut` get the version that runs them.
+fn search_path() -> io::Result<OsString> {
+    let own = std::env::current_exe()?;
+    let own = own.parent().unwrap_or(Path::new("/")).to_owned();
+    let before = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
+    let all = std::iter::once(own).chain(std::env::split_paths(&before));
+    std::env::join_paths(all).map_err(io::Error::other)
+}
+
+fn all_cpus() -> Vec<usize> {
+    Machine::read()
+        .online_cpus
+        .map(|cpus| cpus.value.into_iter().collect())
+        .unwrap_or_default()
+}
+
+/// What is known of a node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Facts {
+    /// Version of taut there.
+    pub taut_version: String,
+    /// Architecture, such as `x86_64`.
+    pub architecture: String,
+    /// Name of the operating system, such as `Debian GNU/Linux 12 (bookworm)`.
+    pub system: String,
+    /// Its own name for itself.
+    pub host_name: String,
+    /// CPU, kernel, command line, isolation, clock source and more.
+    pub machine: serde_json::Value,
+    /// The CPUs that may take each interrupt, by its number: the kernel's list.
+    pub interrupt_affinity: std::collections::BTreeMap<String, String>,
+}
+
+/// What changes from moment to moment.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Moment {
+    /// Its clock, ns since 1970.
+    pub time_ns: u64,
+    /// Bytes free where runs are.
+    pub free_bytes: u64,
+}
+
+/// Reads the facts of this machine.
+pub fn facts() -> Facts {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let release = read("/etc/os-release");
+    let system = release
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="))
+        .map(|name| name.trim_matches('"').to_owned())
+        .unwrap_or_default();
+    let interrupts = fs::read_dir("/proc/irq").into_iter().flatten().flatten();
+    Facts {
+        taut_version: env!("CARGO_PKG_VERSION").to_owned(),
+        architecture: std::env::consts::ARCH.to_owned(),
+        system,
+        host_name: read("/proc/sys/kernel/hostname").trim().to_owned(),
+        machine: serde_json::to_value(Machine::read()).unwrap_or_default(),
+        interrupt_affinity: interrupts
+            .filter_map(|entry| {
+                let cpus = fs::read_to_string(entry.path().join("effective_affinity_list")).ok()?;
+                Some((
+                    entry.file_name().into_string().ok()?,
+                    cpus.trim().to_owned(),
+                ))
+            })
+            .collect(),
+    }
+}
+
+/// Reads what changes from moment to moment; `folder` is where runs are.
+pub fn moment(folder: &Path) -> Moment {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    Moment {
+        time_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+        free_bytes: rustix::fs::statvfs(folder)
+            .map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize)),
+    }
+}
+
+/// A node belongs to one experiment at a time. Dropped, it is free again, however the process ends.
+#[derive(Debug)]
+pub struct Held {
+    _name: std::os::unix::net::UnixListener,
+}
+
+impl Held {
+    /// Takes the machine that this process runs on; `None` if another experiment has it.
+    pub fn claim() -> Option<Self> {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        // The kernel frees an abstract name however this process ends.
+        let name = SocketAddr::from_abstract_name("taut-experiment").ok()?;
+        Some(Self {
+            _name: UnixListener::bind_addr(&name).ok()?,
+        })
+    }
+}
+
+/// A file's SHA-256, read in pieces.
+///
+/// # Errors
+/// It cannot be read.
+pub fn checksum(path: &Path) -> io::Result<String> {
+    let mut file = fs::File::open(path)?;
+    let mut digest = Sha256::new();
+    let mut piece = vec![0; 1 << 18];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hex(&digest.finalize())),
+            read => digest.update(&piece[..read]),
+        }
+    }
+}
+
+/// Every file below `folder`, as paths relative to it, sorted.
+///
+/// # Errors
+/// A folder cannot be read.
+pub(crate) fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(relative) = folders.pop() {
+        for entry in fs::read_dir(folder.join(&relative))? {
+            let entry = entry?;
+            let path = relative.join(entry.file_name());
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}

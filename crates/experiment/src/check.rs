@@ -1,0 +1,169 @@
+//! The plan of an experiment as a person wants to see it before hours of measuring: how many runs, which commands,
+//! how long, and what is missing.
+
+use crate::experiment::Experiment;
+use crate::node::Place;
+use crate::variables::Values;
+use serde::Serialize;
+use std::time::Duration;
+use taut_lab::comparison::{Choice, offers};
+
+/// What is going to be done.
+#[derive(Debug, Serialize)]
+pub struct Check {
+    /// One line that names the experiment.
+    pub title: String,
+    /// The same file and seed have the same.
+    pub fingerprint: String,
+    /// The combinations of the loop variables, from 1.
+    pub variants: Vec<Values>,
+    /// Runs in their order.
+    pub order: Vec<String>,
+    /// No more runs than this, where runs are added until a metric is known.
+    pub at_most_runs: usize,
+    /// How long all runs probably take, s; `None` where the file does not say.
+    pub expected_s: Option<f64>,
+    /// No longer than this, s.
+    pub longest_s: f64,
+    /// The first run's commands.
+    pub commands: Vec<PlannedCommand>,
+    /// What stands in the way.
+    pub missing: Vec<String>,
+}
+
+/// A command of a run.
+#[derive(Debug, Serialize)]
+pub struct PlannedCommand {
+    /// Its name.
+    pub name: String,
+    /// The role of its node.
+    pub node: String,
+    /// What the shell there is given.
+    pub script: String,
+    /// It stays while the others run.
+    pub background: bool,
+}
+
+impl Experiment {
+    /// Makes the plan without running anything.
+    ///
+    /// # Errors
+    /// A text cannot be filled in.
+    pub fn check(&self) -> Result<Check, crate::ExperimentError> {
+        let order: Vec<String> = self.plan().into_iter().map(|run| run.id).collect();
+        let schedule = &self.definition.plan;
+        let added = schedule
+            .until
+            .as_ref()
+            .map_or(0, |until| until.at_most - schedule.repetitions);
+        let at_most_runs = order.len() + added as usize * self.variants.len();
+        let attempts = f64::from(schedule.attempts);
+        Ok(Check {
+            title: self.definition.title.clone(),
+            fingerprint: self.fingerprint(),
+            variants: self
+                .variants
+                .iter()
+                .map(|variant| variant.loops.clone())
+                .collect(),
+            at_most_runs,
+            expected_s: self
+                .expected()
+                .map(|each| each.as_secs_f64() * order.len() as f64),
+            longest_s: (self.limit + Duration::from_secs(10)).as_secs_f64()
+                * at_most_runs as f64
+                * attempts,
+            commands: self.first_commands()?,
+            missing: self.missing(),
+            order,
+        })
+    }
+
+    fn first_commands(&self) -> Result<Vec<PlannedCommand>, crate::ExperimentError> {
+        let plan = self.plan();
+        let first = &plan[0];
+        let variant = &self.variants[first.variant];
+        let mut commands = Vec::new();
+        for task in &self.tasks {
+            let role = self.role_of(task.node.as_ref())?;
+            let values = self.context(variant, Some(role), &first.id, first.repetition);
+            let script = self
+                .templates
+                .fill(task.run.get_ref(), &values)
+                .map_err(|reason| self.source.wrong(task.run.span(), reason))?;
+            commands.push(PlannedCommand {
+                name: task.name.clone(),
+                node: role.to_owned(),
+                script,
+                background: task.background,
+            });
+        }
+        Ok(commands)
+    }
+
+    /// What this machine lacks: programs of local steps, devices.
+    fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for variant in &self.variants {
+            for task in &self.tasks {
+                let Ok(role) = self.role_of(task.node.as_ref()) else {
+                    continue;
+                };
+                if self.nodes[role].place != Place::Local {
+                    continue;
+                }
+                let values = self.context(variant, Some(role), "v1-r1", 1);
+                let Ok(script) = self.templates.fill(task.run.get_ref(), &values) else {
+                    continue;
+                };
+                let program = script.split_whitespace().next().unwrap_or("").to_owned();
+                let plain = program
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+                if program != "taut" && plain && seen.insert(program.clone()) && !is_there(&program)
+                {
+                    missing.push(format!("`{program}` is not installed"));
+                }
+            }
+            if let Some(device) = self
+                .definition
+                .device
+                .as_ref()
+                .and_then(|device| device.id.as_ref())
+            {
+                let values = self.context(variant, None, "v1-r1", 1);
+                if let Ok(id) = self.templates.fill(device.get_ref(), &values)
+                    && seen.insert(format!("device {id}"))
+                {
+                    missing.extend(why_not(&id));
+                }
+            }
+        }
+        if !self.definition.link.is_empty()
+            && let Err(lacks) = taut_host::permissions::can_make_namespaces()
+        {
+            missing.push(format!("links between local nodes: {lacks}"));
+        }
+        missing
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    // Words of the shell itself are found by it alone.
+    std::process::Command::new("sh")
+        .args(["-c", "command -v \"$1\"", "sh", program])
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+fn why_not(id: &str) -> Option<String> {
+    if let Err(reason) = Choice::parse(id) {
+        return Some(reason);
+    }
+    let offer = offers().into_iter().find(|offer| offer.device.id == id)?;
+    offer
+        .here
+        .err()
+        .map(|reason| format!("device {id}: {reason}"))
+}

@@ -1,0 +1,107 @@
+//! Why an experiment cannot be read, run or evaluated: the place, what is wrong, what to do.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// An error that names its place and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The experiment file says something that cannot be.
+    #[error("{place}: {reason}")]
+    Wrong {
+        /// File, line and column.
+        place: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The file system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A node is not there, or not as it must be.
+    #[error("node {node}: {reason}")]
+    Node {
+        /// Its role.
+        node: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// Results that are damaged or not this program's.
+    #[error("{}: {reason}", path.display())]
+    Results {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// No experiment of this name.
+    #[error("{0}")]
+    Unknown(String),
+    /// What the laboratory's results say.
+    #[error(transparent)]
+    Lab(#[from] taut_lab::results::ResultsError),
+}
+
+impl ExperimentError {
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+
+    pub(crate) fn node(node: &str, reason: impl Into<String>) -> Self {
+        Self::Node {
+            node: node.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn results(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self::Results {
+            path: path.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The text of an experiment file and its name, so that mistakes are told with their place.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+impl Source {
+    /// A mistake at these bytes.
+    pub(crate) fn wrong(&self, span: Range<usize>, reason: impl AsRef<str>) -> ExperimentError {
+        let before = &self.text[..span.start.min(self.text.len())];
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        ExperimentError::Wrong {
+            place: format!("{}:{line}:{column}", self.name),
+            reason: reason.as_ref().trim().replace('\n', " "),
+        }
+    }
+
+    /// A mistake of the file as a whole.
+    pub(crate) fn wrong_somewhere(&self, reason: impl Into<String>) -> ExperimentError {
+        ExperimentError::Wrong {
+            place: self.name.clone(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The one of `known` that `word` was probably meant to be, as the end of a sentence; empty if none is near.
+pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .min()
+        .filter(|(distance, _)| *distance <= 1 + word.len() / 4)
+        .map(|(_, candidate)| format!("; did you mean `{candidate}`?"))
+        .unwrap_or_default()
+}

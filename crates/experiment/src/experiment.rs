@@ -1,0 +1,648 @@
+//! An experiment file, read and checked: whatever can be wrong with it is said before the first run.
+
+use crate::definition::{Definition, NodeDefinition, Order};
+use crate::error::{ExperimentError, Source, suggestion};
+use crate::measurement::{Task, tasks};
+use crate::node::Place;
+use crate::variables::{GIVEN, Templates, Values, combinations, scalar, unknown};
+use indexmap::IndexMap;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use toml::Spanned;
+
+/// An experiment that can be planned and run.
+#[derive(Debug)]
+pub struct Experiment {
+    pub(crate) definition: Definition,
+    pub(crate) source: Source,
+    /// Where the file is: other files it names are looked for there.
+    pub(crate) folder: PathBuf,
+    pub(crate) templates: Templates,
+    pub(crate) tasks: Vec<Task>,
+    /// Combinations of loop variables that meet the conditions, each with the global variables filled in.
+    pub(crate) variants: Vec<Variant>,
+    /// Nodes by role.
+    pub(crate) nodes: IndexMap<String, Role>,
+    /// Longest time of a run.
+    pub(crate) limit: Duration,
+}
+
+/// One combination of the loop variables.
+#[derive(Debug, Clone)]
+pub struct Variant {
+    /// The loop variables alone: what makes it differ from the others.
+    pub loops: Values,
+    /// These and the global ones, all filled in.
+    pub variables: Values,
+}
+
+/// A node's part in the experiment.
+#[derive(Debug, Clone)]
+pub(crate) struct Role {
+    pub(crate) place: Place,
+    pub(crate) definition: NodeDefinition,
+    pub(crate) variables: Values,
+    pub(crate) boot_limit: Duration,
+}
+
+impl Experiment {
+    /// Reads and checks an experiment file.
+    ///
+    /// # Errors
+    /// The first mistake, with file, line and column.
+    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
+        let text = std::fs::read_to_string(path).map_err(ExperimentError::io(path))?;
+        let folder = path
+            .parent()
+            .filter(|p| !p.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        Self::parse(&text, &path.display().to_string(), folder)
+    }
+
+    /// Checks the text of an experiment file; files that it names are beside it in `folder`.
+    ///
+    /// # Errors
+    /// As [`Experiment::read`].
+    pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, ExperimentError> {
+        let source = Source {
+            name: name.to_owned(),
+            text: text.to_owned(),
+        };
+        let definition: Definition = toml::from_str(text).map_err(|e| {
+            source.wrong(e.span().unwrap_or_default(), with_suggestion(e.message()))
+        })?;
+        let tasks = tasks(&definition, &source)?;
+        let nodes = roles(&definition, &source)?;
+        let mut experiment = Self {
+            limit: time(&source, "plan.limit", &definition.plan.limit)?,
+            folder: folder.to_owned(),
+            templates: Templates::new(),
+            variants: Vec::new(),
+            tasks,
+            nodes,
+            definition,
+            source,
+        };
+        experiment.check_plan()?;
+        experiment.variants = experiment.make_variants()?;
+        experiment.check_names()?;
+        experiment.check_variables()?;
+        experiment.check_texts()?;
+        Ok(experiment)
+    }
+
+    /// One line that names the experiment.
+    pub fn title(&self) -> &str {
+        &self.definition.title
+    }
+
+    /// What the file says.
+    pub fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
+    /// Combinations of the loop variables.
+    pub fn variants(&self) -> &[Variant] {
+        &self.variants
+    }
+
+    fn check_plan(&self) -> Result<(), ExperimentError> {
+        let plan = &self.definition.plan;
+        let wrong = |reason: &str| Err(self.source.wrong_somewhere(reason));
+        if plan.repetitions == 0 || plan.repetitions > 1_000_000 {
+            return wrong("plan.repetitions: 1 or more");
+        }
+        if plan.attempts == 0 {
+            return wrong("plan.attempts: 1 or more");
+        }
+        if let Some(until) = &plan.until {
+            if !(until.within > 0.0 && until.within < 1.0) {
+                return wrong("plan.until.within: a share, such as 0.05 for 5 %");
+            }
+            if until.at_most < plan.repetitions {
+                return wrong(
+                    "plan.until.at_most: no less than plan.repetitions, which are made in any case",
+                );
+            }
+            if plan.order == Order::Sequential && until.at_most > plan.repetitions {
+                return wrong(
+                    "plan.until needs order = \"interleaved\" or \"random\": it looks at all combinations after each round",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn spans(&self) -> IndexMap<String, Range<usize>> {
+        let definition = &self.definition;
+        let maps = std::iter::once(&definition.variables)
+            .chain(std::iter::once(&definition.loops))
+            .chain(&definition.zip);
+        maps.flatten()
+            .map(|(name, value)| (name.clone(), value.span()))
+            .collect()
+    }
+
+    fn make_variants(&self) -> Result<Vec<Variant>, ExperimentError> {
+        let definition = &self.definition;
+        let spans = self.spans();
+        let mut seen = BTreeSet::new();
+        let names = std::iter::once(&definition.variables)
+            .chain(std::iter::once(&definition.loops))
+            .chain(&definition.zip)
+            .flatten();
+        for (name, value) in names {
+            self.check_name(name, value.span())?;
+            if !seen.insert(name) {
+                return Err(self
+                    .source
+                    .wrong(value.span(), format!("there are two variables `{name}`")));
+            }
+        }
+        let mut globals = Values::new();
+        for (name, value) in &definition.variables {
+            globals.insert(name.clone(), scalar(&self.source, value)?);
+        }
+        let mut variants = Vec::new();
+        for loops in combinations(&self.source, &definition.loops, &definition.zip)? {
+            let mut all = globals.clone();
+            all.extend(loops.clone());
+            let variables = self.templates.resolve(&self.source, &all, &spans)?;
+            let loops = loops
+                .keys()
+                .filter_map(|name| Some((name.clone(), variables.get(name)?.clone())))
+                .collect();
+            let mut wanted = true;
+            for only in &definition.plan.only {
+                wanted &= self
+                    .templates
+                    .holds(only.get_ref(), &variables)
+                    .map_err(|reason| self.source.wrong(only.span(), reason))?;
+            }
+            if wanted {
+                variants.push(Variant { loops, variables });
+            }
+        }
+        if variants.is_empty() {
+            return Err(self
+                .source
+                .wrong_somewhere("plan.only leaves no combination to run"));
+        }
+        Ok(variants)
+    }
+
+    fn check_name(&self, name: &str, span: Range<usize>) -> Result<(), ExperimentError> {
+        let mut characters = name.chars();
+        let good = characters
+            .next()
+            .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+            && characters.all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !good {
+            return Err(self.source.wrong(
+                span,
+                format!("`{name}` is no name of a variable: letters, digits and _"),
+            ));
+        }
+        if GIVEN.contains(&name) || name == "warm_up" || name == "variant" {
+            return Err(self.source.wrong(
+                span,
+                format!("`{name}` is given to each run: choose another name"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Names that become files: of nodes, tasks, tables and figures.
+    fn check_names(&self) -> Result<(), ExperimentError> {
+        let definition = &self.definition;
+        let kinds: [(&str, Vec<&str>); 3] = [
+            ("node", self.nodes.keys().map(String::as_str).collect()),
+            (
+                "step",
+                self.tasks.iter().map(|task| task.name.as_str()).collect(),
+            ),
+            (
+                "table or figure",
+                definition
+                    .table
+                    .iter()
+                    .map(|table| table.name.as_str())
+                    .chain(definition.figure.iter().map(|figure| figure.name.as_str()))
+                    .collect(),
+            ),
+        ];
+        for (kind, names) in kinds {
+            let mut seen = BTreeSet::new();
+            for name in names {
+                let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+                if name.is_empty() || !name.chars().all(plain) {
+                    return Err(self.source.wrong_somewhere(format!(
+                        "{kind} `{name}`: a name is made of letters, digits, - and _"
+                    )));
+                }
+                if !seen.insert(name) {
+                    return Err(self
+                        .source
+                        .wrong_somewhere(format!("there are two {kind}s named `{name}`")));
+                }
+            }
+        }
+        for file in &definition.file {
+            if file.name.is_empty() || !is_inside(Path::new(&file.name)) {
+                return Err(self.source.wrong_somewhere(format!(
+                    "file `{}`: a name inside the run's folder",
+                    file.name
+                )));
+            }
+            match (&file.text, &file.from) {
+                (Some(_), None) => {}
+                (None, Some(from)) => {
+                    let path = self.folder.join(from.get_ref());
+                    if !is_inside(Path::new(from.get_ref())) {
+                        return Err(self.source.wrong(
+                            from.span(),
+                            "a file beside the experiment file or below it, so that both can be handed on together",
+                        ));
+                    }
+                    if !path.is_file() {
+                        return Err(self
+                            .source
+                            .wrong(from.span(), format!("there is no file {}", path.display())));
+                    }
+                }
+                _ => {
+                    return Err(self.source.wrong_somewhere(format!(
+                        "file `{}` takes either `text` or `from`",
+                        file.name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The role of a task's node.
+    pub(crate) fn role_of<'a>(
+        &'a self,
+        node: Option<&'a Spanned<String>>,
+    ) -> Result<&'a str, ExperimentError> {
+        match node {
+            Some(node) if self.nodes.contains_key(node.get_ref()) => Ok(node.get_ref()),
+            Some(node) => Err(self.source.wrong(
+                node.span(),
+                format!(
+                    "there is no node `{}`{}",
+                    node.get_ref(),
+                    suggestion(node.get_ref(), self.nodes.keys().map(String::as_str))
+                ),
+            )),
+            None => match self.nodes.keys().next() {
+                Some(only) if self.nodes.len() == 1 => Ok(only),
+                _ => Err(self.source.wrong_somewhere(
+                    "there are several nodes: say with `node` on which one each step, the traffic and the device are",
+                )),
+            },
+        }
+    }
+
+    /// All texts that are filled in for a run, with the role on which they are, if on one.
+    fn texts(&self) -> Result<Vec<(Option<&str>, Spanned<String>)>, ExperimentError> {
+        let mut texts = Vec::new();
+        for task in &self.tasks {
+            let role = self.role_of(task.node.as_ref())?;
+            let more = task.ready.iter().chain(task.extract.values());
+            texts.extend(
+                std::iter::once(&task.run)
+                    .chain(more)
+                    .map(|text| (Some(role), text.clone())),
+            );
+        }
+        for (role, node) in &self.nodes {
+            let setup = node.definition.setup.iter();
+            texts.extend(setup.map(|text| (Some(role.as_str()), text.clone())));
+        }
+        for file in &self.definition.file {
+            match (&file.text, &file.from) {
+                (Some(text), _) => texts.push((None, text.clone())),
+                (None, Some(from)) => {
+                    let path = self.folder.join(from.get_ref());
+                    let text = std::fs::read_to_string(&path).map_err(ExperimentError::io(path))?;
+                    texts.push((None, Spanned::new(from.span(), text)));
+                }
+                (None, None) => {}
+            }
+        }
+        Ok(texts)
+    }
+
+    /// Every variable that is used exists, and every one that exists is used.
+    fn check_variables(&self) -> Result<(), ExperimentError> {
+        let definition = &self.definition;
+        let known: Vec<&str> = self.variants[0]
+            .variables
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let mut used: BTreeSet<String> = BTreeSet::new();
+        let spans = self.spans();
+        for (role, text) in self.texts()? {
+            let of_node: Vec<&str> = role
+                .and_then(|role| self.nodes.get(role))
+                .map(|node| node.variables.keys().map(String::as_str).collect())
+                .unwrap_or_default();
+            for name in self.templates.used(&self.source, &text)? {
+                self.check_use(&name, text.span(), &known, &of_node)?;
+                match role {
+                    Some(role) if of_node.contains(&name.as_str()) => {
+                        used.insert(format!("nodes.{role}.{name}"))
+                    }
+                    _ => used.insert(name),
+                };
+            }
+        }
+        for value in definition
+            .variables
+            .values()
+            .chain(definition.loops.values())
+        {
+            let of_list = value
+                .get_ref()
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            for text in std::iter::once(value.get_ref())
+                .chain(of_list)
+                .filter_map(|v| v.as_str())
+            {
+                used.extend(
+                    self.templates
+                        .used(&self.source, &Spanned::new(value.span(), text.to_owned()))?,
+                );
+            }
+        }
+        for only in &definition.plan.only {
+            used.extend(self.templates.used_in_expression(&self.source, only)?);
+        }
+        for table in &definition.table {
+            self.check_columns(&table.rows, &known)?;
+        }
+        for figure in &definition.figure {
+            self.check_columns(&figure.by, &known)?;
+        }
+        if let Some(unused) = known.iter().find(|name| !used.contains(**name)) {
+            return Err(self.source.wrong(
+                spans.get(*unused).cloned().unwrap_or_default(),
+                format!("variable `{unused}` is used nowhere: runs would not differ by it"),
+            ));
+        }
+        for (role, node) in &self.nodes {
+            for (name, value) in &node.definition.variables {
+                if !used.contains(&format!("nodes.{role}.{name}")) {
+                    return Err(self.source.wrong(
+                        value.span(),
+                        format!("variable `{name}` of node `{role}` is used nowhere"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_use(
+        &self,
+        name: &str,
+        span: Range<usize>,
+        known: &[&str],
+        of_node: &[&str],
+    ) -> Result<(), ExperimentError> {
+        if let Some(path) = name.strip_prefix("nodes.") {
+            let (role, variable) = path.split_once('.').unwrap_or((path, ""));
+            let there = self
+                .nodes
+                .get(role)
+                .is_some_and(|node| node.variables.contains_key(variable));
+            return if there {
+                Ok(())
+            } else {
+                Err(self.source.wrong(
+                    span,
+                    format!("there is no variable `{name}`: nodes.ROLE.VARIABLE"),
+                ))
+            };
+        }
+        let simple = name.split('.').next().unwrap_or(name);
+        let all = || known.iter().chain(of_node).chain(&GIVEN).copied();
+        if all().any(|k| k == simple) {
+            Ok(())
+        } else {
+            Err(unknown(&self.source, span, name, all()))
+        }
+    }
+
+    /// Rows and groups are loop variables, or what is given to each run.
+    fn check_columns(
+        &self,
+        names: &[Spanned<String>],
+        known: &[&str],
+    ) -> Result<(), ExperimentError> {
+        for name in names {
+            if !known.contains(&name.get_ref().as_str()) {
+                return Err(unknown(
+                    &self.source,
+                    name.span(),
+                    name.get_ref(),
+                    known.iter().copied(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills every text in for the first variant, so that mistakes in filters show before the first run.
+    fn check_texts(&self) -> Result<(), ExperimentError> {
+        let variant = &self.variants[0];
+        for (role, text) in self.texts()? {
+            let values = self.context(variant, role, "v1-r1", 1);
+            self.templates
+                .fill(text.get_ref(), &values)
+                .map_err(|reason| self.source.wrong(text.span(), reason))?;
+        }
+        for task in &self.tasks {
+            for pattern in task
+                .extract
+                .values()
+                .filter(|p| !p.get_ref().contains("{{"))
+            {
+                let regex = regex_lite::Regex::new(pattern.get_ref()).map_err(|e| {
+                    self.source
+                        .wrong(pattern.span(), format!("no pattern: {e}"))
+                })?;
+                if regex.captures_len() < 2 {
+                    return Err(self.source.wrong(
+                        pattern.span(),
+                        "the pattern needs a group around the number: 'avg = ([0-9.]+)'",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a text may use in a run.
+    pub(crate) fn context(
+        &self,
+        variant: &Variant,
+        role: Option<&str>,
+        run: &str,
+        repetition: u32,
+    ) -> Value {
+        let mut all = variant.variables.clone();
+        if let Some(role) = role {
+            if let Some(node) = self.nodes.get(role) {
+                all.extend(node.variables.clone());
+            }
+            all.insert("node".into(), Value::from(role));
+        }
+        let nodes: serde_json::Map<String, Value> = self
+            .nodes
+            .iter()
+            .map(|(role, node)| {
+                (
+                    role.clone(),
+                    serde_json::to_value(&node.variables).unwrap_or_default(),
+                )
+            })
+            .collect();
+        all.insert("nodes".into(), Value::Object(nodes));
+        all.insert("run".into(), Value::from(run));
+        all.insert("repetition".into(), Value::from(repetition));
+        all.insert(
+            "seed".into(),
+            Value::from(crate::plan::seed_of(self.definition.plan.seed, run)),
+        );
+        serde_json::to_value(all).unwrap_or_default()
+    }
+}
+
+fn roles(
+    definition: &Definition,
+    source: &Source,
+) -> Result<IndexMap<String, Role>, ExperimentError> {
+    let mut roles = IndexMap::new();
+    let alone = IndexMap::from([("local".to_owned(), NodeDefinition::default())]);
+    let nodes = if definition.nodes.is_empty() {
+        &alone
+    } else {
+        &definition.nodes
+    };
+    for (role, node) in nodes {
+        let place = match &node.at {
+            None => Place::Local,
+            Some(at) => {
+                Place::parse(at.get_ref()).map_err(|reason| source.wrong(at.span(), reason))?
+            }
+        };
+        let mut variables = Values::new();
+        for (name, value) in &node.variables {
+            variables.insert(name.clone(), scalar(source, value)?);
+        }
+        let spans = node
+            .variables
+            .iter()
+            .map(|(name, value)| (name.clone(), value.span()))
+            .collect();
+        let variables = Templates::new().resolve(source, &variables, &spans)?;
+        let boot_limit = time(
+            source,
+            "boot_limit",
+            node.boot_limit.as_deref().unwrap_or("300s"),
+        )?;
+        roles.insert(
+            role.clone(),
+            Role {
+                place,
+                definition: node.clone(),
+                variables,
+                boot_limit,
+            },
+        );
+    }
+    for link in &definition.link {
+        for end in &link.between {
+            let (role, _) = end_of(source, end)?;
+            match roles.get(role) {
+                Some(Role {
+                    place: Place::Local,
+                    ..
+                }) => {}
+                Some(_) => {
+                    return Err(source.wrong(
+                        end.span(),
+                        "links join local nodes; wires between machines are real",
+                    ));
+                }
+                None => {
+                    return Err(source.wrong(
+                        end.span(),
+                        format!(
+                            "there is no node `{role}`{}",
+                            suggestion(role, roles.keys().map(String::as_str))
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+    Ok(roles)
+}
+
+/// Whether a path leads to no other place than below the folder it is taken from.
+fn is_inside(path: &Path) -> bool {
+    path.components()
+        .all(|c| matches!(c, std::path::Component::Normal(_)))
+}
+
+/// The role and the interface of a link's end.
+pub(crate) fn end_of<'a>(
+    source: &Source,
+    end: &'a Spanned<String>,
+) -> Result<(&'a str, &'a str), ExperimentError> {
+    end.get_ref()
+        .split_once(':')
+        .filter(|(role, interface)| {
+            !role.is_empty() && !interface.is_empty() && interface.len() <= 15
+        })
+        .ok_or_else(|| {
+            source.wrong(
+                end.span(),
+                "the end of a link is node:interface, the interface of at most 15 letters",
+            )
+        })
+}
+
+fn time(source: &Source, name: &str, text: &str) -> Result<Duration, ExperimentError> {
+    taut_port::duration(text)
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| {
+            source.wrong_somewhere(format!("{name}: `{text}` is no time; write 500ms or 60s"))
+        })
+}
+
+/// What the TOML reader says of an unknown key, and the key that was probably meant.
+fn with_suggestion(message: &str) -> String {
+    let ticks: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match ticks.split_first() {
+        Some((wrong, known)) if message.starts_with("unknown") => {
+            format!("{message}{}", suggestion(wrong, known.iter().copied()))
+        }
+        _ => message.to_owned(),
+    }
+}

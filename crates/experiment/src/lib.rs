@@ -1,0 +1,26 @@
+//! Experiments as code: one file says what is done on which machines, and what is made of the results.
+//! (The pos workflow: Gallenmüller, dissertation, TU München 2021, chapter 2.)
+
+#![forbid(unsafe_code)]
+
+pub mod agent;
+mod check;
+pub mod definition;
+mod error;
+mod experiment;
+pub mod folder;
+mod measurement;
+mod metrics;
+mod node;
+mod open;
+mod plan;
+mod run;
+mod variables;
+
+pub use check::{Check, PlannedCommand};
+pub use error::ExperimentError;
+pub use experiment::{Experiment, Variant};
+pub use open::{REFERENCE, TEMPLATE, fresh_folder, name_of, open, schema};
+pub use plan::PlannedRun;
+pub use run::{Request, run};
+pub use variables::Values;

@@ -1,0 +1,209 @@
+//! What `[device]`, `[traffic]` and `[measure]` stand for: command lines that anybody can type.
+
+use crate::definition::{Definition, Quantity, Step};
+use crate::error::{ExperimentError, Source};
+use indexmap::IndexMap;
+use std::fmt::Write;
+use toml::Spanned;
+
+/// A command of each run, its variables not filled in yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    /// Its name in logs.
+    pub(crate) name: String,
+    /// What its metrics begin with; may be empty.
+    pub(crate) prefix: String,
+    /// The role of its node; the only node where there is none.
+    pub(crate) node: Option<Spanned<String>>,
+    pub(crate) run: Spanned<String>,
+    pub(crate) background: bool,
+    pub(crate) ready: Option<Spanned<String>>,
+    pub(crate) json: bool,
+    pub(crate) extract: IndexMap<String, Spanned<String>>,
+    /// Exit codes besides 0 that leave a result: taut's own 1 says that a limit was missed.
+    pub(crate) allowed: Vec<i32>,
+}
+
+/// All commands of a run, in order.
+pub(crate) fn tasks(
+    definition: &Definition,
+    source: &Source,
+) -> Result<Vec<Task>, ExperimentError> {
+    let mut tasks = Vec::new();
+    if let Some(measure) = &definition.measure {
+        measurements(definition, source, &measure.what, &mut tasks)?;
+    } else if definition.device.is_some() || definition.traffic.is_some() {
+        return Err(source.wrong_somewhere(
+            "[device] and [traffic] are there and nothing is measured: add [measure] with what = [\"latency\"]",
+        ));
+    }
+    for (index, step) in definition.step.iter().enumerate() {
+        tasks.push(of_step(step, index));
+    }
+    if tasks.is_empty() {
+        return Err(source.wrong_somewhere(
+            "nothing is done in a run: add [device], [traffic] and [measure], or a [[step]]",
+        ));
+    }
+    Ok(tasks)
+}
+
+fn of_step(step: &Step, index: usize) -> Task {
+    Task {
+        name: step
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("step-{}", index + 1)),
+        prefix: step
+            .name
+            .as_ref()
+            .map(|name| format!("{name}."))
+            .unwrap_or_default(),
+        node: step.node.clone(),
+        run: step.run.clone(),
+        background: step.background || step.ready.is_some(),
+        ready: step.ready.clone(),
+        json: step.json,
+        extract: step.extract.clone(),
+        allowed: Vec::new(),
+    }
+}
+
+fn measurements(
+    definition: &Definition,
+    source: &Source,
+    what: &[Quantity],
+    tasks: &mut Vec<Task>,
+) -> Result<(), ExperimentError> {
+    let nothing = Default::default();
+    let traffic = definition.traffic.as_ref().unwrap_or(&nothing);
+    let device = definition.device.as_ref().ok_or_else(|| {
+        source.wrong_somewhere("[measure] needs a [device] with an id or a chain")
+    })?;
+    let spanned = |span: std::ops::Range<usize>, text: String| Spanned::new(span, text);
+    let (span, through) = match (&device.id, &device.chain) {
+        (Some(id), None) => {
+            if let Some(ports) = traffic.ports.first() {
+                return Err(source.wrong(
+                    ports.span(),
+                    "the measurement sets a device of an id up with its ports: leave traffic.ports out",
+                ));
+            }
+            (id.span(), format!("--device {}", quoted(id.get_ref())))
+        }
+        (None, Some(chain)) => {
+            if traffic.ports.is_empty() || traffic.ports.len() > 2 {
+                return Err(source.wrong(
+                    chain.span(),
+                    "a device with a chain file is reached through traffic.ports: one, or two",
+                ));
+            }
+            tasks.push(Task {
+                name: "device".into(),
+                prefix: String::new(),
+                node: device.node.clone().map(|node| spanned(chain.span(), node)),
+                run: spanned(
+                    chain.span(),
+                    format!("taut forward {}", quoted(chain.get_ref())),
+                ),
+                background: true,
+                ready: Some(spanned(chain.span(), "forwarding".into())),
+                json: false,
+                extract: IndexMap::new(),
+                allowed: Vec::new(),
+            });
+            let ports: Vec<String> = traffic
+                .ports
+                .iter()
+                .map(|port| format!("--port {}", quoted(port.get_ref())))
+                .collect();
+            (chain.span(), ports.join(" "))
+        }
+        _ => return Err(source.wrong_somewhere("[device] has either an id or a chain")),
+    };
+    for quantity in what {
+        let name = quantity.name();
+        let mut run = match quantity {
+            Quantity::Latency => format!("taut generate {through}"),
+            _ => format!("taut bench {name} {through}"),
+        };
+        let mut add = |option: &str, text: &str| {
+            let _ = write!(run, " --{option} {}", quoted(text));
+        };
+        if let Some(size) = &traffic.size {
+            add("size", &text_of(size));
+        }
+        for set in &traffic.set {
+            add("set", set.get_ref());
+        }
+        if *quantity == Quantity::Latency {
+            for (option, value) in [("rate", &traffic.rate), ("seconds", &traffic.seconds)] {
+                if let Some(value) = value {
+                    add(option, &text_of(value));
+                }
+            }
+            if let Some(pattern) = &traffic.pattern {
+                add("pattern", pattern.get_ref());
+            }
+            if let Some(file) = &traffic.file {
+                let _ = write!(run, " {}", quoted(file.get_ref()));
+            }
+        }
+        if let Some(more) = definition
+            .measure
+            .as_ref()
+            .and_then(|m| m.options.get(name))
+        {
+            let _ = write!(run, " {}", more.get_ref());
+        }
+        let _ = write!(run, " --json --out {name}");
+        tasks.push(Task {
+            name: name.into(),
+            prefix: if *quantity == Quantity::Latency {
+                String::new()
+            } else {
+                format!("{name}.")
+            },
+            node: traffic.node.clone().map(|node| spanned(span.clone(), node)),
+            run: spanned(span.clone(), run),
+            background: false,
+            ready: None,
+            json: true,
+            extract: IndexMap::new(),
+            allowed: vec![1],
+        });
+    }
+    if let Some(measure) = &definition.measure {
+        let known: Vec<&str> = measure.what.iter().map(|what| what.name()).collect();
+        if let Some((name, options)) = measure
+            .options
+            .iter()
+            .find(|(name, _)| !known.contains(&name.as_str()))
+        {
+            return Err(source.wrong(
+                options.span(),
+                format!(
+                    "options for `{name}`, which is not measured: `what` has {}",
+                    known.join(", ")
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A text of the file as one word of a command line, whatever its variables turn out to be.
+fn quoted(text: &str) -> String {
+    if text.contains("{{") || text.contains("{%") {
+        format!("{{% filter quote %}}{text}{{% endfilter %}}")
+    } else {
+        crate::variables::quote(text)
+    }
+}
+
+fn text_of(value: &Spanned<toml::Value>) -> String {
+    match value.get_ref() {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

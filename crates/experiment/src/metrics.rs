@@ -1,0 +1,97 @@
+//! Metrics: the numbers that a run's commands print, by name.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The numbers of the last JSON object in `output`, each named by its path: `latency.p99_ns`, `sizes.0.rate`.
+/// `None` if there is no object.
+pub(crate) fn of_json(output: &str) -> Option<BTreeMap<String, f64>> {
+    let object = last_object(output)?;
+    let mut metrics = BTreeMap::new();
+    flatten(&object, String::new(), &mut metrics);
+    Some(metrics)
+}
+
+/// The whole output where it is an object, else the last line that is one.
+fn last_object(output: &str) -> Option<Value> {
+    let object = |text: &str| {
+        serde_json::from_str::<Value>(text)
+            .ok()
+            .filter(Value::is_object)
+    };
+    object(output).or_else(|| output.lines().rev().find_map(object))
+}
+
+fn flatten(value: &Value, path: String, into: &mut BTreeMap<String, f64>) {
+    let below = |name: &str| {
+        if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        }
+    };
+    match value {
+        Value::Number(number) => {
+            if let Some(number) = number.as_f64() {
+                into.insert(path, number);
+            }
+        }
+        Value::Bool(truth) => {
+            into.insert(path, f64::from(u8::from(*truth)));
+        }
+        Value::Object(object) => {
+            for (name, value) in object {
+                flatten(value, below(name), into);
+            }
+        }
+        Value::Array(list) => {
+            // Long lists are series, not figures: they stay in the run's files.
+            for (index, value) in list.iter().enumerate().take(16) {
+                flatten(value, below(&index.to_string()), into);
+            }
+        }
+        Value::Null | Value::String(_) => {}
+    }
+}
+
+/// The number that the pattern's first group finds last in `output`.
+pub(crate) fn of_pattern(pattern: &str, output: &str) -> Result<f64, String> {
+    let regex = regex_lite::Regex::new(pattern).map_err(|e| e.to_string())?;
+    let found = regex
+        .captures_iter(output)
+        .last()
+        .and_then(|captures| captures.get(1))
+        .ok_or_else(|| format!("nothing in its output matches `{pattern}`"))?;
+    found
+        .as_str()
+        .parse()
+        .map_err(|_| format!("`{}` is no number", found.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn numbers_are_named_by_their_path() {
+        let output = "starting\n{\"second\":1}\n{\"a\":{\"b\":2.5,\"c\":\"x\"},\"ok\":true,\"l\":[1,{\"d\":4}],\"n\":null}\n";
+        let metrics = of_json(output).unwrap();
+        let expected = [("a.b", 2.5), ("l.0", 1.0), ("l.1.d", 4.0), ("ok", 1.0)];
+        assert_eq!(
+            metrics,
+            expected
+                .map(|(name, value)| (name.to_owned(), value))
+                .into()
+        );
+        assert_eq!(of_json("{\n \"a\": 1\n}").unwrap()["a"], 1.0);
+        assert_eq!(of_json("nothing"), None);
+    }
+
+    #[test]
+    fn patterns_take_the_last_match() {
+        assert_eq!(of_pattern("rtt=([0-9.]+)", "rtt=1.5 rtt=2.5"), Ok(2.5));
+        assert!(of_pattern("rtt=([0-9.]+)", "no").is_err());
+        assert!(of_pattern("(x)", "x").is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! This machine as a node, in a network namespace of its own where it has links.
+
+use super::{Node, RunFile, Site};
+use crate::agent::{self, Facts, Held, Moment};
+use crate::error::ExperimentError;
+use crate::experiment::Role;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// This machine.
+pub(crate) struct Local {
+    role: String,
+    reset: Option<String>,
+    program: PathBuf,
+    folder: PathBuf,
+    namespace: Option<String>,
+}
+
+impl Local {
+    pub(crate) fn new(name: &str, role: &Role, program: &Path) -> Self {
+        Self {
+            role: name.to_owned(),
+            reset: role.definition.reset.clone(),
+            program: program.to_owned(),
+            folder: PathBuf::new(),
+            namespace: None,
+        }
+    }
+}
+
+impl Node for Local {
+    fn role(&self) -> &str {
+        &self.role
+    }
+
+    /// The machine itself is taken once for all local nodes, by the experiment.
+    fn take(&mut self) -> Result<(), ExperimentError> {
+        Ok(())
+    }
+
+    fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<(), ExperimentError> {
+        self.namespace = run.namespace.map(ToOwned::to_owned);
+        self.folder = run.folder.join(&self.role);
+        if let Some(reset) = &self.reset {
+            super::run_reset(&self.role, reset)?;
+        }
+        std::fs::create_dir_all(&self.folder).map_err(ExperimentError::io(&self.folder))?;
+        for file in files {
+            let path = self.folder.join(&file.name);
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
+            }
+            std::fs::write(&path, &file.text).map_err(ExperimentError::io(path))?;
+        }
+        Ok(())
+    }
+
+    fn agent(&self, what: &str, arguments: &[&str]) -> Command {
+        let mut command = match &self.namespace {
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command
+                    .args(["netns", "exec", namespace])
+                    .arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
+        command
+            .args(["node", what, "--folder"])
+            .arg(&self.folder)
+            .args(arguments);
+        command
+    }
+
+    fn facts(&mut self) -> Result<Facts, ExperimentError> {
+        Ok(agent::facts())
+    }
+
+    fn moment(&mut self) -> Result<Moment, ExperimentError> {
+        Ok(agent::moment(&self.folder))
+    }
+
+    fn collect(&mut self, _into: &Path) -> Result<(), ExperimentError> {
+        Ok(())
+    }
+}
+
+/// Takes this machine for one experiment.
+pub(crate) fn take_this_machine() -> Result<Held, ExperimentError> {
+    Held::claim().ok_or_else(|| {
+        ExperimentError::node(
+            "local",
+            "another experiment runs on this machine: wait for it to end",
+        )
+    })
+}

@@ -1,0 +1,159 @@
+//! Nodes: where the commands of a run are carried out. Each kind says how a command of the agent reaches the
+//! machine and how files go there and come back; all else is the same for all.
+
+mod local;
+
+pub(crate) use local::{Local, take_this_machine};
+
+use crate::agent::{Facts, Moment};
+use crate::error::ExperimentError;
+use crate::experiment::Role;
+use std::path::Path;
+use std::process::Command;
+
+/// Where a node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// This machine.
+    Local,
+    /// Reached with the system's `ssh`.
+    Ssh {
+        /// Host, with the user where one is given.
+        destination: String,
+        /// Port, where it is not the one of ssh's own settings.
+        port: Option<u16>,
+    },
+    /// Allocated by Slurm.
+    Slurm,
+}
+
+impl Place {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "local" => return Ok(Self::Local),
+            "slurm" => return Ok(Self::Slurm),
+            _ => {}
+        }
+        let rest = text
+            .strip_prefix("ssh://")
+            .ok_or("a node is `local`, `ssh://user@host:port` or `slurm`")?;
+        let (destination, port) = match rest.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => {
+                let port = port.parse().map_err(|_| format!("`{port}` is no port"))?;
+                (host, Some(port))
+            }
+            _ => (rest, None),
+        };
+        if destination.is_empty() || destination.starts_with('-') {
+            return Err("ssh:// needs a host".to_owned());
+        }
+        Ok(Self::Ssh {
+            destination: destination.replace(['[', ']'], ""),
+            port,
+        })
+    }
+}
+
+/// A file for the folder of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct RunFile {
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+/// A machine that carries out steps.
+pub(crate) trait Node {
+    /// Its role.
+    fn role(&self) -> &str;
+
+    /// Once, before the first run: reaches the machine, takes it for this experiment alone, brings this program
+    /// there.
+    fn take(&mut self) -> Result<(), ExperimentError>;
+
+    /// Brings the node to its known state and makes the folder of a run there, which later steps run in.
+    fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<(), ExperimentError>;
+
+    /// A command that, started here, runs `taut node WHAT --folder FOLDER ARGUMENTS` there, with the run's folder
+    /// there. It ends when its standard input closes.
+    fn agent(&self, what: &str, arguments: &[&str]) -> Command;
+
+    /// Facts, for the record.
+    fn facts(&mut self) -> Result<Facts, ExperimentError>;
+
+    /// Its clock and its free space.
+    fn moment(&mut self) -> Result<Moment, ExperimentError>;
+
+    /// Brings what the run left into `into`, and removes it there.
+    fn collect(&mut self, into: &Path) -> Result<(), ExperimentError>;
+}
+
+/// What every node is told of a run.
+pub(crate) struct Site<'a> {
+    pub(crate) id: &'a str,
+    /// The run's own folder among the results.
+    pub(crate) folder: &'a Path,
+    /// The namespace of a local node with links.
+    pub(crate) namespace: Option<&'a str>,
+}
+
+/// Runs the command of this machine that resets a node.
+pub(crate) fn run_reset(role: &str, reset: &str) -> Result<(), ExperimentError> {
+    let output = Command::new("sh")
+        .arg("-c")
+        .arg(reset)
+        .env("TAUT_NODE", role)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(|e| ExperimentError::node(role, format!("cannot run its reset `{reset}`: {e}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.trim().lines().last().unwrap_or("");
+    Err(ExperimentError::node(
+        role,
+        format!("its reset `{reset}` failed ({}): {last}", output.status),
+    ))
+}
+
+/// Makes the node of a role.
+pub(crate) fn of_role(
+    name: &str,
+    role: &Role,
+    program: &Path,
+) -> Result<Box<dyn Node>, ExperimentError> {
+    match &role.place {
+        Place::Local => Ok(Box::new(Local::new(name, role, program))),
+        other => Err(ExperimentError::node(
+            name,
+            format!("{other:?} is not supported yet"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn places_are_read() {
+        let ssh = |destination: &str, port| Place::Ssh {
+            destination: destination.into(),
+            port,
+        };
+        assert_eq!(Place::parse("local"), Ok(Place::Local));
+        assert_eq!(
+            Place::parse("ssh://root@dut:2222"),
+            Ok(ssh("root@dut", Some(2222)))
+        );
+        assert_eq!(Place::parse("ssh://dut"), Ok(ssh("dut", None)));
+        assert_eq!(
+            Place::parse("ssh://root@[fd00::1]:22"),
+            Ok(ssh("root@fd00::1", Some(22)))
+        );
+        for wrong in ["dut", "ssh://", "ssh://a:b", "ssh://-oProxyCommand=x", ""] {
+            assert!(Place::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

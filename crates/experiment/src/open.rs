@@ -1,0 +1,122 @@
+//! Finds an experiment by what a person calls it: a file, a results folder, a published archive, or the name of a
+//! reference experiment.
+
+use crate::error::{ExperimentError, suggestion};
+use crate::experiment::Experiment;
+use crate::folder::{Folder, Stage, State};
+use crate::run::now;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The reference experiments, built in: names and files.
+pub const REFERENCE: &[(&str, &str)] = &[];
+
+/// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.
+///
+/// # Errors
+/// There is none of this name, or its file is wrong.
+pub fn open(what: &str) -> Result<Experiment, ExperimentError> {
+    let path = Path::new(what);
+    if path.is_dir() {
+        return Experiment::read(&path.join("experiment.toml"));
+    }
+    if path.is_file() {
+        return Experiment::read(path);
+    }
+    if let Some((name, text)) = REFERENCE.iter().find(|(name, _)| *name == what) {
+        return Experiment::parse(text, &format!("{name}.toml"), Path::new("."));
+    }
+    Err(ExperimentError::Unknown(format!(
+        "there is no file {what}, and no reference experiment of this name{}",
+        suggestion(what, REFERENCE.iter().map(|(name, _)| *name))
+    )))
+}
+
+/// The name of an experiment: that of its file without the ending.
+pub fn name_of(what: &str) -> String {
+    let stem = Path::new(what)
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy();
+    let name: String = stem
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '-' || c == '_' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    if name.is_empty() {
+        "experiment".to_owned()
+    } else {
+        name
+    }
+}
+
+/// A results folder below `results` that is not taken yet.
+pub fn fresh_folder(results: &Path, name: &str) -> PathBuf {
+    (1_u32..)
+        .map(|number| results.join(format!("{name}-{number}")))
+        .find(|path| !path.exists())
+        .unwrap_or_default()
+}
+
+impl Folder {
+    /// Makes the results folder of an experiment that has not begun: with its file and the files that it names.
+    ///
+    /// # Errors
+    /// The folder is taken, or cannot be written.
+    pub fn begin(
+        dir: &Path,
+        experiment: &Experiment,
+        name: &str,
+        command_line: &str,
+    ) -> Result<Self, ExperimentError> {
+        let folder = Self::create(dir)?;
+        taut_lab::results::write_whole(
+            &folder.experiment_file(),
+            experiment.source.text.as_bytes(),
+        )?;
+        for from in experiment
+            .definition
+            .file
+            .iter()
+            .filter_map(|file| file.from.as_ref())
+        {
+            let path = dir.join(from.get_ref());
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
+            }
+            fs::copy(experiment.folder.join(from.get_ref()), &path)
+                .map_err(ExperimentError::io(path))?;
+        }
+        folder.write_state(&State {
+            schema: State::SCHEMA,
+            title: experiment.definition.title.clone(),
+            name: name.to_owned(),
+            taut_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: now(),
+            ended: None,
+            command_line: command_line.to_owned(),
+            stage: Stage::Running,
+            fingerprint: experiment.fingerprint(),
+            planned: experiment.plan().len(),
+            done: 0,
+            failed: 0,
+            notes: Vec::new(),
+            replicates: None,
+        })?;
+        Ok(folder)
+    }
+}
+
+/// The JSON schema of experiment files.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(crate::definition::Definition);
+    serde_json::to_string_pretty(&schema).unwrap_or_default()
+}
+
+/// An experiment file to begin with.
+pub const TEMPLATE: &str = include_str!("template.toml");

@@ -1,0 +1,109 @@
+//! Which runs there are, and in which order they are made.
+
+use crate::definition::Order;
+use crate::experiment::Experiment;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// One run: a combination of the loop variables in one repetition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedRun {
+    /// Its name, which does not depend on the order: `v2-r1`, or `v2-w1` for one that warms up.
+    pub id: String,
+    /// The combination, from 0.
+    pub variant: usize,
+    /// Its repetition, from 1.
+    pub repetition: u32,
+    /// Made first and not counted.
+    pub warm_up: bool,
+}
+
+impl PlannedRun {
+    fn new(variant: usize, repetition: u32, warm_up: bool) -> Self {
+        let letter = if warm_up { 'w' } else { 'r' };
+        Self {
+            id: format!("v{}-{letter}{repetition}", variant + 1),
+            variant,
+            repetition,
+            warm_up,
+        }
+    }
+}
+
+impl Experiment {
+    /// The runs that are made in any case, in their order. The same file and seed give the same plan.
+    pub fn plan(&self) -> Vec<PlannedRun> {
+        let schedule = &self.definition.plan;
+        let variants = self.variants.len();
+        let mut runs: Vec<PlannedRun> = Vec::new();
+        for repetition in 1..=schedule.warm_up {
+            runs.extend(self.round(repetition, true));
+        }
+        let counted = runs.len();
+        match schedule.order {
+            Order::Interleaved => {
+                for repetition in 1..=schedule.repetitions {
+                    runs.extend(self.round(repetition, false));
+                }
+            }
+            Order::Sequential | Order::Random => {
+                for variant in 0..variants {
+                    runs.extend(
+                        (1..=schedule.repetitions).map(|r| PlannedRun::new(variant, r, false)),
+                    );
+                }
+                if schedule.order == Order::Random {
+                    let mut rng = fastrand::Rng::with_seed(schedule.seed);
+                    rng.shuffle(&mut runs[counted..]);
+                }
+            }
+        }
+        runs
+    }
+
+    /// Every combination once, in an order drawn by the seed and the repetition.
+    pub(crate) fn round(&self, repetition: u32, warm_up: bool) -> Vec<PlannedRun> {
+        let mut runs: Vec<PlannedRun> = (0..self.variants.len())
+            .map(|variant| PlannedRun::new(variant, repetition, warm_up))
+            .collect();
+        if self.definition.plan.order != Order::Sequential {
+            let seed = seed_of(self.definition.plan.seed, &format!("{repetition}{warm_up}"));
+            fastrand::Rng::with_seed(seed).shuffle(&mut runs);
+        }
+        runs
+    }
+
+    /// A number that two experiments share if their plans are the same: combinations, order and commands.
+    pub fn fingerprint(&self) -> String {
+        let mut digest = Sha256::new();
+        for run in self.plan() {
+            digest.update(run.id.as_bytes());
+            digest.update([0]);
+        }
+        for variant in &self.variants {
+            digest.update(serde_json::to_vec(&variant.variables).unwrap_or_default());
+        }
+        for task in &self.tasks {
+            digest.update(task.run.get_ref().as_bytes());
+            digest.update([0]);
+        }
+        hex(&digest.finalize()[..8])
+    }
+}
+
+/// A seed for one purpose out of the experiment's.
+pub(crate) fn seed_of(seed: u64, purpose: &str) -> u64 {
+    let digest = Sha256::new()
+        .chain_update(seed.to_le_bytes())
+        .chain_update(purpose.as_bytes())
+        .finalize();
+    let mut low = [0; 8];
+    low.copy_from_slice(&digest[..8]);
+    // Scripts and spreadsheets read numbers up to 2^53 exactly.
+    u64::from_le_bytes(low) >> 11
+}
+
+/// Bytes as people compare them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

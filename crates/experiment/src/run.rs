@@ -1,0 +1,739 @@
+//! Makes the runs of an experiment, each from a known state, and records all of it.
+
+use crate::agent::{STOPPED, TIMED_OUT};
+use crate::error::ExperimentError;
+use crate::experiment::{Experiment, end_of};
+use crate::folder::{CommandRecord, Folder, IndexedRun, RunRecord, Stage, State};
+use crate::measurement::Task;
+use crate::metrics;
+use crate::node::{Node, Place, RunFile, Site, of_role, take_this_machine};
+use crate::plan::PlannedRun;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant, SystemTime};
+use taut_host::Wiring;
+use taut_lab::comparison::Observer;
+use taut_measure::{Progress, StopRule};
+
+/// What a node must have free before a run.
+const LEAST_FREE_BYTES: u64 = 64 << 20;
+/// Clocks of two nodes that differ by more are worth a note, ns.
+const CLOCKS_DIFFER_NS: i128 = 100_000_000;
+/// How long a background command may take until it is ready.
+const READY_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the agent may take to end a step before it is given up.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to run.
+#[derive(Debug)]
+pub struct Request {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// Where the results are, or are to be.
+    pub folder: Folder,
+    /// This program, run on nodes.
+    pub program: PathBuf,
+}
+
+/// Makes all runs that are missing. Ends early, with whole runs kept, when `stop` is set. Failed runs do not end
+/// the experiment: they are counted, put aside, and tried again by the next call.
+///
+/// # Errors
+/// A node cannot be used at all, or results cannot be written.
+pub fn run(
+    request: &Request,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<State, ExperimentError> {
+    let mut state = request.folder.state()?;
+    let mut driver = Driver::new(request, observer, stop)?;
+    state.stage = Stage::Running;
+    state.ended = None;
+    request.folder.write_state(&state)?;
+    let ended = driver.all_runs(&mut state);
+    state.notes.append(&mut driver.notes);
+    state.notes.dedup();
+    state.done = driver.done.len();
+    state.failed = driver.failed.len();
+    state.stage = match &ended {
+        Err(_) => Stage::Incomplete,
+        Ok(()) if stop.load(Ordering::Relaxed) && state.done < state.planned => Stage::Interrupted,
+        Ok(()) if state.done < state.planned => Stage::Incomplete,
+        Ok(()) => Stage::Finished,
+    };
+    state.ended = Some(now());
+    request.folder.write_state(&state)?;
+    ended.map(|()| state)
+}
+
+/// The moment, RFC 3339.
+pub(crate) fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// How a run ended that did not become a result.
+enum Failed {
+    /// Told to stop.
+    Stopped,
+    /// The run failed; the next one may do better.
+    Run(String),
+    /// Nothing can go on: results cannot be written.
+    Fatal(ExperimentError),
+}
+
+impl From<ExperimentError> for Failed {
+    fn from(e: ExperimentError) -> Self {
+        match e {
+            ExperimentError::Node { .. } => Self::Run(e.to_string()),
+            other => Self::Fatal(other),
+        }
+    }
+}
+
+struct Driver<'a> {
+    request: &'a Request,
+    observer: &'a mut dyn Observer,
+    stop: &'a AtomicBool,
+    nodes: Vec<Box<dyn Node>>,
+    /// This machine is ours as long as this lives.
+    _held: Option<crate::agent::Held>,
+    done: Vec<IndexedRun>,
+    failed: BTreeSet<String>,
+    notes: Vec<String>,
+}
+
+impl<'a> Driver<'a> {
+    fn new(
+        request: &'a Request,
+        observer: &'a mut dyn Observer,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, ExperimentError> {
+        let experiment = &request.experiment;
+        let local = experiment
+            .nodes
+            .values()
+            .any(|node| node.place == Place::Local);
+        let held = if local {
+            Some(take_this_machine()?)
+        } else {
+            None
+        };
+        let mut nodes = Vec::new();
+        for (name, role) in &experiment.nodes {
+            let mut node = of_role(name, role, &request.program)?;
+            node.take()?;
+            nodes.push(node);
+        }
+        Ok(Self {
+            done: request.folder.rebuild_index()?,
+            request,
+            observer,
+            stop,
+            nodes,
+            _held: held,
+            failed: BTreeSet::new(),
+            notes: Vec::new(),
+        })
+    }
+
+    fn all_runs(&mut self, state: &mut State) -> Result<(), ExperimentError> {
+        let experiment = &self.request.experiment;
+        let mut planned = experiment.plan();
+        let mut repetition = experiment.definition.plan.repetitions;
+        loop {
+            state.planned = planned.len();
+            let made: BTreeSet<String> = self.done.iter().map(|run| run.id.clone()).collect();
+            let missing: Vec<&PlannedRun> = planned
+                .iter()
+                .filter(|run| !made.contains(&run.id))
+                .collect();
+            for (index, run) in missing.iter().enumerate() {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                self.tell(run, missing.len() - index);
+                self.attempts(run)?;
+                state.done = self.done.len();
+                state.failed = self.failed.len();
+                self.request.folder.write_state(state)?;
+            }
+            repetition += 1;
+            let more = self.until(repetition);
+            if more.is_empty() {
+                return Ok(());
+            }
+            planned.extend(more);
+        }
+    }
+
+    /// Runs of the next repetition for combinations whose metric is not known well enough yet.
+    fn until(&self, repetition: u32) -> Vec<PlannedRun> {
+        let experiment = &self.request.experiment;
+        let Some(until) = &experiment.definition.plan.until else {
+            return Vec::new();
+        };
+        if repetition > until.at_most {
+            return Vec::new();
+        }
+        let wanted = |run: &PlannedRun| {
+            let values: Vec<f64> = self
+                .done
+                .iter()
+                .filter(|done| done.variant == run.variant + 1 && !done.warm_up)
+                .filter_map(|done| done.metrics.get(&until.metric).copied())
+                .collect();
+            let rule = StopRule {
+                within: until.within,
+                confidence: 0.95,
+                min_runs: u64::from(experiment.definition.plan.repetitions),
+                max_runs: u64::from(until.at_most),
+            };
+            matches!(rule.judge(&values), Progress::GoOn(_))
+        };
+        experiment
+            .round(repetition, false)
+            .into_iter()
+            .filter(wanted)
+            .collect()
+    }
+
+    /// Tells how far it is, by what runs have taken so far.
+    fn tell(&mut self, next: &PlannedRun, left: usize) {
+        let took: f64 = self.done.iter().map(|run| run.seconds).sum();
+        let each = if self.done.is_empty() {
+            self.request
+                .experiment
+                .expected()
+                .unwrap_or(Duration::from_secs(1))
+                .as_secs_f64()
+        } else {
+            took / self.done.len() as f64
+        };
+        let variant = &self.request.experiment.variants[next.variant];
+        let loops: Vec<String> = variant
+            .loops
+            .iter()
+            .map(|(name, value)| format!("{name} {}", text_of(value)))
+            .collect();
+        let what = format!("{}  {}", next.id, loops.join(", "));
+        let total = took + each * left as f64;
+        self.observer.progress(
+            Duration::from_secs_f64(took),
+            Duration::from_secs_f64(total),
+            &what,
+        );
+    }
+
+    fn attempts(&mut self, planned: &PlannedRun) -> Result<(), ExperimentError> {
+        let attempts = self.request.experiment.definition.plan.attempts;
+        for attempt in 1..=attempts {
+            let mut making = self.begin(planned, attempt)?;
+            let outcome = self.one_run(planned, &mut making);
+            // Whatever happened: nothing of the run goes on.
+            let ended = self.end(&mut making, outcome.is_ok());
+            let outcome = outcome
+                .and(ended)
+                .and_then(|()| self.gather(&mut making).map_err(Failed::Run));
+            making.record.seconds = making.began.elapsed().as_secs_f64();
+            match outcome {
+                Ok(()) => {
+                    let entry = self.request.folder.finish(&making.folder, making.record)?;
+                    self.failed.remove(&planned.id);
+                    self.done.push(entry);
+                    return Ok(());
+                }
+                Err(Failed::Stopped) => {
+                    let _ = fs::remove_dir_all(&making.folder);
+                    return Ok(());
+                }
+                Err(Failed::Fatal(e)) => return Err(e),
+                Err(Failed::Run(reason)) => {
+                    self.observer.note(&format!("{}: {reason}", planned.id));
+                    making.record.failure = Some(reason);
+                    self.failed.insert(planned.id.clone());
+                    self.request
+                        .folder
+                        .put_aside(&making.folder, making.record)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, planned: &PlannedRun, attempt: u32) -> Result<Making, ExperimentError> {
+        let variant = &self.request.experiment.variants[planned.variant];
+        Ok(Making {
+            folder: self.request.folder.partial(&planned.id)?,
+            began: Instant::now(),
+            wiring: None,
+            background: Vec::new(),
+            outputs: Vec::new(),
+            record: RunRecord {
+                id: planned.id.clone(),
+                variant: planned.variant + 1,
+                repetition: planned.repetition,
+                warm_up: planned.warm_up,
+                loops: variant.loops.clone(),
+                variables: variant.variables.clone(),
+                started: now(),
+                seconds: 0.0,
+                attempt,
+                failure: None,
+                commands: Vec::new(),
+                nodes: BTreeMap::new(),
+                metrics: BTreeMap::new(),
+                notes: Vec::new(),
+                files: BTreeMap::new(),
+            },
+        })
+    }
+
+    fn one_run(&mut self, planned: &PlannedRun, making: &mut Making) -> Result<(), Failed> {
+        let request = self.request;
+        let experiment = &request.experiment;
+        let variant = &experiment.variants[planned.variant];
+        let context =
+            |role: Option<&str>| experiment.context(variant, role, &planned.id, planned.repetition);
+        self.begin_nodes(planned, making, &context(None))?;
+        for role in experiment.nodes.keys() {
+            let values = context(Some(role));
+            for (index, command) in experiment.nodes[role].definition.setup.iter().enumerate() {
+                let script = experiment.fill(command, &values)?;
+                let name = format!("setup-{role}-{}", index + 1);
+                self.foreground(making, &name, role, &script, &[])?;
+            }
+        }
+        for task in &experiment.tasks {
+            let role = experiment.role_of(task.node.as_ref())?;
+            let values = context(Some(role));
+            let script = experiment.fill(&task.run, &values)?;
+            if task.background {
+                let ready = match &task.ready {
+                    Some(ready) => Some(experiment.fill(ready, &values)?),
+                    None => None,
+                };
+                self.background(making, &task.name, role, &script, ready.as_deref())?;
+            } else {
+                self.foreground(making, &task.name, role, &script, &task.allowed)?;
+                let mut patterns = Vec::new();
+                for (name, pattern) in &task.extract {
+                    patterns.push((name.clone(), experiment.fill(pattern, &values)?));
+                }
+                making.outputs.push((task.clone(), patterns));
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_nodes(
+        &mut self,
+        planned: &PlannedRun,
+        making: &mut Making,
+        values: &Value,
+    ) -> Result<(), Failed> {
+        let experiment = &self.request.experiment;
+        let files = experiment.files(values)?;
+        let local: Vec<&str> = experiment.local_roles();
+        if !experiment.definition.link.is_empty() {
+            let number = |role: &str| local.iter().position(|name| *name == role).unwrap_or(0);
+            let mut cables = Vec::new();
+            for link in &experiment.definition.link {
+                let [(near, near_interface), (far, far_interface)] = [
+                    end_of(&experiment.source, &link.between[0])?,
+                    end_of(&experiment.source, &link.between[1])?,
+                ];
+                cables.push([(number(near), near_interface), (number(far), far_interface)]);
+            }
+            let wiring =
+                Wiring::build(local.len(), &cables).map_err(|e| Failed::Run(e.to_string()))?;
+            making.wiring = Some(wiring);
+        }
+        let mut moments = Vec::new();
+        for node in &mut self.nodes {
+            let role = node.role().to_owned();
+            let namespace = making.wiring.as_ref().and_then(|wiring| {
+                Some(wiring.namespace(local.iter().position(|name| **name == role)?))
+            });
+            let site = Site {
+                id: &planned.id,
+                folder: &making.folder,
+                namespace,
+            };
+            node.begin(&site, &files)?;
+            let asked = crate::agent::moment(&making.folder);
+            let moment = node.moment()?;
+            let answered = crate::agent::moment(&making.folder);
+            if moment.free_bytes < LEAST_FREE_BYTES {
+                return Err(Failed::Run(format!(
+                    "node {role}: {} MiB are free where runs are, {} MiB are needed: make room there",
+                    moment.free_bytes >> 20,
+                    LEAST_FREE_BYTES >> 20
+                )));
+            }
+            let middle = i128::from(asked.time_ns) / 2 + i128::from(answered.time_ns) / 2;
+            moments.push((role.clone(), i128::from(moment.time_ns) - middle));
+            let facts = node.facts()?;
+            making
+                .record
+                .nodes
+                .insert(role, self.request.folder.keep_facts(&facts)?);
+        }
+        for (role, ahead_ns) in moments {
+            if ahead_ns.abs() > CLOCKS_DIFFER_NS {
+                let note = format!(
+                    "the clock of node {role} is {:+.1} s from this machine's: times in its logs differ",
+                    ahead_ns as f64 / 1e9
+                );
+                making.record.notes.push(note.clone());
+                if !self.notes.contains(&note) && self.notes.len() < 20 {
+                    self.notes.push(note);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&self, role: &str) -> Result<&dyn Node, Failed> {
+        let node = self.nodes.iter().find(|node| node.role() == role);
+        node.map(|node| &**node)
+            .ok_or_else(|| Failed::Run(format!("there is no node {role}")))
+    }
+
+    fn start(
+        &self,
+        making: &mut Making,
+        name: &str,
+        role: &str,
+        script: &str,
+    ) -> Result<Running, Failed> {
+        let left = self
+            .request
+            .experiment
+            .limit
+            .saturating_sub(making.began.elapsed());
+        if left.is_zero() {
+            return Err(Failed::Run(self.too_long()));
+        }
+        let seconds = left.as_secs_f64().to_string();
+        let node = self.node(role)?;
+        let mut command = node.agent("step", &["--name", name, "--limit", &seconds, "--", script]);
+        let log = |kind: &str| making.folder.join("logs").join(format!("{name}.{kind}"));
+        let create = |path: PathBuf| File::create(&path).map_err(ExperimentError::io(path));
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(create(log("out"))?)
+            .stderr(create(log("err"))?)
+            .process_group(0)
+            .spawn()
+            .map_err(|e| Failed::Run(format!("node {role}: cannot start a command there: {e}")))?;
+        making.record.commands.push(CommandRecord {
+            name: name.to_owned(),
+            node: role.to_owned(),
+            script: script.to_owned(),
+            exit_code: None,
+            begun_s: making.began.elapsed().as_secs_f64(),
+            seconds: 0.0,
+        });
+        let stdin = child.stdin.take();
+        let pid = child.id();
+        let (ended, end) = channel();
+        std::thread::spawn(move || {
+            let code = child.wait().map_or(1, |status| {
+                status.code().unwrap_or(128 + status.signal().unwrap_or(0))
+            });
+            let _ = ended.send(code);
+        });
+        Ok(Running {
+            name: name.to_owned(),
+            pid,
+            stdin,
+            end,
+            began: Instant::now(),
+            command: making.record.commands.len() - 1,
+        })
+    }
+
+    /// Runs a command to its end.
+    fn foreground(
+        &self,
+        making: &mut Making,
+        name: &str,
+        role: &str,
+        script: &str,
+        allowed: &[i32],
+    ) -> Result<(), Failed> {
+        let running = self.start(making, name, role, script)?;
+        let deadline = making.began + self.request.experiment.limit + END_PATIENCE;
+        let code = loop {
+            // Woken rarely: this process may sit on a core that is being measured.
+            match running.end.recv_timeout(Duration::from_millis(250)) {
+                Ok(code) => break code,
+                Err(_) if self.stop.load(Ordering::Relaxed) => {
+                    running.stop(making);
+                    return Err(Failed::Stopped);
+                }
+                Err(_) if Instant::now() > deadline => {
+                    running.stop(making);
+                    return Err(Failed::Run(self.too_long()));
+                }
+                Err(_) => {}
+            }
+        };
+        running.note_end(making, code);
+        let last = last_line(making, name);
+        match code {
+            0 => Ok(()),
+            TIMED_OUT => Err(Failed::Run(self.too_long())),
+            code if allowed.contains(&code) => {
+                making.record.notes.push(format!("{name}: {last}"));
+                Ok(())
+            }
+            _ if self.stop.load(Ordering::Relaxed) => Err(Failed::Stopped),
+            code => Err(Failed::Run(format!(
+                "{name} on node {role} ended with code {code}: {last}"
+            ))),
+        }
+    }
+
+    fn too_long(&self) -> String {
+        format!(
+            "took longer than plan.limit allows ({})",
+            self.request.experiment.definition.plan.limit
+        )
+    }
+
+    /// Starts a command and waits until it is ready.
+    fn background(
+        &self,
+        making: &mut Making,
+        name: &str,
+        role: &str,
+        script: &str,
+        ready: Option<&str>,
+    ) -> Result<(), Failed> {
+        let running = self.start(making, name, role, script)?;
+        let output = making.folder.join("logs").join(format!("{name}.out"));
+        let errors = making.folder.join("logs").join(format!("{name}.err"));
+        let deadline = Instant::now() + READY_PATIENCE;
+        let mut failure = None;
+        while let Some(ready) = ready {
+            let said =
+                |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.contains(ready));
+            if said(&output) || said(&errors) {
+                break;
+            }
+            if let Ok(code) = running.end.try_recv() {
+                running.note_end(making, code);
+                let last = last_line(making, name);
+                return Err(Failed::Run(format!(
+                    "{name} on node {role} ended before it was ready (code {code}): {last}"
+                )));
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                failure = Some(Failed::Stopped);
+                break;
+            }
+            if Instant::now() > deadline {
+                failure = Some(Failed::Run(format!(
+                    "{name} on node {role} did not say `{ready}` within {} s",
+                    READY_PATIENCE.as_secs()
+                )));
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        making.background.push(running);
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Ends what is in the background, last started first, and brings files back.
+    fn end(&mut self, making: &mut Making, well: bool) -> Result<(), Failed> {
+        let mut died = None;
+        while let Some(running) = making.background.pop() {
+            if let Ok(code) = running.end.try_recv() {
+                running.note_end(making, code);
+                let last = last_line(making, &running.name);
+                if code != 0 && well {
+                    died = Some(format!(
+                        "{} ended during the run with code {code}: {last}",
+                        running.name
+                    ));
+                }
+            } else {
+                running.stop(making);
+            }
+        }
+        for node in &mut self.nodes {
+            let into = making.folder.join(node.role());
+            let collected = node.collect(&into);
+            if well {
+                collected?;
+            }
+        }
+        making.wiring = None;
+        died.map_or(Ok(()), |reason| Err(Failed::Run(reason)))
+    }
+
+    /// Reads the metrics out of what the commands have printed.
+    fn gather(&self, making: &mut Making) -> Result<(), String> {
+        for (task, patterns) in std::mem::take(&mut making.outputs) {
+            let read = |kind: &str| {
+                let path = making
+                    .folder
+                    .join("logs")
+                    .join(format!("{}.{kind}", task.name));
+                let text = fs::read(path).unwrap_or_default();
+                String::from_utf8_lossy(&text).into_owned()
+            };
+            let output = read("out");
+            if task.json {
+                let found = metrics::of_json(&output)
+                    .ok_or_else(|| format!("{}: no JSON object in its output", task.name))?;
+                let named = found
+                    .into_iter()
+                    .map(|(name, value)| (format!("{}{name}", task.prefix), value));
+                making.record.metrics.extend(named);
+            }
+            for (name, pattern) in patterns {
+                let value = metrics::of_pattern(&pattern, &(output.clone() + &read("err")))
+                    .map_err(|reason| format!("{}: {name}: {reason}", task.name))?;
+                making.record.metrics.insert(name, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A run being made.
+struct Making {
+    folder: PathBuf,
+    began: Instant,
+    wiring: Option<Wiring>,
+    background: Vec<Running>,
+    /// Tasks that have printed what metrics are made of, with their patterns.
+    outputs: Vec<(Task, Vec<(String, String)>)>,
+    record: RunRecord,
+}
+
+/// A command on a node.
+struct Running {
+    name: String,
+    pid: u32,
+    stdin: Option<ChildStdin>,
+    end: Receiver<i32>,
+    began: Instant,
+    command: usize,
+}
+
+impl Running {
+    /// Ends it: by closing its input, and by force if that does not help.
+    fn stop(mut self, making: &mut Making) {
+        drop(self.stdin.take());
+        let code = self.end.recv_timeout(END_PATIENCE).unwrap_or_else(|_| {
+            if let Some(group) = i32::try_from(self.pid)
+                .ok()
+                .and_then(rustix::process::Pid::from_raw)
+            {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            STOPPED
+        });
+        self.note_end(making, code);
+    }
+
+    fn note_end(&self, making: &mut Making, code: i32) {
+        if let Some(record) = making.record.commands.get_mut(self.command) {
+            record.exit_code = Some(code);
+            record.seconds = self.began.elapsed().as_secs_f64();
+        }
+    }
+}
+
+/// What a command said last, for a message.
+fn last_line(making: &Making, name: &str) -> String {
+    let read = |kind: &str| {
+        let text =
+            fs::read(making.folder.join("logs").join(format!("{name}.{kind}"))).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let last = |text: String| text.trim().lines().last().unwrap_or("").trim().to_owned();
+    let errors = last(read("err"));
+    if errors.is_empty() {
+        last(read("out"))
+    } else {
+        errors
+    }
+}
+
+/// A value as people read it.
+pub(crate) fn text_of(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), ToOwned::to_owned)
+}
+
+impl Experiment {
+    /// The roles that are on this machine.
+    fn local_roles(&self) -> Vec<&str> {
+        let local = |(name, role): (&'_ String, &crate::experiment::Role)| {
+            (role.place == Place::Local).then(|| name.clone())
+        };
+        let names: BTreeSet<String> = self.nodes.iter().filter_map(local).collect();
+        self.nodes
+            .keys()
+            .filter(|name| names.contains(*name))
+            .map(String::as_str)
+            .collect()
+    }
+
+    fn fill(&self, text: &toml::Spanned<String>, values: &Value) -> Result<String, Failed> {
+        self.templates
+            .fill(text.get_ref(), values)
+            .map_err(|reason| Failed::Fatal(self.source.wrong(text.span(), reason)))
+    }
+
+    /// The files of a run, filled in.
+    fn files(&self, values: &Value) -> Result<Vec<RunFile>, ExperimentError> {
+        let mut files = Vec::new();
+        for file in &self.definition.file {
+            let text = match (&file.text, &file.from) {
+                (Some(text), _) => text.get_ref().clone(),
+                (None, Some(from)) => {
+                    let path = self.folder.join(from.get_ref());
+                    fs::read_to_string(&path).map_err(ExperimentError::io(path))?
+                }
+                (None, None) => continue,
+            };
+            let text = self.templates.fill(&text, values).map_err(|reason| {
+                self.source
+                    .wrong_somewhere(format!("file {}: {reason}", file.name))
+            })?;
+            files.push(RunFile {
+                name: file.name.clone(),
+                text,
+            });
+        }
+        Ok(files)
+    }
+
+    /// How long a run probably takes, where the traffic says so.
+    pub fn expected(&self) -> Option<Duration> {
+        let traffic = self.definition.traffic.as_ref()?;
+        let seconds = match traffic.seconds.as_ref()?.get_ref() {
+            toml::Value::Integer(seconds) => *seconds as f64,
+            toml::Value::Float(seconds) => *seconds,
+            toml::Value::String(text) => {
+                let values = self.context(&self.variants[0], None, "v1-r1", 1);
+                self.templates.fill(text, &values).ok()?.parse().ok()?
+            }
+            _ => return None,
+        };
+        (seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(1e9) + 1.0))
+    }
+}

@@ -1,0 +1,484 @@
+//! Variables: values of loops, filled-in texts, conditions.
+
+use crate::definition::{Range, RangeScale};
+use crate::error::{ExperimentError, Source, suggestion};
+use indexmap::IndexMap;
+use minijinja::{Environment, UndefinedBehavior};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use toml::Spanned;
+
+/// Names and values, in the order of the file.
+pub type Values = IndexMap<String, Value>;
+
+/// Most values that one loop variable can take.
+const MOST_VALUES: usize = 100_000;
+
+/// Names that every run gives a value to.
+pub(crate) const GIVEN: [&str; 5] = ["run", "repetition", "seed", "nodes", "node"];
+
+/// Reads a plain value.
+pub(crate) fn scalar(
+    source: &Source,
+    value: &Spanned<toml::Value>,
+) -> Result<Value, ExperimentError> {
+    plain(value.get_ref()).ok_or_else(|| {
+        source.wrong(
+            value.span(),
+            "a variable is a text, a number, true or false; lists and ranges belong under [loop]",
+        )
+    })
+}
+
+fn plain(value: &toml::Value) -> Option<Value> {
+    Some(match value {
+        toml::Value::String(text) => Value::from(text.as_str()),
+        toml::Value::Integer(number) => Value::from(*number),
+        toml::Value::Float(number) => serde_json::Number::from_f64(*number).map(Value::Number)?,
+        toml::Value::Boolean(truth) => Value::from(*truth),
+        _ => return None,
+    })
+}
+
+/// Reads the values of a loop variable.
+pub(crate) fn loop_values(
+    source: &Source,
+    value: &Spanned<toml::Value>,
+) -> Result<Vec<Value>, ExperimentError> {
+    let wrong = |reason: &str| source.wrong(value.span(), reason);
+    let values = match value.get_ref() {
+        toml::Value::Array(list) => list
+            .iter()
+            .map(plain)
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| wrong("the values of a loop are texts, numbers, true or false"))?,
+        toml::Value::Table(table) => {
+            let range: Range = toml::Value::Table(table.clone())
+                .try_into()
+                .map_err(|e: toml::de::Error| wrong(e.message()))?;
+            range_values(&range).map_err(|reason| wrong(&reason))?
+        }
+        _ => {
+            return Err(wrong(
+                "a loop takes a list, such as [1, 2, 3], or a range, such as { from = 1, to = 9, by = 2 }",
+            ));
+        }
+    };
+    let mut seen = BTreeSet::new();
+    if values.is_empty() {
+        return Err(wrong("a loop needs at least one value"));
+    }
+    if let Some(twice) = values.iter().find(|v| !seen.insert(v.to_string())) {
+        return Err(wrong(&format!(
+            "{twice} comes twice; use plan.repetitions for repeated runs"
+        )));
+    }
+    Ok(values)
+}
+
+fn range_values(range: &Range) -> Result<Vec<Value>, String> {
+    let Range {
+        from,
+        to,
+        by,
+        steps,
+        scale,
+    } = *range;
+    if !(from.is_finite() && to.is_finite())
+        || (scale == RangeScale::Log && !(from > 0.0 && to > 0.0))
+    {
+        return Err(
+            "a range goes from a number to a number, both above 0 where scale = \"log\"".into(),
+        );
+    }
+    let count = match (by, steps) {
+        (Some(by), None) if scale == RangeScale::Linear && by != 0.0 && (to - from) / by >= 0.0 => {
+            ((to - from) / by + 1e-9).floor() as usize + 1
+        }
+        (None, Some(steps)) if steps >= 2 || (steps == 1 && from == to) => steps as usize,
+        (Some(_), None) if scale == RangeScale::Log => {
+            return Err("a range with scale = \"log\" takes `steps`, not `by`".into());
+        }
+        (Some(_), None) => return Err("`by` must lead from `from` to `to`".into()),
+        (None, Some(_)) => {
+            return Err("`steps` counts the values, both ends included: 2 or more".into());
+        }
+        _ => return Err("a range takes either `by` or `steps`".into()),
+    };
+    if count > MOST_VALUES {
+        return Err(format!(
+            "{count} values are more than the {MOST_VALUES} that one loop may have"
+        ));
+    }
+    let at = |index: usize| match (by, scale) {
+        (Some(by), _) => from + by * index as f64,
+        (None, _) if count == 1 => from,
+        (None, RangeScale::Linear) => from + (to - from) * index as f64 / (count - 1) as f64,
+        (None, RangeScale::Log) => from * (to / from).powf(index as f64 / (count - 1) as f64),
+    };
+    let whole = [Some(from), Some(to), by]
+        .into_iter()
+        .flatten()
+        .all(|x| x.fract() == 0.0);
+    let mut values: Vec<Value> = (0..count)
+        .map(at)
+        // Ranges between whole numbers take whole numbers: frames and packets are counted.
+        .map(|x| {
+            if whole && x.abs() < 9e15 {
+                Value::from(x.round() as i64)
+            } else {
+                Value::from(x)
+            }
+        })
+        .collect();
+    values.dedup();
+    Ok(values)
+}
+
+/// Every combination of the loops and blocks, in the order of the file, the last one changing fastest.
+pub(crate) fn combinations(
+    source: &Source,
+    loops: &IndexMap<String, Spanned<toml::Value>>,
+    zips: &[IndexMap<String, Spanned<toml::Value>>],
+) -> Result<Vec<Values>, ExperimentError> {
+    let mut blocks: Vec<Vec<Values>> = Vec::new();
+    for (name, value) in loops {
+        let one = |v: Value| Values::from([(name.clone(), v)]);
+        blocks.push(loop_values(source, value)?.into_iter().map(one).collect());
+    }
+    for zip in zips {
+        let mut rows: Vec<Values> = Vec::new();
+        for (name, value) in zip {
+            let values = loop_values_of_zip(source, value)?;
+            if rows.is_empty() {
+                rows.resize(values.len(), Values::new());
+            }
+            if rows.len() != values.len() {
+                return Err(source.wrong(
+                    value.span(),
+                    format!(
+                        "{} values here, {} before: what changes together has equally many",
+                        values.len(),
+                        rows.len()
+                    ),
+                ));
+            }
+            for (row, value) in rows.iter_mut().zip(values) {
+                row.insert(name.clone(), value);
+            }
+        }
+        if !rows.is_empty() {
+            blocks.push(rows);
+        }
+    }
+    let total = blocks
+        .iter()
+        .try_fold(1_usize, |total, block| total.checked_mul(block.len()));
+    if total.is_none_or(|total| total > 1_000_000) {
+        return Err(source.wrong_somewhere("the loops make more than a million combinations"));
+    }
+    let mut all = vec![Values::new()];
+    for block in &blocks {
+        all = all
+            .iter()
+            .flat_map(|before| {
+                block.iter().map(move |row| {
+                    let mut together = before.clone();
+                    together.extend(row.clone());
+                    together
+                })
+            })
+            .collect();
+    }
+    Ok(all)
+}
+
+/// In a block, a value may come again beside another one.
+fn loop_values_of_zip(
+    source: &Source,
+    value: &Spanned<toml::Value>,
+) -> Result<Vec<Value>, ExperimentError> {
+    if let toml::Value::Array(list) = value.get_ref() {
+        let values: Option<Vec<Value>> = list.iter().map(plain).collect();
+        return match values {
+            Some(values) if !values.is_empty() => Ok(values),
+            _ => Err(source.wrong(
+                value.span(),
+                "a block takes lists of texts, numbers, true or false",
+            )),
+        };
+    }
+    loop_values(source, value)
+}
+
+/// Fills texts in and decides conditions.
+#[derive(Debug)]
+pub(crate) struct Templates {
+    environment: Environment<'static>,
+}
+
+impl Templates {
+    pub(crate) fn new() -> Self {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        environment.set_keep_trailing_newline(true);
+        environment.add_filter("quote", |text: String| quote(&text));
+        Self { environment }
+    }
+
+    /// Names of variables that a text uses, with a dot for those of nodes: `nodes.device.address`.
+    pub(crate) fn used(
+        &self,
+        source: &Source,
+        text: &Spanned<String>,
+    ) -> Result<BTreeSet<String>, ExperimentError> {
+        if !is_template(text.get_ref()) {
+            return Ok(BTreeSet::new());
+        }
+        let template = self
+            .environment
+            .template_from_str(text.get_ref())
+            .map_err(|e| source.wrong(text.span(), message(&e)))?;
+        Ok(template.undeclared_variables(true).into_iter().collect())
+    }
+
+    /// Names of variables that a condition or formula uses.
+    pub(crate) fn used_in_expression(
+        &self,
+        source: &Source,
+        text: &Spanned<String>,
+    ) -> Result<BTreeSet<String>, ExperimentError> {
+        let expression = self
+            .environment
+            .compile_expression(text.get_ref())
+            .map_err(|e| source.wrong(text.span(), message(&e)))?;
+        Ok(expression.undeclared_variables(true).into_iter().collect())
+    }
+
+    /// The text with its variables filled in.
+    pub(crate) fn fill(&self, text: &str, values: &Value) -> Result<String, String> {
+        if !is_template(text) {
+            return Ok(text.to_owned());
+        }
+        self.environment
+            .render_str(text, values)
+            .map_err(|e| message(&e))
+    }
+
+    /// Whether a condition holds.
+    pub(crate) fn holds(&self, condition: &str, values: &Values) -> Result<bool, String> {
+        let value = self
+            .environment
+            .compile_expression(condition)
+            .and_then(|expression| expression.eval(values))
+            .map_err(|e| message(&e))?;
+        Ok(value.is_true())
+    }
+
+    /// Variables whose texts use others, all filled in.
+    pub(crate) fn resolve(
+        &self,
+        source: &Source,
+        values: &Values,
+        spans: &IndexMap<String, std::ops::Range<usize>>,
+    ) -> Result<Values, ExperimentError> {
+        let mut done = Values::new();
+        for name in values.keys() {
+            self.resolve_one(source, name, values, spans, &mut done, &mut Vec::new())?;
+        }
+        // In the order of the file.
+        Ok(values
+            .keys()
+            .filter_map(|name| Some((name.clone(), done.get(name)?.clone())))
+            .collect())
+    }
+
+    fn resolve_one(
+        &self,
+        source: &Source,
+        name: &str,
+        values: &Values,
+        spans: &IndexMap<String, std::ops::Range<usize>>,
+        done: &mut Values,
+        path: &mut Vec<String>,
+    ) -> Result<(), ExperimentError> {
+        if done.contains_key(name) {
+            return Ok(());
+        }
+        let span = spans.get(name).cloned().unwrap_or_default();
+        if path.iter().any(|before| before == name) {
+            path.push(name.to_owned());
+            return Err(source.wrong(
+                span,
+                format!("variables need each other: {}", path.join(" -> ")),
+            ));
+        }
+        let Some(value) = values.get(name) else {
+            return Ok(());
+        };
+        let Some(text) = value.as_str().filter(|text| is_template(text)) else {
+            done.insert(name.to_owned(), value.clone());
+            return Ok(());
+        };
+        path.push(name.to_owned());
+        let spanned = Spanned::new(span.clone(), text.to_owned());
+        for other in self.used(source, &spanned)? {
+            if !values.contains_key(&other) {
+                return Err(unknown(
+                    source,
+                    span,
+                    &other,
+                    values.keys().map(String::as_str),
+                ));
+            }
+            self.resolve_one(source, &other, values, spans, done, path)?;
+        }
+        path.pop();
+        let filled = self
+            .fill(text, &serde_json::to_value(&*done).unwrap_or_default())
+            .map_err(|reason| source.wrong(span, reason))?;
+        done.insert(name.to_owned(), Value::from(filled));
+        Ok(())
+    }
+}
+
+/// There is no such variable.
+pub(crate) fn unknown<'a>(
+    source: &Source,
+    span: std::ops::Range<usize>,
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> ExperimentError {
+    source.wrong(
+        span,
+        format!("there is no variable `{name}`{}", suggestion(name, known)),
+    )
+}
+
+/// A word that the shell takes as it is.
+pub(crate) fn quote(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=%+@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn is_template(text: &str) -> bool {
+    ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark))
+}
+
+fn message(error: &minijinja::Error) -> String {
+    error
+        .detail()
+        .map_or_else(|| error.kind().to_string(), ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn values_of(text: &str) -> Result<Vec<Value>, String> {
+        #[derive(serde::Deserialize)]
+        struct One {
+            x: Spanned<toml::Value>,
+        }
+        let one: One = toml::from_str(text).unwrap();
+        let source = Source {
+            name: "e.toml".into(),
+            text: text.into(),
+        };
+        loop_values(&source, &one.x).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn ranges_include_both_ends() {
+        let of = |text: &str| serde_json::to_string(&values_of(text).unwrap()).unwrap();
+        assert_eq!(of("x = { from = 1, to = 9, by = 4 }"), "[1,5,9]");
+        assert_eq!(of("x = { from = 1, to = 8, by = 4 }"), "[1,5]");
+        assert_eq!(
+            of("x = { from = 0.5, to = 1.5, steps = 3 }"),
+            "[0.5,1.0,1.5]"
+        );
+        assert_eq!(
+            of("x = { from = 1, to = 1000, steps = 4, scale = 'log' }"),
+            "[1,10,100,1000]"
+        );
+        assert_eq!(of("x = { from = 9, to = 1, by = -4 }"), "[9,5,1]");
+        assert_eq!(of("x = ['a', 2, true]"), r#"["a",2,true]"#);
+    }
+
+    #[test]
+    fn impossible_loops_are_told_with_line_and_column() {
+        for (text, part) in [
+            ("x = []", "at least one"),
+            ("x = [1, 1]", "1 comes twice"),
+            ("x = 3", "takes a list"),
+            ("x = { from = 1, to = 9 }", "either"),
+            ("x = { from = 1, to = 9, by = 0 }", "must lead"),
+            ("x = { from = 1, to = 9, by = -1 }", "must lead"),
+            (
+                "x = { from = 0, to = 9, steps = 3, scale = 'log' }",
+                "above 0",
+            ),
+            ("x = { from = 1, to = 9, step = 3 }", "unknown field"),
+            ("x = { from = 1, to = 1e9, by = 1 }", "more than"),
+            ("x = [[1]]", "texts, numbers"),
+        ] {
+            let message = values_of(text).unwrap_err();
+            assert!(
+                message.contains(part) && message.starts_with("e.toml:1:5: "),
+                "{text}: {message}"
+            );
+        }
+    }
+
+    #[test]
+    fn texts_of_variables_are_filled_in_whatever_their_order() {
+        let templates = Templates::new();
+        let source = Source {
+            name: "e.toml".into(),
+            text: String::new(),
+        };
+        let values = Values::from([
+            ("a".into(), Value::from("{{ b }}-{{ c }}")),
+            ("b".into(), Value::from("b{{ c }}")),
+            ("c".into(), Value::from(7)),
+        ]);
+        let resolved = templates
+            .resolve(&source, &values, &IndexMap::new())
+            .unwrap();
+        assert_eq!(resolved["a"], "b7-7");
+        let cycle = Values::from([
+            ("a".into(), Value::from("{{ b }}")),
+            ("b".into(), Value::from("{{ a }}")),
+        ]);
+        let message = templates
+            .resolve(&source, &cycle, &IndexMap::new())
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("a -> b -> a"), "{message}");
+    }
+
+    #[test]
+    fn quoted_words_survive_a_shell() {
+        for word in [
+            "plain",
+            "",
+            "two words",
+            "it's",
+            "$HOME",
+            "a\nb",
+            "full(32, 100us)",
+        ] {
+            let out = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(format!("printf %s {}", quote(word)))
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&out.stdout), word);
+        }
+    }
+}

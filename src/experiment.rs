@@ -1,0 +1,227 @@
+//! `taut experiment`: experiments as files, run and repeated.
+
+use crate::demo::Bar;
+use crate::exit::{self, Failure};
+use crate::print;
+use clap::Subcommand;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use taut_experiment::folder::{Folder, Stage, State};
+use taut_experiment::{Experiment, ExperimentError, Request};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut experiment new latency.toml          a file to begin with
+  taut experiment check latency.toml        the plan, and what is missing
+  taut experiment run latency.toml
+  taut experiment run stylianopoulos-fig2   one of those of `taut experiment list --reference`
+  taut experiment resume results/latency-1  after an interruption: the missing runs only
+  taut experiment show results/latency-1")]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Write an experiment file to begin with
+    New {
+        /// The file
+        file: PathBuf,
+    },
+    /// Show the plan of an experiment, and what is missing to run it
+    Check {
+        /// Experiment file, name of a reference experiment, or published archive
+        experiment: String,
+        /// Print the plan as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run an experiment
+    Run {
+        /// Experiment file, name of a reference experiment, or published archive
+        experiment: String,
+        /// Results folder (default: a new one under ./results)
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Print the result as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make the runs that are missing in a results folder
+    Resume {
+        /// The results folder
+        folder: PathBuf,
+        /// Print the result as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON schema of experiment files
+    Schema,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.what {
+        What::New { file } => new(file),
+        What::Check { experiment, json } => check(experiment, *json),
+        What::Run {
+            experiment,
+            out,
+            json,
+        } => start(experiment, out.as_deref(), *json),
+        What::Resume { folder, json } => resume(folder, *json),
+        What::Schema => {
+            print::line(taut_experiment::schema());
+            Ok(())
+        }
+    }
+}
+
+fn new(file: &Path) -> Result<(), Failure> {
+    use std::io::Write;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(file)
+        .and_then(|mut out| out.write_all(taut_experiment::TEMPLATE.as_bytes()))
+        .map_err(|e| Failure::Input(format!("{}: {e}", file.display())))?;
+    print::line(format!(
+        "wrote {}; see its plan with: taut experiment check {0}",
+        file.display()
+    ));
+    Ok(())
+}
+
+fn check(experiment: &str, json: bool) -> Result<(), Failure> {
+    let check = taut_experiment::open(experiment)?.check()?;
+    if json {
+        print::line(serde_json::to_string_pretty(&check).unwrap_or_default());
+    } else {
+        print::line(&check.title);
+        print::line(format!("plan {}", check.fingerprint));
+        print::line(format!(
+            "{} runs of {} combinations{}",
+            check.order.len(),
+            check.variants.len(),
+            if check.at_most_runs > check.order.len() {
+                format!(", at most {} until the metric is known", check.at_most_runs)
+            } else {
+                String::new()
+            }
+        ));
+        let longest = time(check.longest_s);
+        print::line(match check.expected_s {
+            Some(expected) => format!("about {}, at most {longest}", time(expected)),
+            None => format!("at most {longest}"),
+        });
+        print::line("each run, here the first one:");
+        for command in &check.commands {
+            let stays = if command.background { " &" } else { "" };
+            print::line(format!(
+                "  {}: {}{stays}",
+                command.node,
+                command.script.trim_end()
+            ));
+        }
+        for missing in &check.missing {
+            print::line(format!("missing: {missing}"));
+        }
+    }
+    if check.missing.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Missing(format!(
+            "{} of what it needs is missing",
+            check.missing.len()
+        )))
+    }
+}
+
+fn start(what: &str, out: Option<&Path>, json: bool) -> Result<(), Failure> {
+    let experiment = taut_experiment::open(what)?;
+    let name = taut_experiment::name_of(what);
+    let dir = out.map_or_else(
+        || taut_experiment::fresh_folder(Path::new("results"), &name),
+        Path::to_path_buf,
+    );
+    let command_line = std::env::args().collect::<Vec<_>>().join(" ");
+    let folder = Folder::begin(&dir, &experiment, &name, &command_line)?;
+    go_on(experiment, folder, json)
+}
+
+fn resume(dir: &Path, json: bool) -> Result<(), Failure> {
+    let folder = Folder::open(dir)?;
+    let experiment = Experiment::read(&folder.experiment_file())?;
+    let state = folder.state()?;
+    if state.fingerprint != experiment.fingerprint() {
+        return Err(Failure::Input(format!(
+            "{}: the file has another plan than the runs that are there; run it into a new folder",
+            folder.experiment_file().display()
+        )));
+    }
+    go_on(experiment, folder, json)
+}
+
+/// Makes the missing runs and shows what came of them.
+fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failure> {
+    let stop = exit::stop_flag()?;
+    let request = Request {
+        experiment,
+        folder,
+        program: exit::own_program()?,
+    };
+    let mut bar = Bar::new();
+    let ended = taut_experiment::run(&request, &mut bar, stop);
+    bar.clear();
+    let state = ended?;
+    let dir = request.folder.path().display();
+    if json {
+        print::line(serde_json::to_string_pretty(&state).unwrap_or_default());
+    } else {
+        summary(&state);
+        print::line(format!("results: {dir}"));
+    }
+    match state.stage {
+        Stage::Finished => Ok(()),
+        Stage::Interrupted if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted(format!(
+            "interrupted; go on with: taut experiment resume {dir}"
+        ))),
+        _ => Err(Failure::Limit(format!(
+            "{} of {} runs are missing ({dir}/failed says why); try them again with: taut experiment resume {dir}",
+            state.planned - state.done,
+            state.planned
+        ))),
+    }
+}
+
+fn summary(state: &State) {
+    print::line(format!(
+        "{}: {} of {} runs",
+        state.title, state.done, state.planned
+    ));
+    for note in &state.notes {
+        print::line(format!("note: {note}"));
+    }
+}
+
+fn time(seconds: f64) -> String {
+    let minutes = seconds / 60.0;
+    match seconds {
+        s if s < 90.0 => format!("{s:.0} s"),
+        s if s < 5400.0 => format!("{minutes:.0} min"),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}
+
+impl From<ExperimentError> for Failure {
+    fn from(e: ExperimentError) -> Self {
+        match e {
+            ExperimentError::Node { .. } | ExperimentError::Io { .. } => {
+                Self::Missing(e.to_string())
+            }
+            ExperimentError::Lab(e) => e.into(),
+            other => Self::Input(other.to_string()),
+        }
+    }
+}
