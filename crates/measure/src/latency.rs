@@ -4,11 +4,13 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{
-    IntervalLogWriterBuilder, IntervalLogWriterError, Tag,
+    IntervalLogIterator, IntervalLogWriterBuilder, IntervalLogWriterError, LogEntry, Tag,
 };
-use hdrhistogram::serialization::{V2DeflateSerializeError, V2DeflateSerializer};
+use hdrhistogram::serialization::{Deserializer, V2DeflateSerializeError, V2DeflateSerializer};
 
 use crate::moments::Moments;
 use crate::rank::nearest_rank;
@@ -225,6 +227,41 @@ impl LatencyHistogram {
         log.write_histogram(&Histogram::from(self), start, duration, tag)?;
         Ok(())
     }
+
+    /// Reads an HdrHistogram log, its intervals together. Values are ns. As precise as the log: three
+    /// significant digits, extremes at the end of their bucket.
+    ///
+    /// # Errors
+    /// It is no log, or is damaged.
+    pub fn read_hlog(log: &[u8]) -> Result<Self, HlogReadError> {
+        let mut all = Self::new();
+        let mut found = false;
+        for entry in IntervalLogIterator::new(log) {
+            let LogEntry::Interval(interval) = entry.map_err(|_| HlogReadError::NotALog)? else {
+                continue;
+            };
+            let encoded = BASE64
+                .decode(interval.encoded_histogram())
+                .map_err(|_| HlogReadError::Damaged)?;
+            let histogram: Histogram<u64> = Deserializer::new()
+                .deserialize(&mut encoded.as_slice())
+                .map_err(|_| HlogReadError::Damaged)?;
+            all.merge(&Self::from(&histogram));
+            found = true;
+        }
+        if found { Ok(all) } else { Err(HlogReadError::NotALog) }
+    }
+}
+
+/// Why a histogram log could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HlogReadError {
+    /// It holds no interval, or a line that is none.
+    #[error("no HdrHistogram log")]
+    NotALog,
+    /// An interval cannot be decoded.
+    #[error("a damaged HdrHistogram log")]
+    Damaged,
 }
 
 /// Why a histogram log could not be written.
@@ -518,5 +555,25 @@ mod tests {
             prop_assert!(hdr.equivalent(hdr.max(), latency.max_ns().unwrap()));
             prop_assert!(hdr.equivalent(hdr.min(), latency.min_ns().unwrap()));
         }
+    }
+
+    #[test]
+    fn a_log_comes_back_as_precise_as_it_is() {
+        let mut latency = LatencyHistogram::new();
+        (0..5_000_u64).for_each(|i| latency.record(50 + i * i));
+        let mut log = Vec::new();
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        latency
+            .write_hlog(&mut log, start, Duration::from_secs(1), None)
+            .unwrap();
+        let read = LatencyHistogram::read_hlog(&log).unwrap();
+        assert_eq!(read.count(), latency.count());
+        for q in [0.0, 0.1, 0.5, 0.99, 1.0] {
+            let (a, b) = (read.quantile(q).unwrap(), latency.quantile(q).unwrap());
+            assert!(a.abs_diff(b) as f64 <= 0.006 * b as f64, "{q}: {a} {b}");
+        }
+        let cut = &log[..log.len() - 30];
+        assert!(LatencyHistogram::read_hlog(cut).is_err());
+        assert_eq!(LatencyHistogram::read_hlog(b"x"), Err(HlogReadError::NotALog));
     }
 }

@@ -29,7 +29,7 @@ pub use interval::{
     quantile_interval, quantile_interval_ranks, ratio_interval,
 };
 pub use jitter::{JitterRecorder, JitterSummary};
-pub use latency::{Bucket, HlogError, LatencyHistogram};
+pub use latency::{Bucket, HlogError, HlogReadError, LatencyHistogram};
 pub use precision::Precision;
 pub use rank::median;
 pub use search::{

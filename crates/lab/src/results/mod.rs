@@ -18,6 +18,7 @@ mod packets;
 mod recording;
 mod run;
 mod samples;
+mod table;
 
 pub use error::ResultsError;
 pub use experiment::{
@@ -29,3 +30,4 @@ pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub use recording::{Recording, SampleThread};
 pub use run::{CbrResult, Sweep, SweepTrial};
 pub use samples::{Sample, SampleReader, SampleWriter};
+pub use table::{Cells, write_table};
