@@ -2,9 +2,10 @@
 //! lines without marks for models, verticals for thresholds.
 
 use super::axes::{Hover, Labels, Panel};
+use super::chart::left_of;
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use super::{Series, WIDTH, legend};
+use super::{Chart, Series, legend};
 
 /// A point of a curve.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,9 +29,9 @@ pub struct Curve {
 
 /// One of the panels.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct Part<'a> {
     /// Title of its y axis.
-    pub title: &'static str,
+    pub title: &'a str,
     /// Its y axis.
     pub y: Scale,
     /// What was measured.
@@ -39,33 +40,40 @@ pub struct Part {
     pub models: Vec<Curve>,
 }
 
+/// How the spread over the repetitions is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// As a shaded band along the curve.
+    Band,
+    /// As a bar at each point: for few points, or where bands would cover each other.
+    Bars,
+}
+
 /// A figure of several panels over the same x axis.
 #[derive(Debug, Clone)]
-pub struct Figure {
-    /// Makes its ids unique on a page.
-    pub name: &'static str,
-    /// For who cannot see it.
-    pub title: &'static str,
-    /// The same, longer.
-    pub description: &'static str,
+pub struct Figure<'a> {
+    /// Its names and size.
+    pub chart: Chart<'a>,
     /// Title of the x axis.
-    pub x_title: &'static str,
+    pub x_title: &'a str,
     /// The x axis.
     pub x: Scale,
     /// Panels, top to bottom.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Part<'a>>,
+    /// How spread is drawn.
+    pub extent: Extent,
     /// Values of x to mark, with a word each.
     pub verticals: Vec<(f64, String)>,
     /// A line below.
     pub note: String,
 }
 
-const LEFT: f64 = 74.0;
 const RIGHT: f64 = 26.0;
 const GAP: f64 = 26.0;
+const Y_TICKS: usize = 6;
 
 /// Draws the figure.
-pub fn draw(figure: &Figure) -> String {
+pub fn draw(figure: &Figure<'_>) -> String {
     let mut keys: Vec<&Series> = Vec::new();
     for curve in figure
         .parts
@@ -76,9 +84,11 @@ pub fn draw(figure: &Figure) -> String {
             keys.push(&curve.series);
         }
     }
-    let width = WIDTH - LEFT - RIGHT;
+    let lefts = figure.parts.iter().map(|part| left_of(&part.y, Y_TICKS));
+    let left = lefts.fold(74.0, f64::max);
+    let width = figure.chart.width() - left - RIGHT;
     let height = if figure.parts.len() == 1 {
-        300.0
+        (figure.chart.width() * 0.4).clamp(190.0, 300.0)
     } else {
         220.0
     };
@@ -92,17 +102,11 @@ pub fn draw(figure: &Figure) -> String {
     let parts = figure.parts.len() as f64;
     let below = top + parts * height + (parts - 1.0) * GAP;
     let note = if figure.note.is_empty() { 0.0 } else { 18.0 };
-    let mut svg = Svg::new(
-        figure.name,
-        WIDTH,
-        below + 46.0 + note,
-        figure.title,
-        figure.description,
-    );
-    legend::strip(&mut svg, (LEFT, 8.0), width, &keys);
+    let mut svg = figure.chart.svg(below + 46.0 + note);
+    legend::strip(&mut svg, (left, 8.0), width, &keys);
     for (row, part) in figure.parts.iter().enumerate() {
         let panel = Panel {
-            left: LEFT,
+            left,
             top: top + row as f64 * (height + GAP),
             width,
             height,
@@ -112,8 +116,8 @@ pub fn draw(figure: &Figure) -> String {
         let labels = Labels {
             x: (row + 1 == figure.parts.len()).then_some(figure.x_title),
             y: Some(part.title),
-            x_ticks: 12,
-            y_ticks: 6,
+            x_ticks: figure.x.ticks_along(width, 12),
+            y_ticks: Y_TICKS,
         };
         panel.open(&mut svg, Hover::Nearest, labels);
         if part.curves.iter().all(|curve| curve.points.is_empty()) {
@@ -127,12 +131,12 @@ pub fn draw(figure: &Figure) -> String {
             .for_each(|curve| model(&mut svg, &panel, curve));
         part.curves
             .iter()
-            .for_each(|curve| measured(&mut svg, &panel, curve));
+            .for_each(|curve| measured(&mut svg, &panel, curve, figure.extent));
         panel.close(&mut svg);
     }
     if !figure.note.is_empty() {
         svg.text(
-            (WIDTH / 2.0, below + 56.0),
+            (figure.chart.width() / 2.0, below + 56.0),
             Anchor::Middle,
             "note",
             &figure.note,
@@ -176,10 +180,15 @@ fn model(svg: &mut Svg, panel: &Panel, curve: &Curve) {
     );
 }
 
-fn measured(svg: &mut Svg, panel: &Panel, curve: &Curve) {
+fn measured(svg: &mut Svg, panel: &Panel, curve: &Curve, extent: Extent) {
     let style = &curve.series.style;
     let at = |point: &Point, which: usize| (panel.px(point.x), panel.py(point.y[which]));
-    if curve.points.iter().any(|point| point.y[0] < point.y[2]) {
+    let is_spread = |point: &&Point| point.y[0] < point.y[2];
+    if extent == Extent::Bars {
+        for point in curve.points.iter().filter(is_spread) {
+            bar(svg, style.colour, at(point, 0), at(point, 2));
+        }
+    } else if curve.points.iter().any(|point| is_spread(&point)) {
         let low = curve.points.iter().map(|point| at(point, 0));
         let high = curve.points.iter().rev().map(|point| at(point, 2));
         svg.path(
@@ -202,6 +211,14 @@ fn measured(svg: &mut Svg, panel: &Panel, curve: &Curve) {
             &style.marker(at(point, 1), 3.2),
             &[("fill", style.colour), ("data-tip", &tip)],
         );
+    }
+}
+
+fn bar(svg: &mut Svg, colour: &str, low: (f64, f64), high: (f64, f64)) {
+    let line = [("stroke", colour), ("stroke-width", "1.2")];
+    svg.line(low, high, &line);
+    for (x, y) in [low, high] {
+        svg.line((x - 3.5, y), (x + 3.5, y), &line);
     }
 }
 
@@ -230,9 +247,7 @@ mod tests {
 
     fn figure(curves: Vec<Curve>) -> String {
         draw(&Figure {
-            name: "f",
-            title: "t",
-            description: "d",
+            chart: Chart::new("f", "t", "d"),
             x_title: "x",
             x: Scale::doublings(Quantity::Bytes, [4096.0, 65536.0]),
             parts: vec![Part {
@@ -242,6 +257,7 @@ mod tests {
                 models: vec![curve("model", &[(4096.0, 5.0), (65536.0, 5.0)])],
             }],
             verticals: vec![(32_768.0, "L1".to_string()), (1e9, "beyond".to_string())],
+            extent: Extent::Bars,
             note: String::new(),
         })
     }
