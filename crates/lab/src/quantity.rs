@@ -54,7 +54,6 @@ impl Quantity {
                 let (scaled, unit) = rate_unit(value);
                 format!("{}{unit}", shortest(scaled))
             }
-            Quantity::Share if value > 0.0 && value < 9e-6 => format!("{:.0e} %", value * 100.0),
             Quantity::Share => format!("{} %", shortest(value * 100.0)),
             Quantity::Quantile => format!("{}", Percentile(value)),
             Quantity::Cycles | Quantity::Packets => shortest(value),
@@ -266,7 +265,7 @@ mod tests {
         assert_eq!(Quantity::Bytes.tick(32_768.0), "32 kB");
         assert_eq!(Quantity::Bytes.tick(1_610_612_736.0), "1.5 GB");
         assert_eq!(Quantity::Share.tick(1e-5), "0.001 %");
-        assert_eq!(Quantity::Share.tick(1e-7), "1e-5 %");
+        assert_eq!(Quantity::Share.tick(1e-8), "0.000001 %");
         assert_eq!(Quantity::Number.tick(2_500_000.0), "2.5M");
         assert_eq!(Quantity::Number.tick(-3.0), "-3");
         assert_eq!(Quantity::Number.tick(0.0001), "1e-4");

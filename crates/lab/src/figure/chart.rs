@@ -36,7 +36,10 @@ const RIGHT: f64 = 26.0;
 impl Axis<'_> {
     /// The axis laid out for the values.
     pub(super) fn scale(&self, values: impl IntoIterator<Item = f64>) -> Scale {
-        if self.log {
+        let doubles = matches!(self.quantity, Quantity::Bytes | Quantity::Packets);
+        if self.log && doubles {
+            Scale::doublings(self.quantity, values)
+        } else if self.log {
             Scale::log(self.quantity, values)
         } else {
             Scale::linear_around(self.quantity, values)

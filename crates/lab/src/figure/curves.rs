@@ -5,7 +5,9 @@ use super::axes::{Hover, Labels, Panel};
 use super::chart::left_of;
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use super::{Chart, Series, legend};
+use super::{Axis, Chart, Series, legend};
+use crate::quantity::Quantity;
+use taut_measure::{median, median_interval};
 
 /// A point of a curve.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +73,66 @@ pub struct Figure<'a> {
 const RIGHT: f64 = 26.0;
 const GAP: f64 = 26.0;
 const Y_TICKS: usize = 6;
+
+impl Point {
+    /// The median over some runs with its 95 % interval; with fewer than six runs, which have none, from the
+    /// smallest to the largest. `x` reads as `of_x`, the values as `of_y`. `None` without values or with
+    /// such as are no numbers.
+    pub fn of_runs(x: f64, of_x: Quantity, values: &[f64], of_y: Quantity) -> Option<Point> {
+        let finite = x.is_finite() && values.iter().all(|value| value.is_finite());
+        let middle = median(values).filter(|_| finite)?;
+        let interval = median_interval(values, 0.95);
+        let (low, high, what) = match interval {
+            Some(interval) => (interval.low, interval.high, "95 % interval of the median"),
+            None => (
+                values.iter().copied().reduce(f64::min)?,
+                values.iter().copied().reduce(f64::max)?,
+                "from the smallest to the largest",
+            ),
+        };
+        Some(Point {
+            x,
+            y: [low, middle, high],
+            tip: format!(
+                "{} at {}|{} to {}: {what}|n = {}",
+                of_y.text(middle),
+                of_x.text(x),
+                of_y.text(low),
+                of_y.text(high),
+                values.len()
+            ),
+        })
+    }
+}
+
+/// Draws curves in one panel whose axes fit themselves to the points.
+pub fn chart(
+    chart: &Chart<'_>,
+    x: Axis<'_>,
+    y: Axis<'_>,
+    extent: Extent,
+    curves: Vec<Curve>,
+) -> String {
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let scales = (
+        x.scale(points().map(|point| point.x)),
+        y.scale(points().flat_map(|point| point.y)),
+    );
+    draw(&Figure {
+        chart: *chart,
+        x_title: x.title,
+        x: scales.0,
+        parts: vec![Part {
+            title: y.title,
+            y: scales.1,
+            curves,
+            models: Vec::new(),
+        }],
+        extent,
+        verticals: Vec::new(),
+        note: String::new(),
+    })
+}
 
 /// Draws the figure.
 pub fn draw(figure: &Figure<'_>) -> String {
@@ -224,9 +286,9 @@ fn bar(svg: &mut Svg, colour: &str, low: (f64, f64), high: (f64, f64)) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::figure::Style;
-    use crate::quantity::Quantity;
 
     fn curve(label: &str, points: &[(f64, f64)]) -> Curve {
         Curve {
@@ -271,6 +333,31 @@ mod tests {
         assert_eq!(svg.matches("data-tip=\"a|").count(), 3);
         assert!(svg.contains(">L1<") && !svg.contains("beyond"));
         assert!(svg.contains(">model<") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn a_point_of_runs_tells_an_interval_only_where_there_is_one() {
+        let of = |values: &[f64]| {
+            Point::of_runs(2e6, Quantity::RatePps, values, Quantity::TimeNs).unwrap()
+        };
+        let few = of(&[3000.0, 1000.0, 2000.0]);
+        assert_eq!(few.y, [1000.0, 2000.0, 3000.0]);
+        assert!(
+            few.tip.contains("smallest") && few.tip.ends_with("n = 3"),
+            "{}",
+            few.tip
+        );
+        let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+        let many = of(&ten);
+        assert_eq!(many.y, [2.0, 5.5, 9.0]);
+        assert!(
+            many.tip
+                .starts_with("5.50 ns at 2.00 Mpkt/s|2.00 ns to 9.00 ns: 95 %"),
+            "{}",
+            many.tip
+        );
+        let none = |values: &[f64]| Point::of_runs(1.0, Quantity::Number, values, Quantity::Number);
+        assert_eq!((none(&[]), none(&[f64::NAN])), (None, None));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Every kind of figure with made-up data, narrow and wide: nothing overlaps, nothing is lost.
 
 use super::cdf::Share;
-use super::curves::{Curve, Extent, Figure, Part, Point};
+use super::curves::{Curve, Extent, Point};
 use super::svg::text_width;
 use super::*;
 use crate::quantity::Quantity;
@@ -45,19 +45,15 @@ fn runs(seed: u64, middle: f64) -> Vec<f64> {
 
 fn curve(index: usize) -> Curve {
     let mut random = Rng::with_seed(index as u64);
-    let point = |step: u32| {
+    let mut point = |step: u32| {
         let x = f64::from(step) * 1.3e6;
         let y = 4000.0 * (index + 1) as f64 * (1.0 + f64::from(step).powi(2) / 30.0);
-        let spread = 0.1 + 0.2 * random.f64();
-        Point {
-            x,
-            y: [y * (1.0 - spread), y, y * (1.0 + spread)],
-            tip: Quantity::TimeNs.text(y),
-        }
+        let runs: Vec<f64> = (0..12).map(|_| y * (0.7 + 0.6 * random.f64())).collect();
+        Point::of_runs(x, Quantity::RatePps, &runs, Quantity::TimeNs)
     };
     Curve {
         series: series(index),
-        points: (0..9).map(point).collect(),
+        points: (0..9).filter_map(&mut point).collect(),
     }
 }
 
@@ -118,24 +114,14 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
             points: &cloud[index],
         })
         .collect();
-    let figure = |name, extent| {
-        let scale = Scale::linear_around(Quantity::RatePps, [0.0, 10.4e6]);
-        let curves: Vec<Curve> = (0..3).map(curve).collect();
-        let highest = curves.iter().flat_map(|c| &c.points).map(|p| p.y[2]);
-        curves::draw(&Figure {
-            chart: chart(name),
-            x_title: "offered rate (packets/s)",
-            x: scale,
-            parts: vec![Part {
-                title: "median latency",
-                y: Scale::linear_around(Quantity::TimeNs, highest),
-                curves,
-                models: Vec::new(),
-            }],
-            extent,
-            verticals: Vec::new(),
-            note: String::new(),
-        })
+    let rate = Axis {
+        title: "offered rate (packets/s)",
+        quantity: Quantity::RatePps,
+        log: false,
+    };
+    let lines = |name, extent| {
+        let curves = (0..3).map(curve).collect();
+        curves::chart(&chart(name), rate, time(false), extent, curves)
     };
     let side = |title: &str, values: &[u32]| heat::Side {
         title: title.to_owned(),
@@ -203,8 +189,8 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
             "boxes-runs",
             boxes::chart(&chart("br"), number, "runs", &groups(&of_runs)),
         ),
-        ("line-band", figure("lb", Extent::Band)),
-        ("line-bars", figure("lr", Extent::Bars)),
+        ("line-band", lines("lb", Extent::Band)),
+        ("line-bars", lines("lr", Extent::Bars)),
         (
             "scatter",
             scatter::chart(
@@ -238,7 +224,8 @@ fn texts(svg: &str) -> Vec<(f64, f64, f64, String)> {
         let text = text.replace("&amp;", "&");
         let number = |name| attribute(tag, name)?.parse::<f64>().ok();
         let (x, y) = (number("x")?, number("y")?);
-        let width = text_width(&text, 11.0);
+        let size = attribute(tag, "font-size").map_or(Some(11.0), |size| size.parse().ok())?;
+        let width = text_width(&text, size);
         let left = match attribute(tag, "text-anchor")?.as_str() {
             "middle" => x - width / 2.0,
             "end" => x - width,
@@ -343,6 +330,7 @@ fn no_data_and_senseless_data_are_figures_that_say_so() {
         labels: Vec::new(),
     };
     for svg in [
+        curves::chart(&chart, axis, axis, Extent::Band, Vec::new()),
         histogram::chart(&chart, axis, "runs", &items),
         cdf::chart(&chart, axis, Share::AtMost, "runs", &items),
         cdf::chart(&chart, axis, Share::AtLeast, "runs", &[]),

@@ -46,7 +46,7 @@ pub fn chart(
     let all = (0..rows).flat_map(|row| (0..columns).filter_map(move |column| at(row, column)));
     let colours = Colours::of(value, all);
     let widest = y.labels.iter().map(|label| text_width(label, 11.0));
-    let left = 34.0 + widest.fold(20.0, f64::max).min(chart.width() / 4.0);
+    let left = 34.5 + widest.fold(20.0, f64::max).min(chart.width() / 4.0);
     let wide = (chart.width() - left - RIGHT) / columns.max(1) as f64;
     let high = (520.0 / rows.max(1) as f64).clamp(3.0, 28.0);
     let bottom = TOP + rows as f64 * high;
@@ -129,11 +129,17 @@ fn cell(
     };
     let (fill, ink) = colours.at(found);
     svg.rect((x, y), size, &[("fill", &fill)]);
-    let text = quantity.text(found);
-    let short = quantity.tick(found);
-    let fits = |text: &&String| text_width(text, 11.0) + 4.0 <= wide && high >= 13.0;
-    if let Some(text) = [&text, &short].into_iter().find(fits) {
-        svg.number_in((x + wide / 2.0, y + high / 2.0 + 3.8), ink, text);
+    let texts = [quantity.text(found), quantity.tick(found)];
+    // The whole number small rather than a short one, and none rather than one that cannot be read.
+    let fits =
+        |text: &String, size: f64| text_width(text, size) + 2.0 <= wide && size + 2.0 <= high;
+    let fitting = [11.0, 9.0].into_iter().find_map(|size| {
+        let text = texts.iter().find(|text| fits(text, size))?;
+        Some((text, size))
+    });
+    if let Some((text, size)) = fitting {
+        let middle = (x + wide / 2.0, y + high / 2.0 + size * 0.35);
+        svg.number_in(middle, size, ink, text);
     }
 }
 

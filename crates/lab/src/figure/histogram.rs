@@ -129,7 +129,12 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, bins: &[Bin], last:
     if bins.is_empty() {
         panel.empty(svg, "no data");
     } else {
-        outline(svg, panel, &item.series, bins);
+        // Alone in its panel it need not be told from others.
+        let series = Series {
+            label: label.clone(),
+            style: style.solid(),
+        };
+        outline(svg, panel, &series, bins);
         let floor = panel.bottom();
         // The tail is too thin for its bins to show: mark where it ends.
         if let Some(max) = item.values.quantile(1.0) {

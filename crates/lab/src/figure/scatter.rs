@@ -46,7 +46,10 @@ pub fn chart(chart: &Chart<'_>, x: Axis<'_>, y: Axis<'_>, items: &[Item<'_>]) ->
             if points().next().is_none() {
                 panel.empty(svg, "no data");
             }
-            for item in items {
+            // The many below, or they would cover the few.
+            let mut order: Vec<&Item<'_>> = items.iter().collect();
+            order.sort_by_key(|item| std::cmp::Reverse(item.points.len()));
+            for item in order {
                 draw_heaps(svg, panel, item);
             }
         },
@@ -86,7 +89,7 @@ fn draw_heaps(svg: &mut Svg, panel: &Panel, item: &Item<'_>) {
         // Both by the order of magnitude, or few beside many could not be seen.
         let part = n.ln() / most.ln().max(1.0);
         let radius = 2.2 + part * (cell / 2.0 - 1.8).max(0.5);
-        let opacity = format!("{:.2}", 0.35 + 0.6 * part);
+        let opacity = format!("{:.2}", 0.5 + 0.45 * part);
         let outline = style.marker((panel.px(heap.x / n), panel.py(heap.y / n)), radius);
         svg.path(
             &outline,

@@ -141,11 +141,11 @@ impl Svg {
     }
 
     /// A number on a coloured ground, centred, in a colour that can be read there.
-    pub fn number_in(&mut self, at: (f64, f64), ink: &str, text: &str) {
+    pub fn number_in(&mut self, at: (f64, f64), size: f64, ink: &str, text: &str) {
         let (x, y) = (number(at.0), number(at.1));
         let _ = writeln!(
             self.out,
-            "<text x=\"{x}\" y=\"{y}\" font-size=\"11\" text-anchor=\"middle\" fill=\"{ink}\">{}</text>",
+            "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"middle\" fill=\"{ink}\">{}</text>",
             escape(text)
         );
     }
