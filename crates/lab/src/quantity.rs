@@ -21,6 +21,8 @@ pub enum Quantity {
     Bytes,
     /// A squared duration in nanoseconds squared.
     SquaredNs,
+    /// Any other number; its unit stands in the title of the axis.
+    Number,
 }
 
 impl Quantity {
@@ -36,6 +38,7 @@ impl Quantity {
             Quantity::Packets => "packets",
             Quantity::Bytes => "bytes",
             Quantity::SquaredNs => "squared",
+            Quantity::Number => "number",
         }
     }
 
@@ -56,6 +59,31 @@ impl Quantity {
             Quantity::Cycles | Quantity::Packets => shortest(value),
             Quantity::Bytes => bytes(value),
             Quantity::SquaredNs => power(value),
+            Quantity::Number if value != 0.0 && value.abs() < 1e-3 => format!("{value:e}"),
+            Quantity::Number => {
+                let (scaled, unit) = rate_unit(value);
+                format!("{}{unit}", shortest(scaled))
+            }
+        }
+    }
+
+    /// The value in words, with its unit and three significant digits.
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Quantity::TimeNs => time(value),
+            Quantity::Seconds => format!("{} s", three_digits(value)),
+            Quantity::RatePps => rate(value),
+            Quantity::Share => share(value),
+            Quantity::Quantile => format!("p{}", Percentile(value)),
+            Quantity::Cycles => format!("{} cycles", three_digits(value)),
+            Quantity::Packets => format!("{} packets", three_digits(value)),
+            Quantity::Bytes => bytes(value),
+            Quantity::SquaredNs => format!("{} ns²", power(value)),
+            Quantity::Number if value != 0.0 && value.abs() < 0.0995 => format!("{value:.2e}"),
+            Quantity::Number => {
+                let (scaled, unit) = rate_unit(value);
+                format!("{}{unit}", three_digits(scaled))
+            }
         }
     }
 }
@@ -218,6 +246,16 @@ mod tests {
     }
 
     #[test]
+    fn every_quantity_has_words_with_its_unit() {
+        assert_eq!(Quantity::TimeNs.text(5_700.0), "5.70 µs");
+        assert_eq!(Quantity::Share.text(0.123), "12.3 %");
+        assert_eq!(Quantity::Quantile.text(0.999), "p99.9");
+        assert_eq!(Quantity::Number.text(12_345.0), "12.3k");
+        assert_eq!(Quantity::Number.text(0.000_123), "1.23e-4");
+        assert_eq!(Quantity::Number.text(0.0), "0");
+    }
+
+    #[test]
     fn ticks_have_no_more_digits_than_they_need() {
         assert_eq!(Quantity::TimeNs.tick(2_000.0), "2 µs");
         assert_eq!(Quantity::TimeNs.tick(1_000_000.0), "1 ms");
@@ -226,6 +264,11 @@ mod tests {
         assert_eq!(Quantity::Seconds.tick(0.1 + 0.2), "0.3");
         assert_eq!(Quantity::Bytes.tick(32_768.0), "32 kB");
         assert_eq!(Quantity::Bytes.tick(1_610_612_736.0), "1.5 GB");
+        assert_eq!(Quantity::Share.tick(1e-5), "0.001 %");
+        assert_eq!(Quantity::Share.tick(1e-8), "0.000001 %");
+        assert_eq!(Quantity::Number.tick(2_500_000.0), "2.5M");
+        assert_eq!(Quantity::Number.tick(-3.0), "-3");
+        assert_eq!(Quantity::Number.tick(0.0001), "1e-4");
         assert_eq!(Quantity::Quantile.tick(0.5), "50");
         assert_eq!(Quantity::Quantile.tick(0.99999), "99.999");
     }

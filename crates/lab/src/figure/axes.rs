@@ -3,7 +3,7 @@
 
 use super::WIDTH;
 use super::scale::{Scale, Spacing};
-use super::svg::{Anchor, Svg, number};
+use super::svg::{Anchor, Svg, number, text_width};
 
 /// The area of a plot and its axes.
 #[derive(Debug, Clone, Copy)]
@@ -148,6 +148,10 @@ impl Panel {
         } else {
             self.y.ticks(labels.y_ticks)
         };
+        let labels_of = ticks.iter().filter_map(|tick| tick.label.as_ref());
+        let widest = labels_of
+            .map(|label| text_width(label, 11.0))
+            .fold(0.0, f64::max);
         for tick in ticks {
             let y = self.py(tick.value);
             let class = if tick.label.is_some() {
@@ -163,7 +167,10 @@ impl Panel {
         }
         if let Some(title) = labels.y {
             svg.text_upwards(
-                (self.left - 52.0, self.top + self.height / 2.0),
+                (
+                    self.left - 52.0_f64.max(widest + 16.0),
+                    self.top + self.height / 2.0,
+                ),
                 "axis",
                 title,
             );

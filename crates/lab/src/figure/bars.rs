@@ -2,10 +2,10 @@
 
 use crate::quantity::Quantity;
 
-use super::axes::{Hover, Labels, Panel};
+use super::axes::Panel;
 use super::scale::Scale;
-use super::svg::{Anchor, Svg, text_width};
-use super::{Column, Series, WIDTH};
+use super::svg::{Anchor, Svg};
+use super::{Chart, Column, Series, rows};
 
 /// One bar.
 #[derive(Debug, Clone)]
@@ -31,65 +31,29 @@ pub struct Figure {
     pub text: fn(f64) -> String,
 }
 
-const ROW: f64 = 24.0;
-const HEAD: f64 = 28.0;
-const TOP: f64 = 8.0;
-
 /// Draws the figure: all groups over one axis.
 pub fn draw(figure: &Figure, groups: &[Column<Item>]) -> String {
-    let items = || groups.iter().flat_map(|group| &group.items);
-    let body = items().count() as f64 * ROW + groups.len() as f64 * HEAD + 6.0;
-    let mut svg = Svg::new(
+    let chart = Chart::new(
         figure.name,
-        WIDTH,
-        TOP + body + 46.0,
         figure.title,
         "Bars: median over the repetitions; whiskers: smallest and largest. Logarithmic axis.",
     );
-    let left = items()
-        .map(|item| text_width(&item.series.label, 12.0))
-        .fold(60.0, f64::max)
-        + 36.0;
-    let values = items()
-        .filter_map(|item| item.spread.as_ref().ok())
-        .flatten();
-    let panel = Panel {
-        left,
-        top: TOP,
-        width: WIDTH - left - 120.0,
-        height: body,
-        // Room below the smallest, or its bar would have no length.
-        x: Scale::log(figure.quantity, values.flat_map(|v| [*v, v / 2.0])),
-        y: Scale::linear(Quantity::Share, 0.0, 1.0),
-    };
-    let labels = Labels {
-        x: Some(figure.x_title),
-        y: None,
-        x_ticks: 8,
-        y_ticks: 0,
-    };
-    panel.open(&mut svg, Hover::Nearest, labels);
-    let mut row_top = TOP + 2.0;
-    for group in groups {
-        svg.text(
-            (12.0, row_top + 18.0),
-            Anchor::Start,
-            "head",
-            &group.heading,
-        );
-        row_top += HEAD;
-        for item in &group.items {
-            draw_row(&mut svg, figure, &panel, item, row_top + ROW / 2.0);
-            row_top += ROW;
-        }
-    }
-    panel.close(&mut svg);
-    svg.finish()
+    let items = groups.iter().flat_map(|group| &group.items);
+    let values = items.filter_map(|item| item.spread.as_ref().ok()).flatten();
+    // Room below the smallest, or its bar would have no length.
+    let x = Scale::log(figure.quantity, values.flat_map(|v| [*v, v / 2.0]));
+    rows::draw(
+        &chart,
+        (x, figure.x_title),
+        120.0,
+        groups,
+        |item| &item.series,
+        |svg, panel, item, y| draw_row(svg, figure, panel, item, y),
+    )
 }
 
 fn draw_row(svg: &mut Svg, figure: &Figure, panel: &Panel, item: &Item, y: f64) {
     let Series { label, style } = &item.series;
-    svg.text((panel.left - 12.0, y + 4.0), Anchor::End, "label", label);
     let [low, middle, high] = match &item.spread {
         Ok(spread) => *spread,
         Err(why) => {

@@ -2,9 +2,12 @@
 //! lines without marks for models, verticals for thresholds.
 
 use super::axes::{Hover, Labels, Panel};
+use super::chart::left_of;
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use super::{Series, WIDTH, legend};
+use super::{Axis, Chart, Series, legend};
+use crate::quantity::Quantity;
+use taut_measure::{median, median_interval};
 
 /// A point of a curve.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,9 +31,9 @@ pub struct Curve {
 
 /// One of the panels.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct Part<'a> {
     /// Title of its y axis.
-    pub title: &'static str,
+    pub title: &'a str,
     /// Its y axis.
     pub y: Scale,
     /// What was measured.
@@ -39,33 +42,100 @@ pub struct Part {
     pub models: Vec<Curve>,
 }
 
+/// How the spread over the repetitions is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// As a shaded band along the curve.
+    Band,
+    /// As a bar at each point: for few points, or where bands would cover each other.
+    Bars,
+}
+
 /// A figure of several panels over the same x axis.
 #[derive(Debug, Clone)]
-pub struct Figure {
-    /// Makes its ids unique on a page.
-    pub name: &'static str,
-    /// For who cannot see it.
-    pub title: &'static str,
-    /// The same, longer.
-    pub description: &'static str,
+pub struct Figure<'a> {
+    /// Its names and size.
+    pub chart: Chart<'a>,
     /// Title of the x axis.
-    pub x_title: &'static str,
+    pub x_title: &'a str,
     /// The x axis.
     pub x: Scale,
     /// Panels, top to bottom.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Part<'a>>,
+    /// How spread is drawn.
+    pub extent: Extent,
     /// Values of x to mark, with a word each.
     pub verticals: Vec<(f64, String)>,
     /// A line below.
     pub note: String,
 }
 
-const LEFT: f64 = 74.0;
 const RIGHT: f64 = 26.0;
 const GAP: f64 = 26.0;
+const Y_TICKS: usize = 6;
+
+impl Point {
+    /// The median over some runs with its 95 % interval; with fewer than six runs, which have none, from the
+    /// smallest to the largest. `x` reads as `of_x`, the values as `of_y`. `None` without values or with
+    /// such as are no numbers.
+    pub fn of_runs(x: f64, of_x: Quantity, values: &[f64], of_y: Quantity) -> Option<Point> {
+        let finite = x.is_finite() && values.iter().all(|value| value.is_finite());
+        let middle = median(values).filter(|_| finite)?;
+        let interval = median_interval(values, 0.95);
+        let (low, high, what) = match interval {
+            Some(interval) => (interval.low, interval.high, "95 % interval of the median"),
+            None => (
+                values.iter().copied().reduce(f64::min)?,
+                values.iter().copied().reduce(f64::max)?,
+                "from the smallest to the largest",
+            ),
+        };
+        Some(Point {
+            x,
+            y: [low, middle, high],
+            tip: format!(
+                "{} at {}|{} to {}: {what}|n = {}",
+                of_y.text(middle),
+                of_x.text(x),
+                of_y.text(low),
+                of_y.text(high),
+                values.len()
+            ),
+        })
+    }
+}
+
+/// Draws curves in one panel whose axes fit themselves to the points.
+pub fn chart(
+    chart: &Chart<'_>,
+    x: Axis<'_>,
+    y: Axis<'_>,
+    extent: Extent,
+    curves: Vec<Curve>,
+) -> String {
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let scales = (
+        x.scale(points().map(|point| point.x)),
+        y.scale(points().flat_map(|point| point.y)),
+    );
+    draw(&Figure {
+        chart: *chart,
+        x_title: x.title,
+        x: scales.0,
+        parts: vec![Part {
+            title: y.title,
+            y: scales.1,
+            curves,
+            models: Vec::new(),
+        }],
+        extent,
+        verticals: Vec::new(),
+        note: String::new(),
+    })
+}
 
 /// Draws the figure.
-pub fn draw(figure: &Figure) -> String {
+pub fn draw(figure: &Figure<'_>) -> String {
     let mut keys: Vec<&Series> = Vec::new();
     for curve in figure
         .parts
@@ -76,9 +146,11 @@ pub fn draw(figure: &Figure) -> String {
             keys.push(&curve.series);
         }
     }
-    let width = WIDTH - LEFT - RIGHT;
+    let lefts = figure.parts.iter().map(|part| left_of(&part.y, Y_TICKS));
+    let left = lefts.fold(74.0, f64::max);
+    let width = figure.chart.width() - left - RIGHT;
     let height = if figure.parts.len() == 1 {
-        300.0
+        (figure.chart.width() * 0.4).clamp(190.0, 300.0)
     } else {
         220.0
     };
@@ -92,17 +164,11 @@ pub fn draw(figure: &Figure) -> String {
     let parts = figure.parts.len() as f64;
     let below = top + parts * height + (parts - 1.0) * GAP;
     let note = if figure.note.is_empty() { 0.0 } else { 18.0 };
-    let mut svg = Svg::new(
-        figure.name,
-        WIDTH,
-        below + 46.0 + note,
-        figure.title,
-        figure.description,
-    );
-    legend::strip(&mut svg, (LEFT, 8.0), width, &keys);
+    let mut svg = figure.chart.svg(below + 46.0 + note);
+    legend::strip(&mut svg, (left, 8.0), width, &keys);
     for (row, part) in figure.parts.iter().enumerate() {
         let panel = Panel {
-            left: LEFT,
+            left,
             top: top + row as f64 * (height + GAP),
             width,
             height,
@@ -112,8 +178,8 @@ pub fn draw(figure: &Figure) -> String {
         let labels = Labels {
             x: (row + 1 == figure.parts.len()).then_some(figure.x_title),
             y: Some(part.title),
-            x_ticks: 12,
-            y_ticks: 6,
+            x_ticks: figure.x.ticks_along(width, 12),
+            y_ticks: Y_TICKS,
         };
         panel.open(&mut svg, Hover::Nearest, labels);
         if part.curves.iter().all(|curve| curve.points.is_empty()) {
@@ -127,12 +193,12 @@ pub fn draw(figure: &Figure) -> String {
             .for_each(|curve| model(&mut svg, &panel, curve));
         part.curves
             .iter()
-            .for_each(|curve| measured(&mut svg, &panel, curve));
+            .for_each(|curve| measured(&mut svg, &panel, curve, figure.extent));
         panel.close(&mut svg);
     }
     if !figure.note.is_empty() {
         svg.text(
-            (WIDTH / 2.0, below + 56.0),
+            (figure.chart.width() / 2.0, below + 56.0),
             Anchor::Middle,
             "note",
             &figure.note,
@@ -176,10 +242,15 @@ fn model(svg: &mut Svg, panel: &Panel, curve: &Curve) {
     );
 }
 
-fn measured(svg: &mut Svg, panel: &Panel, curve: &Curve) {
+fn measured(svg: &mut Svg, panel: &Panel, curve: &Curve, extent: Extent) {
     let style = &curve.series.style;
     let at = |point: &Point, which: usize| (panel.px(point.x), panel.py(point.y[which]));
-    if curve.points.iter().any(|point| point.y[0] < point.y[2]) {
+    let is_spread = |point: &&Point| point.y[0] < point.y[2];
+    if extent == Extent::Bars {
+        for point in curve.points.iter().filter(is_spread) {
+            bar(svg, style.colour, at(point, 0), at(point, 2));
+        }
+    } else if curve.points.iter().any(|point| is_spread(&point)) {
         let low = curve.points.iter().map(|point| at(point, 0));
         let high = curve.points.iter().rev().map(|point| at(point, 2));
         svg.path(
@@ -205,11 +276,19 @@ fn measured(svg: &mut Svg, panel: &Panel, curve: &Curve) {
     }
 }
 
+fn bar(svg: &mut Svg, colour: &str, low: (f64, f64), high: (f64, f64)) {
+    let line = [("stroke", colour), ("stroke-width", "1.2")];
+    svg.line(low, high, &line);
+    for (x, y) in [low, high] {
+        svg.line((x - 3.5, y), (x + 3.5, y), &line);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::figure::Style;
-    use crate::quantity::Quantity;
 
     fn curve(label: &str, points: &[(f64, f64)]) -> Curve {
         Curve {
@@ -230,9 +309,7 @@ mod tests {
 
     fn figure(curves: Vec<Curve>) -> String {
         draw(&Figure {
-            name: "f",
-            title: "t",
-            description: "d",
+            chart: Chart::new("f", "t", "d"),
             x_title: "x",
             x: Scale::doublings(Quantity::Bytes, [4096.0, 65536.0]),
             parts: vec![Part {
@@ -242,6 +319,7 @@ mod tests {
                 models: vec![curve("model", &[(4096.0, 5.0), (65536.0, 5.0)])],
             }],
             verticals: vec![(32_768.0, "L1".to_string()), (1e9, "beyond".to_string())],
+            extent: Extent::Bars,
             note: String::new(),
         })
     }
@@ -255,6 +333,31 @@ mod tests {
         assert_eq!(svg.matches("data-tip=\"a|").count(), 3);
         assert!(svg.contains(">L1<") && !svg.contains("beyond"));
         assert!(svg.contains(">model<") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn a_point_of_runs_tells_an_interval_only_where_there_is_one() {
+        let of = |values: &[f64]| {
+            Point::of_runs(2e6, Quantity::RatePps, values, Quantity::TimeNs).unwrap()
+        };
+        let few = of(&[3000.0, 1000.0, 2000.0]);
+        assert_eq!(few.y, [1000.0, 2000.0, 3000.0]);
+        assert!(
+            few.tip.contains("smallest") && few.tip.ends_with("n = 3"),
+            "{}",
+            few.tip
+        );
+        let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+        let many = of(&ten);
+        assert_eq!(many.y, [2.0, 5.5, 9.0]);
+        assert!(
+            many.tip
+                .starts_with("5.50 ns at 2.00 Mpkt/s|2.00 ns to 9.00 ns: 95 %"),
+            "{}",
+            many.tip
+        );
+        let none = |values: &[f64]| Point::of_runs(1.0, Quantity::Number, values, Quantity::Number);
+        assert_eq!((none(&[]), none(&[f64::NAN])), (None, None));
     }
 
     #[test]

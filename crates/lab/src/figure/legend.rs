@@ -1,7 +1,7 @@
 //! Legends: a strip above the plot, or labels at the lines' ends pushed apart where they would meet.
 
 use super::Series;
-use super::svg::{Anchor, Svg, text_width};
+use super::svg::{Anchor, Svg, shortened, text_width};
 
 const ROW: f64 = 18.0;
 const SWATCH: f64 = 26.0;
@@ -10,7 +10,8 @@ const SWATCH: f64 = 26.0;
 pub fn strip(svg: &mut Svg, corner: (f64, f64), width: f64, series: &[&Series]) -> f64 {
     let (mut x, mut y) = corner;
     for series in series {
-        let room = SWATCH + 6.0 + text_width(&series.label, 12.0) + 16.0;
+        let label = shortened(&series.label, 12.0, width - SWATCH - 6.0);
+        let room = SWATCH + 6.0 + text_width(&label, 12.0) + 16.0;
         if x > corner.0 && x + room > corner.0 + width + 16.0 {
             (x, y) = (corner.0, y + ROW);
         }
@@ -19,7 +20,7 @@ pub fn strip(svg: &mut Svg, corner: (f64, f64), width: f64, series: &[&Series]) 
             (x + SWATCH + 6.0, y + ROW / 2.0 + 4.0),
             Anchor::Start,
             "label",
-            &series.label,
+            &label,
         );
         x += room;
     }

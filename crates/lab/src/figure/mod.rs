@@ -5,22 +5,32 @@
 //! must be.
 
 pub mod bars;
+pub mod boxes;
 pub mod cdf;
+pub mod chart;
 pub mod curves;
+pub mod distribution;
 pub mod gaps;
+pub mod heat;
 pub mod histogram;
 pub mod jitter;
 pub mod load;
 pub mod percentiles;
+pub mod scatter;
 pub mod throughput;
 pub mod timeline;
 
 mod axes;
+#[cfg(test)]
+mod gallery;
 mod legend;
+mod rows;
 mod scale;
 mod style;
 mod svg;
 
+pub use chart::{Axis, Chart};
+pub use distribution::{Distribution, Item};
 pub use scale::Scale;
 pub use style::Style;
 

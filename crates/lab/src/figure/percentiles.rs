@@ -1,31 +1,37 @@
-//! Latency over percentile on an axis of nines, so that the tail takes the room it deserves.
-
-use taut_measure::LatencyHistogram;
+//! Percentile ladders: values over their percentile on an axis of nines, so that the tail takes the room it
+//! deserves.
 
 use crate::quantity::Quantity;
 
 use super::axes::{Hover, Labels, Panel, columns};
+use super::distribution::Item;
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg, text_width};
-use super::{Column, Series, WIDTH, legend};
-
-/// One device's latencies.
-#[derive(Debug, Clone)]
-pub struct Item<'a> {
-    /// Whose.
-    pub series: Series,
-    /// The latencies, ns.
-    pub latency: &'a LatencyHistogram,
-}
+use super::{Axis, Chart, Column, Series, WIDTH, legend};
 
 const PANEL_HEIGHT: f64 = 300.0;
 const TOP: f64 = 30.0;
 /// Points per line.
 const POINTS: u32 = 160;
-/// Packets that must lie beyond a percentile for the line to be drawn in full.
+/// Values that must lie beyond a percentile for the line to be drawn in full.
 const BEYOND: f64 = 10.0;
 
-/// Draws the figure. Lines are dotted where fewer than ten packets lie beyond.
+/// Draws several series over one axis; `of` is what was counted ("packets", "runs"). Lines are dotted where
+/// fewer than ten lie beyond, and end at the largest value.
+pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, items: &[Item<'_>]) -> String {
+    let y = axis.scale(items.iter().flat_map(|item| item.values.ends()));
+    let keys: Vec<&Series> = items.iter().map(|item| &item.series).collect();
+    let title = format!("percentile of {of} (%)");
+    let x = (nines(items.iter()), title.as_str());
+    chart.draw(Hover::AtX, x, (y, axis.title), &keys, |svg, panel| {
+        let drawn = items.iter().filter_map(|item| draw_line(svg, panel, item));
+        if drawn.count() == 0 {
+            panel.empty(svg, "no data");
+        }
+    })
+}
+
+/// Draws round-trip latencies, a panel per column. Lines are dotted where fewer than ten packets lie beyond.
 pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     let mut svg = Svg::new(
         "percentiles",
@@ -38,11 +44,9 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     let widest = items()
         .map(|item| text_width(&item.series.label, 12.0))
         .fold(0.0, f64::max);
-    let ends = items()
-        .flat_map(|item| [item.latency.min_ns(), item.latency.max_ns()])
-        .flatten();
-    let y = Scale::log(Quantity::TimeNs, ends.map(|ns| ns as f64));
-    let x = Scale::nines(items().map(|item| item.latency.count()).max().unwrap_or(0));
+    let ends = items().flat_map(|item| item.values.ends());
+    let y = Scale::log(Quantity::TimeNs, ends);
+    let x = nines(items());
     for (column, (left, width)) in
         columns_of
             .iter()
@@ -79,16 +83,16 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     svg.finish()
 }
 
+/// The axis to the last percentile that the most values show.
+fn nines<'a>(items: impl Iterator<Item = &'a Item<'a>>) -> Scale {
+    Scale::nines(items.map(|item| item.values.count()).max().unwrap_or(0))
+}
+
 /// Draws a line and returns the height of its end, px.
 fn draw_line(svg: &mut Svg, panel: &Panel, item: &Item<'_>) -> Option<f64> {
-    let latency = item.latency;
-    let at = |quantile: f64| {
-        Some((
-            panel.px(quantile),
-            panel.py(latency.quantile(quantile)? as f64),
-        ))
-    };
-    let count = latency.count() as f64;
+    let values = item.values;
+    let at = |quantile: f64| Some((panel.px(quantile), panel.py(values.quantile(quantile)?)));
+    let count = values.count() as f64;
     let nines = (1.0 - panel.x.max).log10();
     let carried = 1.0 - BEYOND / count.max(BEYOND);
     let mut points: Vec<(f64, f64)> = (0..=POINTS)
@@ -98,7 +102,7 @@ fn draw_line(svg: &mut Svg, panel: &Panel, item: &Item<'_>) -> Option<f64> {
         .collect();
     points.extend(at(carried));
     let last = *points.last()?;
-    let max = panel.py(latency.max_ns()? as f64);
+    let max = panel.py(values.quantile(1.0)?);
     let Series { label, style } = &item.series;
     svg.path(
         Path::through(points).data(),

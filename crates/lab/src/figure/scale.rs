@@ -1,5 +1,6 @@
 //! Maps values to positions on an axis and chooses its ticks: linear, logarithmic and "nines".
 
+use super::svg::text_width;
 use crate::quantity::Quantity;
 
 /// How values are spaced along an axis.
@@ -65,6 +66,35 @@ impl Scale {
             spacing: Spacing::Linear,
             min,
             max: if max > min { max } else { min + 1.0 },
+        }
+    }
+
+    /// A linear axis of round steps around the values; from zero unless all lie far from it.
+    pub fn linear_around(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
+        let finite = values.into_iter().filter(|value| value.is_finite());
+        let (mut min, mut max) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |ends, value| {
+            (ends.0.min(value), ends.1.max(value))
+        });
+        if min > max {
+            (min, max) = (0.0, 1.0);
+        }
+        if min > 0.0 && min < 0.6 * max {
+            min = 0.0;
+        }
+        if max < 0.0 && max > 0.6 * min {
+            max = 0.0;
+        }
+        // Equal values still need an axis to stand on, wider than what a float rounds away.
+        let room = if min == 0.0 { 1.0 } else { min.abs() * 0.1 };
+        if max - min <= max.abs().max(min.abs()) * 1e-9 {
+            (min, max) = (min - room, max + room);
+        }
+        let step = round_step((max - min) / 10.0);
+        Scale {
+            quantity,
+            spacing: Spacing::Linear,
+            min: (min / step + 1e-9).floor() * step,
+            max: (max / step - 1e-9).ceil() * step,
         }
     }
 
@@ -143,6 +173,33 @@ impl Scale {
         } else {
             place.clamp(0.0, 1.0)
         }
+    }
+
+    /// The value that lies at `place`, 0 to 1: the reverse of [`Scale::place`].
+    pub fn value_at(&self, place: f64) -> f64 {
+        match self.spacing {
+            Spacing::Linear => self.min + place * (self.max - self.min),
+            Spacing::Log => self.min * (self.max / self.min).powf(place),
+            Spacing::Nines => 1.0 - 10_f64.powf(-place * nines(self.max)),
+        }
+    }
+
+    /// Most labelled ticks, up to `most`, whose labels do not meet when the axis lies along `width` px.
+    pub fn ticks_along(&self, width: f64, most: usize) -> usize {
+        let fits = |wanted: &usize| {
+            let mut end = f64::NEG_INFINITY;
+            self.ticks(*wanted).iter().all(|tick| {
+                let Some(label) = &tick.label else {
+                    return true;
+                };
+                let half = text_width(label, 11.0) / 2.0;
+                let middle = width * self.place(tick.value);
+                let clear = middle - half >= end;
+                end = middle + half + 8.0;
+                clear
+            })
+        };
+        (1..=most.max(1)).rev().find(fits).unwrap_or(1)
     }
 
     /// The axis's ticks in rising order, about `wanted` of them labelled.
@@ -311,12 +368,64 @@ mod tests {
         assert_eq!(scale.place(1.0), 1.0);
     }
 
+    #[test]
+    fn axis_around_values_far_from_zero_leaves_zero_out() {
+        let scale = Scale::linear_around(Quantity::Number, [101.0, 109.0]);
+        assert_eq!((scale.min, scale.max), (101.0, 109.0));
+        let scale = Scale::linear_around(Quantity::Number, [10.0, 109.0]);
+        assert_eq!((scale.min, scale.max), (0.0, 120.0));
+        let scale = Scale::linear_around(Quantity::Number, [-3.0, 4.0]);
+        assert_eq!((scale.min, scale.max), (-3.0, 4.0));
+        for lonely in [0.0, 5.0, -5.0, 1e15] {
+            let scale = Scale::linear_around(Quantity::Number, [lonely]);
+            assert!(scale.min < lonely && lonely < scale.max, "{scale:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn labels_chosen_for_a_width_do_not_meet(
+            values in prop::collection::vec(1.0..1e12_f64, 1..20),
+            width in 200.0..1000.0_f64,
+        ) {
+            for quantity in [Quantity::TimeNs, Quantity::Number, Quantity::RatePps] {
+                for scale in [Scale::log(quantity, values.clone()), Scale::linear_around(quantity, values.clone())] {
+                    let ticks = scale.ticks(scale.ticks_along(width, 12));
+                    let spans: Vec<(f64, f64)> = ticks
+                        .iter()
+                        .filter_map(|tick| {
+                            let half = text_width(tick.label.as_ref()?, 11.0) / 2.0;
+                            let middle = width * scale.place(tick.value);
+                            Some((middle - half, middle + half))
+                        })
+                        .collect();
+                    prop_assert!(!spans.is_empty());
+                    prop_assert!(spans.windows(2).all(|pair| pair[0].1 < pair[1].0), "{scale:?} {width}");
+                }
+            }
+        }
+
+        #[test]
+        fn a_place_is_found_back(values in prop::collection::vec(1.0..1e12_f64, 2..9), place in 0.0..=1.0_f64) {
+            for scale in [
+                Scale::log(Quantity::TimeNs, values.clone()),
+                Scale::linear_around(Quantity::TimeNs, values.clone()),
+                Scale::nines(1_000_000),
+            ] {
+                prop_assert!((scale.place(scale.value_at(place)) - place).abs() < 1e-6);
+            }
+        }
+
         #[test]
         fn every_axis_holds_its_values_and_has_labels(
             values in prop::collection::vec(0.0..1e18_f64, 0..20),
         ) {
-            for scale in [Scale::log(Quantity::TimeNs, values.clone()), Scale::linear_from_zero(Quantity::TimeNs, values.clone())] {
+            let scales = [
+                Scale::log(Quantity::TimeNs, values.clone()),
+                Scale::linear_from_zero(Quantity::TimeNs, values.clone()),
+                Scale::linear_around(Quantity::TimeNs, values.clone()),
+            ];
+            for scale in scales {
                 for value in &values {
                     prop_assert!((0.0..=1.0).contains(&scale.place(*value)));
                     prop_assert!(*value <= scale.max * (1.0 + 1e-6));

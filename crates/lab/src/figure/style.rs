@@ -58,6 +58,19 @@ impl Style {
         }
     }
 
+    /// The same without dashes: what a dashed twin is compared with.
+    pub fn solid(self) -> Style {
+        Style { dash: "", ..self }
+    }
+
+    /// The same dashed: the other of two things compared, laid over its twin.
+    pub fn dashed(self) -> Style {
+        Style {
+            dash: "5 4",
+            ..self
+        }
+    }
+
     /// The style of a model of the series at `index`: its colour, dotted.
     pub fn model(index: usize) -> Style {
         Style {

@@ -42,6 +42,7 @@ impl Svg {
              <title id=\"{name}-title\">{}</title><desc id=\"{name}-desc\">{}</desc><style>{STYLE}</style>",
             escape(title),
             escape(description),
+            name = escape(name),
             w = number(width),
             h = number(height),
         );
@@ -54,11 +55,13 @@ impl Svg {
         self.out
     }
 
-    /// Opens a group; every attribute value is escaped.
+    /// Opens a group; every attribute value is escaped. One with a `data-tip` gets it as a title too.
     pub fn open(&mut self, attributes: &[(&str, &str)]) {
         self.out.push_str("<g");
         self.attributes(attributes);
-        self.out.push_str(">\n");
+        self.out.push('>');
+        self.title(attributes);
+        self.out.push('\n');
     }
 
     /// Closes the group opened last.
@@ -94,11 +97,25 @@ impl Svg {
         self.out.push_str("/>\n");
     }
 
-    /// A path from ready path data.
+    /// A path from ready path data. One with a `data-tip` or `data-label` gets it as a title too.
     pub fn path(&mut self, data: &str, attributes: &[(&str, &str)]) {
         let _ = write!(self.out, "<path d=\"{data}\"");
         self.attributes(attributes);
-        self.out.push_str("/>\n");
+        self.out.push('>');
+        self.title(attributes);
+        self.out.push_str("</path>\n");
+    }
+
+    /// What a browser shows at the pointer where no script does: the file opened on its own.
+    fn title(&mut self, attributes: &[(&str, &str)]) {
+        let told = |(name, _): &&(&str, &str)| matches!(*name, "data-tip" | "data-label");
+        if let Some((_, text)) = attributes.iter().find(told) {
+            let _ = write!(
+                self.out,
+                "<title>{}</title>",
+                escape(&text.replace('|', "\n"))
+            );
+        }
     }
 
     /// A line of text; `class` is one of the style's text classes.
@@ -121,6 +138,16 @@ impl Svg {
             number(at.1)
         );
         self.anchored(Anchor::Middle, class, text);
+    }
+
+    /// A number on a coloured ground, centred, in a colour that can be read there.
+    pub fn number_in(&mut self, at: (f64, f64), size: f64, ink: &str, text: &str) {
+        let (x, y) = (number(at.0), number(at.1));
+        let _ = writeln!(
+            self.out,
+            "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"middle\" fill=\"{ink}\">{}</text>",
+            escape(text)
+        );
     }
 
     fn anchored(&mut self, anchor: Anchor, class: &str, text: &str) {
@@ -203,19 +230,36 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Roughly the width in px of `text` at `size` px in a sans-serif face; on the generous side.
+/// Roughly the width in px of `text` at `size` px in a sans-serif face; on the generous side, as DejaVu Sans
+/// is wider than most.
 pub fn text_width(text: &str, size: f64) -> f64 {
     let em: f64 = text
         .chars()
         .map(|c| match c {
-            'i' | 'l' | 'j' | '.' | ',' | ':' | ';' | '|' | '\'' | '!' | ' ' | '\u{202f}' => 0.30,
-            'f' | 't' | 'r' | '(' | ')' | '[' | ']' | '/' | '-' => 0.38,
-            'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.90,
-            c if c.is_ascii_uppercase() => 0.68,
-            _ => 0.57,
+            'i' | 'l' | 'j' | '.' | ',' | ':' | ';' | '|' | '\'' | '!' | ' ' | '\u{202f}' => 0.32,
+            'f' | 't' | 'r' | '(' | ')' | '[' | ']' | '/' | '-' => 0.41,
+            'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.95,
+            c if c.is_ascii_uppercase() => 0.70,
+            _ => 0.63,
         })
         .sum();
     em * size
+}
+
+/// `text` if it is at most `width` px wide at `size` px, else its beginning and an ellipsis.
+pub fn shortened(text: &str, size: f64, width: f64) -> String {
+    if text_width(text, size) <= width {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    for c in text.chars() {
+        short.push(c);
+        if text_width(&short, size) + 0.6 * size > width {
+            short.pop();
+            break;
+        }
+    }
+    short.trim_end().to_owned() + "…"
 }
 
 fn escape(text: &str) -> String {
@@ -247,6 +291,27 @@ mod tests {
         assert!(text.contains("a&lt;b &amp; &quot;c&quot;"));
         assert!(text.contains("data-label=\"x&quot;y\""));
         assert!(!text.contains('\u{0}'));
+    }
+
+    #[test]
+    fn what_a_script_shows_is_a_title_for_who_has_none() {
+        let mut svg = Svg::new("f", 10.0, 10.0, "", "");
+        svg.path("M0,0", &[("data-tip", "a<|b")]);
+        svg.path("M0,0", &[("fill", "none")]);
+        let text = svg.finish();
+        assert!(text.contains("<title>a&lt;\nb</title></path>"), "{text}");
+        assert_eq!(text.matches("</title></path>").count(), 1);
+    }
+
+    #[test]
+    fn long_text_is_cut_to_the_room_it_has() {
+        assert_eq!(shortened("short", 12.0, 100.0), "short");
+        let cut = shortened("a very long name of a series", 12.0, 80.0);
+        assert!(
+            cut.ends_with('…') && text_width(&cut, 12.0) <= 80.0,
+            "{cut}"
+        );
+        assert_eq!(shortened("wide", 12.0, 1.0), "…");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use super::evaluate::{
 };
 use super::results::{HEAD, HardwareCounters, Results};
 use super::trial::Trial;
-use crate::figure::curves::{self, Curve, Figure, Part as PanelPart, Point};
-use crate::figure::{Scale, Series, Style};
+use crate::figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
+use crate::figure::{Chart, Scale, Series, Style};
 use crate::quantity::{Quantity, bytes, rate, three_digits, time};
 use crate::report::{Drawn, ReportError, flatten, write_figures};
 use crate::results::{Mode, Stage, write_json, write_whole};
@@ -485,12 +485,15 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
         models,
     }];
     let figure = Figure {
-        name: "load",
-        title: "Throughput over the load per packet",
-        description: "Throughput of each framework over the cycles that each packet is made to cost.",
+        chart: Chart::new(
+            "load",
+            "Throughput over the load per packet",
+            "Throughput of each framework over the cycles that each packet is made to cost.",
+        ),
         x_title: "load (cycles of the time-stamp counter per packet)",
         x,
         parts,
+        extent: Extent::Band,
         verticals: Vec::new(),
         note:
             "marks: medians · shaded: smallest to largest over the repetitions · left edge: no load"
@@ -548,12 +551,15 @@ fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
         },
     ];
     let figure = Figure {
-        name: "batch",
-        title: "Throughput and cost over the batch size",
-        description: "Throughput at saturation and busy cycles per packet over the packets taken from a port at a time.",
+        chart: Chart::new(
+            "batch",
+            "Throughput and cost over the batch size",
+            "Throughput at saturation and busy cycles per packet over the packets taken from a port at a time.",
+        ),
         x_title: "packets taken at a time at most",
         x,
         parts,
+        extent: Extent::Band,
         verticals: Vec::new(),
         note: String::new(),
     };
@@ -605,12 +611,15 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
         models: Vec::new(),
     }];
     let figure = Figure {
-        name: "latency",
-        title: "Average latency over the batch size",
-        description: "Average round trip at 95 % of the throughput at saturation over the packets taken from a port at a time.",
+        chart: Chart::new(
+            "latency",
+            "Average latency over the batch size",
+            "Average round trip at 95 % of the throughput at saturation over the packets taken from a port at a time.",
+        ),
         x_title: "packets taken at a time at most",
         x: Scale::doublings(Quantity::Packets, xs(&parts[0].curves)),
         parts,
+        extent: Extent::Band,
         verticals: Vec::new(),
         note: String::new(),
     };
@@ -730,12 +739,15 @@ fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
         },
     ];
     let figure = Figure {
-        name: "walk",
-        title: "Throughput and cost over the size of the list",
-        description: "Throughput and cycles per access over the size of the list that packets walk through, with the caches of this machine.",
+        chart: Chart::new(
+            "walk",
+            "Throughput and cost over the size of the list",
+            "Throughput and cycles per access over the size of the list that packets walk through, with the caches of this machine.",
+        ),
         x_title: "size of the list",
         x,
         parts,
+        extent: Extent::Band,
         verticals: levels
             .iter()
             .filter_map(|level| Some((level.size_bytes? as f64, level.name.clone())))

@@ -2,7 +2,8 @@
 
 use crate::evaluate::{Device, Evaluation, Spread};
 use crate::figure::{
-    Column, Series, Style, cdf, histogram, jitter, load, percentiles, throughput, timeline,
+    Column, Distribution, Item, Series, Style, cdf, histogram, jitter, load, percentiles,
+    throughput, timeline,
 };
 use crate::quantity::count;
 use crate::results::{Kind, Transport};
@@ -36,9 +37,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
                  at once has a narrow spike. Each panel has its own vertical scale; the triangle marks the largest latency. \
                  32 bins per decade, {samples}."
             ),
-            svg: histogram::draw(&columns(&groups, |device| histogram::Item {
+            svg: histogram::draw(&columns(&groups, |device| Item {
                 series: series(device),
-                latency: &device.latency,
+                values: Distribution::Latency(&device.latency),
             })),
             data: None,
         },
@@ -49,9 +50,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
                 "Each nine has equal room, so the right half of each panel is the slowest percent of packets. Lines are dotted where \
                  fewer than ten packets lie beyond: there single packets decide. {samples}."
             ),
-            svg: percentiles::draw(&columns(&groups, |device| percentiles::Item {
+            svg: percentiles::draw(&columns(&groups, |device| Item {
                 series: series(device),
-                latency: &device.latency,
+                values: Distribution::Latency(&device.latency),
             })),
             data: None,
         },
@@ -59,9 +60,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
             name: "cdf",
             title: "Cumulative distribution of latency",
             caption: format!("The share of packets that took at most so long. {samples}."),
-            svg: cdf::draw(&columns(&groups, |device| cdf::Item {
+            svg: cdf::draw(&columns(&groups, |device| Item {
                 series: series(device),
-                latency: &device.latency,
+                values: Distribution::Latency(&device.latency),
             })),
             data: None,
         },

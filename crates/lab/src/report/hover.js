@@ -21,6 +21,7 @@
     cycles: (c) => digits(c) + " cycles",
     packets: (n) => digits(n) + " packets",
     squared: (n) => n.toExponential(1) + " ns²",
+    number: (v) => (v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1) : scaled(v, [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]).trim()),
     bytes: (b) => scaled(b, [[1 << 30, "GB"], [1 << 20, "MB"], [1 << 10, "kB"], [1, "B"]]),
     share: (p) => digits(p * 100) + " %",
     quantile: (q) => "p" + (q * 100).toFixed(Math.min(7, Math.max(1, Math.ceil(-Math.log10(1 - q) - 1)))).replace(/\.?0+$/, ""),
@@ -111,6 +112,8 @@
   };
 
   for (const svg of document.querySelectorAll("svg.fig")) {
+    // Titles are for figures opened on their own; here they would show beside the read-out.
+    svg.querySelectorAll("[data-tip] > title, [data-label] > title").forEach((title) => title.remove());
     const hide = () => { tip.hidden = true; mark(svg, []); };
     svg.addEventListener("pointerleave", hide);
     svg.addEventListener("pointermove", (event) => {

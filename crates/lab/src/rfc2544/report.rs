@@ -6,8 +6,8 @@ use super::evaluate::{
     plus_minus,
 };
 use super::results::{HEAD, Part, Results, Soak, SoakInterval};
-use crate::figure::curves::{self, Curve, Figure, Part as PanelPart, Point};
-use crate::figure::{Column, Scale, Series, Style, percentiles};
+use crate::figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
+use crate::figure::{Chart, Column, Distribution, Item, Scale, Series, Style, percentiles};
 use crate::quantity::{Quantity, count, rate, share, three_digits, time};
 use crate::report::{Drawn, ReportError, flatten, write_figures};
 use crate::results::{Mode, Stage, write_json, write_whole};
@@ -461,9 +461,11 @@ fn draw_throughput(evaluation: &Evaluation<'_>) -> Drawn {
         points,
     }];
     let figure = Figure {
-        name: "throughput",
-        title: "Throughput over the frame size",
-        description: "The highest rate that held, over the frame size.",
+        chart: Chart::new(
+            "throughput",
+            "Throughput over the frame size",
+            "The highest rate that held, over the frame size.",
+        ),
         x_title: "frame size (bytes, check sequence included)",
         x: Scale::linear_from_zero(Quantity::Packets, xs(&curves)),
         parts: vec![PanelPart {
@@ -472,6 +474,7 @@ fn draw_throughput(evaluation: &Evaluation<'_>) -> Drawn {
             curves,
             models: Vec::new(),
         }],
+        extent: Extent::Band,
         verticals: Vec::new(),
         note: "marks: means · shaded: lowest to highest repetition".to_string(),
     };
@@ -495,7 +498,7 @@ fn drawn_sizes(count: usize) -> Vec<usize> {
 
 fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
     let rows = &evaluation.rows;
-    let columns: Vec<Column<percentiles::Item<'_>>> = drawn_sizes(rows.len())
+    let columns: Vec<Column<Item<'_>>> = drawn_sizes(rows.len())
         .into_iter()
         .map(|index| Column {
             heading: format!("{} bytes", rows[index].size),
@@ -503,9 +506,9 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
                 .latency
                 .iter()
                 .enumerate()
-                .map(|(index, load)| percentiles::Item {
+                .map(|(index, load)| Item {
                     series: series(index, load.short_load()),
-                    latency: &load.histogram,
+                    values: Distribution::Latency(&load.histogram),
                 })
                 .collect(),
         })
@@ -559,9 +562,11 @@ fn draw_loss(evaluation: &Evaluation<'_>) -> Drawn {
         })
         .collect();
     let figure = Figure {
-        name: "loss",
-        title: "Loss over the offered rate",
-        description: "The share of packets lost over the rate offered, by frame size.",
+        chart: Chart::new(
+            "loss",
+            "Loss over the offered rate",
+            "The share of packets lost over the rate offered, by frame size.",
+        ),
         x_title: "offered rate (packets/s)",
         x: Scale::linear_from_zero(Quantity::RatePps, xs(&curves)),
         parts: vec![PanelPart {
@@ -570,6 +575,7 @@ fn draw_loss(evaluation: &Evaluation<'_>) -> Drawn {
             curves,
             models: Vec::new(),
         }],
+        extent: Extent::Band,
         verticals: Vec::new(),
         note: "marks: medians · shaded: smallest to largest over the repetitions".to_string(),
     };
@@ -627,9 +633,11 @@ fn draw_soak(intervals: &[SoakInterval]) -> Drawn {
         .last()
         .map_or(1.0, |i| i.start_seconds + i.seconds);
     let figure = Figure {
-        name: "soak",
-        title: "Drift over time",
-        description: "Median, 99th percentile and largest latency, and the share lost, over time.",
+        chart: Chart::new(
+            "soak",
+            "Drift over time",
+            "Median, 99th percentile and largest latency, and the share lost, over time.",
+        ),
         x_title: "time (s)",
         x: Scale::linear(Quantity::Seconds, 0.0, end),
         parts: vec![
@@ -646,6 +654,7 @@ fn draw_soak(intervals: &[SoakInterval]) -> Drawn {
                 models: Vec::new(),
             },
         ],
+        extent: Extent::Band,
         verticals: Vec::new(),
         note: String::new(),
     };
