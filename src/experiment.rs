@@ -56,6 +56,37 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// List results folders, newest last; or the reference experiments
+    List {
+        /// Where results folders are
+        #[arg(default_value = "results")]
+        results: PathBuf,
+        /// List the reference experiments instead
+        #[arg(long)]
+        reference: bool,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Evaluate a results folder: verdicts, tables, figures and report
+    Show {
+        /// The results folder
+        folder: PathBuf,
+        /// List each run
+        #[arg(long)]
+        runs: bool,
+        /// Compare every file with its checksum
+        #[arg(long)]
+        verify: bool,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove what interrupted and failed runs have left
+    Clean {
+        /// The results folder
+        folder: PathBuf,
+    },
     /// Print the JSON schema of experiment files
     Schema,
 }
@@ -70,6 +101,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             json,
         } => start(experiment, out.as_deref(), *json),
         What::Resume { folder, json } => resume(folder, *json),
+        What::List {
+            results,
+            reference,
+            json,
+        } => list(results, *reference, *json),
+        What::Show {
+            folder,
+            runs,
+            verify,
+            json,
+        } => show(folder, *runs, *verify, *json),
+        What::Clean { folder } => clean(folder),
         What::Schema => {
             print::line(taut_experiment::schema());
             Ok(())
@@ -175,12 +218,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     bar.clear();
     let state = ended?;
     let dir = request.folder.path().display();
-    if json {
-        print::line(serde_json::to_string_pretty(&state).unwrap_or_default());
-    } else {
-        summary(&state);
-        print::line(format!("results: {dir}"));
-    }
+    show(request.folder.path(), false, false, json)?;
     match state.stage {
         Stage::Finished => Ok(()),
         Stage::Interrupted if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted(format!(
@@ -192,6 +230,104 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
             state.planned
         ))),
     }
+}
+
+fn list(results: &Path, reference: bool, json: bool) -> Result<(), Failure> {
+    if reference {
+        for (name, text) in taut_experiment::REFERENCE {
+            let title = Experiment::parse(text, name, Path::new("."))?
+                .title()
+                .to_owned();
+            print::line(format!("{name:<28}{title}"));
+        }
+        return Ok(());
+    }
+    let listed = taut_experiment::list(results)?;
+    if json {
+        print::line(serde_json::to_string_pretty(&listed).unwrap_or_default());
+        return Ok(());
+    }
+    for one in listed {
+        let state = one.state;
+        print::line(format!(
+            "{:<36}{:<12}{:>6} of {:<6} {}  {}",
+            one.folder.display(),
+            stage(state.stage),
+            state.done,
+            state.planned,
+            state.started,
+            state.title
+        ));
+    }
+    Ok(())
+}
+
+fn stage(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Running => "running",
+        Stage::Interrupted => "interrupted",
+        Stage::Incomplete => "incomplete",
+        Stage::Finished => "finished",
+    }
+}
+
+/// Evaluates a folder and prints what came of it.
+pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Failure> {
+    let folder = Folder::open(dir)?;
+    let index = folder.index()?;
+    if verify {
+        let mut damaged = Vec::new();
+        for run in &index {
+            damaged.extend(folder.damaged(run)?);
+        }
+        damaged.iter().for_each(print::line);
+        if !damaged.is_empty() {
+            return Err(Failure::Limit(format!(
+                "{} files are not what they were",
+                damaged.len()
+            )));
+        }
+    }
+    let (evaluation, page) = taut_experiment::evaluate::evaluate(dir)?;
+    if json {
+        print::line(serde_json::to_string_pretty(&evaluation).unwrap_or_default());
+        return Ok(());
+    }
+    summary(&evaluation.state);
+    if runs {
+        for run in &index {
+            let variables: Vec<String> = run
+                .variables
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
+            print::line(format!(
+                "{:<12}{:>8.1} s  {}",
+                run.id,
+                run.seconds,
+                variables.join(" ")
+            ));
+        }
+    }
+    for table in &evaluation.tables {
+        print::line(table.text());
+    }
+    for verdict in &evaluation.verdicts {
+        print::line(verdict);
+    }
+    for problem in &evaluation.problems {
+        print::line(format!("note: {problem}"));
+    }
+    print::line(format!("report: {}", page.display()));
+    Ok(())
+}
+
+fn clean(dir: &Path) -> Result<(), Failure> {
+    let removed = Folder::open(dir)?.clean()?;
+    print::line(format!(
+        "removed {removed} folders of runs that are no results"
+    ));
+    Ok(())
 }
 
 fn summary(state: &State) {

@@ -408,6 +408,31 @@ impl Folder {
             .collect())
     }
 
+    /// Removes the folders of interrupted and failed runs. Returns how many there were.
+    ///
+    /// # Errors
+    /// They cannot be removed, or the experiment is running.
+    pub fn clean(&self) -> Result<usize, ExperimentError> {
+        let below = |name: &str| -> Vec<PathBuf> {
+            let entries = fs::read_dir(self.dir.join(name))
+                .into_iter()
+                .flatten()
+                .flatten();
+            entries.map(|entry| entry.path()).collect()
+        };
+        let partial = |path: &PathBuf| path.extension().is_some_and(|end| end == "partial");
+        let left: Vec<PathBuf> = below("runs")
+            .into_iter()
+            .filter(partial)
+            .chain(below("failed"))
+            .collect();
+        for path in &left {
+            fs::remove_dir_all(path).map_err(ExperimentError::io(path))?;
+        }
+        let _ = fs::remove_dir(self.dir.join("failed"));
+        Ok(left.len())
+    }
+
     /// Keeps the facts of a node and names their file.
     pub(crate) fn keep_facts(&self, facts: &Facts) -> Result<String, ExperimentError> {
         let text = serde_json::to_vec(facts).unwrap_or_default();
@@ -428,6 +453,40 @@ impl Folder {
     pub fn facts(&self, name: &str) -> Result<Facts, ExperimentError> {
         Ok(read_json(&self.dir.join("nodes").join(name))?)
     }
+}
+
+/// A results folder among others.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    /// Where it is.
+    pub folder: PathBuf,
+    /// How far it is.
+    pub state: State,
+}
+
+/// The experiments below a folder, by when they began.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn list(results: &Path) -> Result<Vec<Found>, ExperimentError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(results)
+        .map_err(ExperimentError::io(results))?
+        .flatten()
+    {
+        let path = entry.path();
+        // Folders of other measurements have no state.json.
+        if let Ok(folder) = Folder::open(&path)
+            && let Ok(state) = folder.state()
+        {
+            found.push(Found {
+                folder: path,
+                state,
+            });
+        }
+    }
+    found.sort_by(|a, b| (&a.state.started, &a.folder).cmp(&(&b.state.started, &b.folder)));
+    Ok(found)
 }
 
 fn checksums(folder: &Path) -> Result<BTreeMap<String, String>, ExperimentError> {

@@ -249,7 +249,11 @@ impl LatencyHistogram {
             all.merge(&Self::from(&histogram));
             found = true;
         }
-        if found { Ok(all) } else { Err(HlogReadError::NotALog) }
+        if found {
+            Ok(all)
+        } else {
+            Err(HlogReadError::NotALog)
+        }
     }
 }
 
@@ -574,6 +578,9 @@ mod tests {
         }
         let cut = &log[..log.len() - 30];
         assert!(LatencyHistogram::read_hlog(cut).is_err());
-        assert_eq!(LatencyHistogram::read_hlog(b"x"), Err(HlogReadError::NotALog));
+        assert_eq!(
+            LatencyHistogram::read_hlog(b"x"),
+            Err(HlogReadError::NotALog)
+        );
     }
 }

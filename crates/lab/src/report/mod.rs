@@ -8,7 +8,13 @@ mod page;
 mod rawdata;
 
 pub(crate) use drawn::{Drawn, write_figures};
-pub(crate) use rawdata::flatten;
+pub use rawdata::flatten;
+
+/// What all reports look like: CSS.
+pub const STYLE: &str = include_str!("report.css");
+
+/// What shows the values under the pointer: JavaScript.
+pub const HOVER: &str = include_str!("hover.js");
 
 use std::path::{Path, PathBuf};
 

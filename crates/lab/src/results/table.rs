@@ -24,7 +24,10 @@ pub enum Cells {
 ///
 /// # Errors
 /// The file system refuses, or columns differ in length.
-pub fn write_table(path: &Path, columns: &[(String, Cells)]) -> std::result::Result<(), ResultsError> {
+pub fn write_table(
+    path: &Path,
+    columns: &[(String, Cells)],
+) -> std::result::Result<(), ResultsError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(name);
@@ -45,21 +48,37 @@ fn write(out: File, columns: &[(String, Cells)]) -> Result<()> {
                     .with_logical_type(Some(basic::LogicalType::String)),
                 Cells::Number(_) => Type::primitive_type_builder(name, basic::Type::DOUBLE),
             };
-            field.with_repetition(basic::Repetition::REQUIRED).build().map(Arc::new)
+            field
+                .with_repetition(basic::Repetition::REQUIRED)
+                .build()
+                .map(Arc::new)
         })
         .collect();
-    let schema = Type::group_type_builder("table").with_fields(fields?).build()?;
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let schema = Type::group_type_builder("table")
+        .with_fields(fields?)
+        .build()?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .build();
     let mut file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
     let mut group = file.next_row_group()?;
     for (_, cells) in columns {
-        let Some(mut column) = group.next_column()? else { break };
+        let Some(mut column) = group.next_column()? else {
+            break;
+        };
         match cells {
             Cells::Text(texts) => {
-                let texts: Vec<ByteArray> = texts.iter().map(|text| ByteArray::from(text.as_str())).collect();
-                column.typed::<ByteArrayType>().write_batch(&texts, None, None)?
+                let texts: Vec<ByteArray> = texts
+                    .iter()
+                    .map(|text| ByteArray::from(text.as_str()))
+                    .collect();
+                column
+                    .typed::<ByteArrayType>()
+                    .write_batch(&texts, None, None)?
             }
-            Cells::Number(numbers) => column.typed::<DoubleType>().write_batch(numbers, None, None)?,
+            Cells::Number(numbers) => column
+                .typed::<DoubleType>()
+                .write_batch(numbers, None, None)?,
         };
         column.close()?;
     }
@@ -80,7 +99,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.parquet");
         let columns = [
-            ("name".to_owned(), Cells::Text(vec!["a".into(), "b, c".into()])),
+            (
+                "name".to_owned(),
+                Cells::Text(vec!["a".into(), "b, c".into()]),
+            ),
             ("value".to_owned(), Cells::Number(vec![1.5, -2.0])),
         ];
         write_table(&path, &columns).unwrap();
@@ -89,7 +111,12 @@ mod tests {
             .get_row_iter(None)
             .unwrap()
             .map(|row| row.unwrap())
-            .map(|row| (row.get_string(0).unwrap().clone(), row.get_double(1).unwrap()))
+            .map(|row| {
+                (
+                    row.get_string(0).unwrap().clone(),
+                    row.get_double(1).unwrap(),
+                )
+            })
             .collect();
         assert_eq!(rows, [("a".to_owned(), 1.5), ("b, c".to_owned(), -2.0)]);
     }

@@ -1,0 +1,445 @@
+//! Figures from runs: which values they show. How they look is up to the laboratory's figures.
+
+use super::selection::{Group, latencies, number};
+use super::{Figure, Runs, csv_line, quantity_of};
+use crate::definition::{FigureDefinition, FigureKind, LogAxes};
+use crate::experiment::Experiment;
+use crate::folder::{Folder, IndexedRun};
+use crate::run::text_of;
+use serde_json::Value;
+use std::cell::RefCell;
+use taut_lab::figure::{
+    Axis, Chart, Column, Distribution, Item, Series, Style, boxes, cdf, curves, heat, histogram,
+    percentiles, scatter,
+};
+use taut_lab::quantity::Quantity;
+use taut_measure::{LatencyHistogram, median};
+
+/// Series that one figure can show and be read.
+const MOST_SERIES: usize = 40;
+
+/// Draws one figure.
+pub(super) fn draw(
+    experiment: &Experiment,
+    figure: &FigureDefinition,
+    runs: &Runs,
+    folder: &Folder,
+) -> Result<Figure, String> {
+    let problem = RefCell::new(None);
+    let wanted = |run: &IndexedRun| {
+        figure.only.as_ref().is_none_or(|only| {
+            experiment
+                .templates
+                .holds(only.get_ref(), &run.variables)
+                .unwrap_or_else(|reason| {
+                    problem.borrow_mut().get_or_insert(reason);
+                    false
+                })
+        })
+    };
+    let by: Vec<String> = figure
+        .by
+        .iter()
+        .map(|name| name.get_ref().clone())
+        .collect();
+    let groups = runs.groups_where(&by, wanted);
+    if let Some(reason) = problem.take() {
+        return Err(format!("only: {reason}"));
+    }
+    if groups.is_empty() {
+        return Err("no run to show".to_owned());
+    }
+    if groups.len() > MOST_SERIES {
+        return Err(format!(
+            "{} series are more than can be told apart: choose fewer variables in `by`",
+            groups.len()
+        ));
+    }
+    let title = if figure.title.is_empty() {
+        figure.name.clone()
+    } else {
+        figure.title.clone()
+    };
+    let drawing = Drawing {
+        experiment,
+        figure,
+        runs,
+        folder,
+        groups: &groups,
+        by: &by,
+        title: &title,
+    };
+    let (svg, data, caption) = match figure.kind {
+        FigureKind::Histogram | FigureKind::Cdf | FigureKind::Percentiles => {
+            drawing.distribution()?
+        }
+        FigureKind::Box => drawing.boxes()?,
+        FigureKind::Line => drawing.lines()?,
+        FigureKind::Scatter => drawing.scatter()?,
+        FigureKind::HeatMap => drawing.heat_map()?,
+    };
+    let members = groups.iter().flat_map(|group| runs.ids(group)).collect();
+    Ok(Figure {
+        name: figure.name.clone(),
+        title,
+        caption,
+        svg,
+        data,
+        runs: members,
+    })
+}
+
+struct Drawing<'a> {
+    experiment: &'a Experiment,
+    figure: &'a FigureDefinition,
+    runs: &'a Runs,
+    folder: &'a Folder,
+    groups: &'a [Group],
+    by: &'a [String],
+    title: &'a str,
+}
+
+type Drawn = Result<(String, String, String), String>;
+
+impl Drawing<'_> {
+    fn chart(&self) -> Chart<'_> {
+        Chart::new(&self.figure.name, self.title, self.title)
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let label = |group: &Group| {
+            let words: Vec<String> = group.of.iter().map(text_of).collect();
+            if words.is_empty() {
+                "all runs".to_owned()
+            } else {
+                words.join(", ")
+            }
+        };
+        self.groups
+            .iter()
+            .enumerate()
+            .map(|(index, group)| Series {
+                label: label(group),
+                style: Style::of(index),
+            })
+            .collect()
+    }
+
+    /// The value of a key of the figure that this kind needs.
+    fn needed<'b>(
+        &self,
+        key: &str,
+        value: &'b Option<toml::Spanned<String>>,
+    ) -> Result<&'b str, String> {
+        value
+            .as_ref()
+            .map(|value| value.get_ref().as_str())
+            .ok_or_else(|| format!("a figure of this kind needs `{key}`"))
+    }
+
+    /// Values of a metric or variable over a group, which must be there.
+    fn values(&self, group: &Group, name: &str) -> Result<Vec<f64>, String> {
+        let values = self.runs.values_of(group, name);
+        if values.is_empty() {
+            Err(self.runs.no_metric(name))
+        } else {
+            Ok(values)
+        }
+    }
+
+    fn is_log(&self, axis: LogAxes) -> bool {
+        self.figure.log == axis || self.figure.log == LogAxes::Xy
+    }
+
+    fn csv_head(&self, more: &[&str]) -> String {
+        csv_line(
+            self.by
+                .iter()
+                .cloned()
+                .chain(more.iter().map(|word| (*word).to_owned())),
+        )
+    }
+
+    fn csv_row(group: &Group, more: impl IntoIterator<Item = String>) -> String {
+        csv_line(group.of.iter().map(text_of).chain(more))
+    }
+
+    fn distribution(&self) -> Drawn {
+        let samples = self
+            .figure
+            .samples
+            .as_ref()
+            .map_or("latency", |s| s.get_ref().as_str());
+        let mut all: Vec<LatencyHistogram> = Vec::new();
+        for group in self.groups {
+            all.push(latencies(self.folder, self.runs, group, samples)?);
+        }
+        let items: Vec<Item<'_>> = self
+            .series()
+            .into_iter()
+            .zip(&all)
+            .map(|(series, latency)| Item {
+                series,
+                values: Distribution::Latency(latency),
+            })
+            .collect();
+        let log_x = self.is_log(LogAxes::X);
+        let axis = Axis {
+            title: "latency",
+            quantity: Quantity::TimeNs,
+            log: log_x,
+        };
+        let chart = self.chart();
+        let svg = match self.figure.kind {
+            FigureKind::Histogram => histogram::chart(&chart, axis, "packets", &items),
+            FigureKind::Cdf => {
+                let share = if self.is_log(LogAxes::Y) {
+                    cdf::Share::AtLeast
+                } else {
+                    cdf::Share::AtMost
+                };
+                cdf::chart(&chart, axis, share, "packets", &items)
+            }
+            _ => percentiles::chart(&chart, Axis { log: true, ..axis }, "packets", &items),
+        };
+        let mut data = self.csv_head(&["low_ns", "high_ns", "packets", "runs"]);
+        for (group, latency) in self.groups.iter().zip(&all) {
+            let runs = self.runs.ids(group).join(" ");
+            for bucket in latency.iter() {
+                let numbers =
+                    [bucket.low_ns, bucket.high_ns, bucket.count].map(|number| number.to_string());
+                data += &Self::csv_row(group, numbers.into_iter().chain([runs.clone()]));
+            }
+        }
+        let packets: u64 = all.iter().map(LatencyHistogram::count).sum();
+        Ok((
+            svg,
+            data,
+            format!("{packets} packets of {} runs.", self.member_count()),
+        ))
+    }
+
+    fn member_count(&self) -> usize {
+        self.groups.iter().map(|group| group.members.len()).sum()
+    }
+
+    fn boxes(&self) -> Drawn {
+        let metric = self.needed("y", &self.figure.y)?;
+        let mut all = Vec::new();
+        for group in self.groups {
+            let mut values = self.values(group, metric)?;
+            values.sort_by(f64::total_cmp);
+            all.push(values);
+        }
+        let items = self
+            .series()
+            .into_iter()
+            .zip(&all)
+            .map(|(series, values)| Item {
+                series,
+                values: Distribution::Sorted(values),
+            })
+            .collect();
+        let axis = Axis {
+            title: metric,
+            quantity: quantity_of(metric),
+            log: self.is_log(LogAxes::X) || self.is_log(LogAxes::Y),
+        };
+        let svg = boxes::chart(
+            &self.chart(),
+            axis,
+            "runs",
+            &[Column {
+                heading: String::new(),
+                items,
+            }],
+        );
+        Ok((
+            svg,
+            self.values_csv(&[metric]),
+            format!("One value per run, {} runs.", self.member_count()),
+        ))
+    }
+
+    /// One line per run with these metrics.
+    fn values_csv(&self, metrics: &[&str]) -> String {
+        let mut data = self.csv_head(&[metrics, &["run"]].concat());
+        for group in self.groups {
+            for index in &group.members {
+                let run = &self.runs.runs[*index];
+                let cells = metrics.iter().map(|metric| {
+                    number(run, metric)
+                        .map(|value| value.to_string())
+                        .unwrap_or_default()
+                });
+                data += &Self::csv_row(group, cells.chain([run.id.clone()]));
+            }
+        }
+        data
+    }
+
+    fn lines(&self) -> Drawn {
+        let (x, y) = (
+            self.needed("x", &self.figure.x)?,
+            self.needed("y", &self.figure.y)?,
+        );
+        let (of_x, of_y) = (quantity_of(x), quantity_of(y));
+        let mut all = Vec::new();
+        let mut few = false;
+        for (group, series) in self.groups.iter().zip(self.series()) {
+            self.values(group, x)?;
+            self.values(group, y)?;
+            let mut points: Vec<curves::Point> = self
+                .at_each(group, x)
+                .into_iter()
+                .filter_map(|(at, members)| {
+                    let values: Vec<f64> = members
+                        .iter()
+                        .filter_map(|index| number(&self.runs.runs[*index], y))
+                        .collect();
+                    few |= values.len() < 6;
+                    curves::Point::of_runs(at, of_x, &values, of_y)
+                })
+                .collect();
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            all.push(curves::Curve { series, points });
+        }
+        let axes = (
+            Axis {
+                title: x,
+                quantity: of_x,
+                log: self.is_log(LogAxes::X),
+            },
+            Axis {
+                title: y,
+                quantity: of_y,
+                log: self.is_log(LogAxes::Y),
+            },
+        );
+        let svg = curves::chart(&self.chart(), axes.0, axes.1, curves::Extent::Band, all);
+        let spread = if few {
+            "from the smallest to the largest, as fewer than six runs have no interval"
+        } else {
+            "95 % interval"
+        };
+        Ok((
+            svg,
+            self.values_csv(&[x, y]),
+            format!(
+                "Median of the runs; the band is the {spread}. {} runs.",
+                self.member_count()
+            ),
+        ))
+    }
+
+    /// The runs of a group by their value of a variable or metric.
+    fn at_each(&self, group: &Group, x: &str) -> Vec<(f64, Vec<usize>)> {
+        let mut all: Vec<(f64, Vec<usize>)> = Vec::new();
+        for index in &group.members {
+            let Some(at) = number(&self.runs.runs[*index], x) else {
+                continue;
+            };
+            match all.iter_mut().find(|(other, _)| *other == at) {
+                Some((_, members)) => members.push(*index),
+                None => all.push((at, vec![*index])),
+            }
+        }
+        all
+    }
+
+    fn scatter(&self) -> Drawn {
+        let (x, y) = (
+            self.needed("x", &self.figure.x)?,
+            self.needed("y", &self.figure.y)?,
+        );
+        let mut all: Vec<Vec<(f64, f64)>> = Vec::new();
+        for group in self.groups {
+            self.values(group, x)?;
+            self.values(group, y)?;
+            let point = |index: &usize| {
+                Some((
+                    number(&self.runs.runs[*index], x)?,
+                    number(&self.runs.runs[*index], y)?,
+                ))
+            };
+            all.push(group.members.iter().filter_map(point).collect());
+        }
+        let items: Vec<scatter::Item<'_>> = self
+            .series()
+            .into_iter()
+            .zip(&all)
+            .map(|(series, points)| scatter::Item { series, points })
+            .collect();
+        let axes = (
+            Axis {
+                title: x,
+                quantity: quantity_of(x),
+                log: self.is_log(LogAxes::X),
+            },
+            Axis {
+                title: y,
+                quantity: quantity_of(y),
+                log: self.is_log(LogAxes::Y),
+            },
+        );
+        let svg = scatter::chart(&self.chart(), axes.0, axes.1, &items);
+        Ok((
+            svg,
+            self.values_csv(&[x, y]),
+            format!("A point per run, {} runs.", self.member_count()),
+        ))
+    }
+
+    fn heat_map(&self) -> Drawn {
+        let (x, y) = (
+            self.needed("x", &self.figure.x)?,
+            self.needed("y", &self.figure.y)?,
+        );
+        let metric = self.needed("value", &self.figure.value)?;
+        let known = self.experiment.loop_names();
+        for axis in [x, y] {
+            if !known.iter().any(|name| name == axis) {
+                return Err(format!(
+                    "`{axis}` is no loop variable: a heat map has one along each side"
+                ));
+            }
+        }
+        let sides = [x, y].map(|axis| self.side(axis));
+        let mut cells = vec![vec![None; sides[0].labels.len()]; sides[1].labels.len()];
+        let mut data = csv_line([x, y, metric, "runs"].map(ToOwned::to_owned));
+        for pair in self.runs.groups(&[x.to_owned(), y.to_owned()]) {
+            let place = |side: &heat::Side, value: &Value| {
+                side.labels
+                    .iter()
+                    .position(|label| *label == text_of(value))
+            };
+            let value = median(&self.values(&pair, metric)?);
+            if let (Some(column), Some(row)) =
+                (place(&sides[0], &pair.of[0]), place(&sides[1], &pair.of[1]))
+            {
+                cells[row][column] = value;
+            }
+            let value = value.map(|value| value.to_string()).unwrap_or_default();
+            data += &Self::csv_row(&pair, [value, self.runs.ids(&pair).join(" ")]);
+        }
+        let axis = Axis {
+            title: metric,
+            quantity: quantity_of(metric),
+            log: self.figure.log != LogAxes::None,
+        };
+        let svg = heat::chart(&self.chart(), axis, &sides[0], &sides[1], &cells);
+        Ok((
+            svg,
+            data,
+            format!("Median of the runs, {} runs.", self.runs.runs.len()),
+        ))
+    }
+
+    fn side(&self, name: &str) -> heat::Side {
+        let groups = self.runs.groups(&[name.to_owned()]);
+        heat::Side {
+            title: name.to_owned(),
+            labels: groups.iter().map(|group| text_of(&group.of[0])).collect(),
+        }
+    }
+}

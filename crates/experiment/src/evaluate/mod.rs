@@ -1,0 +1,387 @@
+//! What is made of the runs: tables, figures, verdicts, and one tidy table of all metrics. All of it comes from
+//! what lies in the results folder, and names the runs it comes from.
+
+mod draw;
+mod formula;
+mod selection;
+mod tidy;
+
+pub(crate) use formula::{Formulas, verdict};
+pub use formula::{Verdict, VerdictKind};
+pub(crate) use selection::Runs;
+
+use crate::error::ExperimentError;
+use crate::experiment::Experiment;
+use crate::folder::{Folder, State};
+use crate::run::text_of;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use taut_lab::quantity::Quantity;
+use taut_lab::results::{write_json, write_whole};
+use taut_measure::{Interval, median, median_interval};
+
+/// Everything that a report shows.
+#[derive(Debug, Serialize)]
+pub struct Evaluation {
+    /// One line that names the experiment.
+    pub title: String,
+    /// How far it came.
+    pub state: State,
+    /// Whether the published claims hold here.
+    pub verdicts: Vec<Verdict>,
+    /// The tables.
+    pub tables: Vec<Table>,
+    /// The figures.
+    pub figures: Vec<Figure>,
+    /// What could not be evaluated, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// A table: a row per combination, a column per metric.
+#[derive(Debug, Serialize)]
+pub struct Table {
+    /// Name of its file.
+    pub name: String,
+    /// Its heading.
+    pub title: String,
+    /// The variables, then the metrics.
+    pub columns: Vec<String>,
+    /// How many of the columns are variables.
+    pub variables: usize,
+    /// Its rows.
+    pub rows: Vec<Row>,
+}
+
+/// A row of a table.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// The values of the variables.
+    pub of: Vec<String>,
+    /// The metrics; `None` without a value in any run.
+    pub cells: Vec<Option<Cell>>,
+    /// The runs behind it.
+    pub runs: Vec<String>,
+}
+
+/// A metric over some runs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cell {
+    /// Median of the runs.
+    pub median: f64,
+    /// Its 95 % interval; `None` with fewer than six runs, which have none.
+    pub interval: Option<Interval>,
+    /// The smallest and the largest.
+    pub range: [f64; 2],
+    /// Runs with a value.
+    pub runs: usize,
+    /// As people read it.
+    pub text: String,
+    /// The interval, or the range, as people read it.
+    pub spread: String,
+}
+
+/// A figure, drawn.
+#[derive(Debug, Serialize)]
+pub struct Figure {
+    /// Name of its files.
+    pub name: String,
+    /// Its heading.
+    pub title: String,
+    /// What a reader should know.
+    pub caption: String,
+    /// The drawing.
+    #[serde(skip)]
+    pub svg: String,
+    /// Its data as CSV, with the runs behind each line.
+    #[serde(skip)]
+    pub data: String,
+    /// The runs behind it.
+    pub runs: Vec<String>,
+}
+
+impl Evaluation {
+    /// Evaluates what lies in a results folder.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn of(experiment: &Experiment, folder: &Folder) -> Result<Self, ExperimentError> {
+        let state = folder.state()?;
+        let runs = Runs::load(folder)?;
+        let mut problems = Vec::new();
+        if runs.is_empty() {
+            problems.push("no run is whole yet: there is nothing to evaluate".to_owned());
+        }
+        let definition = &experiment.definition;
+        let verdicts = if runs.is_empty() {
+            Vec::new()
+        } else {
+            let formulas = Formulas::new(&runs, definition.plan.seed);
+            definition
+                .claim
+                .iter()
+                .map(|claim| verdict(&formulas, claim))
+                .collect()
+        };
+        let tables = definition
+            .table
+            .iter()
+            .map(|table| make_table(experiment, table, &runs, &mut problems))
+            .collect();
+        let mut figures = Vec::new();
+        for figure in &definition.figure {
+            match draw::draw(experiment, figure, &runs, folder) {
+                Ok(drawn) => figures.push(drawn),
+                Err(reason) => problems.push(format!("figure {}: {reason}", figure.name)),
+            }
+        }
+        Ok(Self {
+            title: definition.title.clone(),
+            state,
+            verdicts,
+            tables,
+            figures,
+            problems,
+        })
+    }
+
+    /// Writes `summary.json`, `metrics.csv`, `metrics.parquet`, `tables/` and `figures/` into the folder.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn write(&self, folder: &Folder) -> Result<(), ExperimentError> {
+        let dir = folder.path();
+        tidy::write(dir, &Runs::load(folder)?)?;
+        write_json(&dir.join("summary.json"), self)?;
+        let below = |name: &str| -> Result<std::path::PathBuf, ExperimentError> {
+            let path = dir.join(name);
+            fs::create_dir_all(&path).map_err(ExperimentError::io(&path))?;
+            Ok(path)
+        };
+        if !self.tables.is_empty() {
+            let tables = below("tables")?;
+            for table in &self.tables {
+                write_whole(
+                    &tables.join(format!("{}.csv", table.name)),
+                    table.csv().as_bytes(),
+                )?;
+            }
+        }
+        if !self.figures.is_empty() {
+            let figures = below("figures")?;
+            for figure in &self.figures {
+                write_whole(
+                    &figures.join(format!("{}.svg", figure.name)),
+                    figure.svg.as_bytes(),
+                )?;
+                write_whole(
+                    &figures.join(format!("{}.csv", figure.name)),
+                    figure.data.as_bytes(),
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    /// The table for a terminal.
+    pub fn text(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(comfy_table::presets::NOTHING)
+            .set_header(&self.columns);
+        for row in &self.rows {
+            let cells = row.cells.iter().map(|cell| match cell {
+                Some(cell) => format!("{} ({})", cell.text, cell.spread),
+                None => "-".to_owned(),
+            });
+            table.add_row(row.of.iter().cloned().chain(cells));
+        }
+        let title = if self.title.is_empty() {
+            &self.name
+        } else {
+            &self.title
+        };
+        let lines: Vec<String> = table
+            .to_string()
+            .lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect();
+        format!("{title}\n{}\n", lines.join("\n"))
+    }
+
+    fn csv(&self) -> String {
+        let mut lines = Vec::new();
+        let metrics = &self.columns[self.variables..];
+        let head = self.columns[..self.variables].iter().cloned().chain(
+            metrics
+                .iter()
+                .flat_map(|name| ["", ".low", ".high", ".runs"].map(|end| format!("{name}{end}"))),
+        );
+        lines.push(csv_line(head.chain(["runs".to_owned()])));
+        for row in &self.rows {
+            let cells = row.cells.iter().flat_map(|cell| match cell {
+                Some(cell) => {
+                    let [low, high] = cell
+                        .interval
+                        .as_ref()
+                        .map_or(cell.range, |i| [i.low, i.high]);
+                    [
+                        cell.median.to_string(),
+                        low.to_string(),
+                        high.to_string(),
+                        cell.runs.to_string(),
+                    ]
+                }
+                None => [String::new(), String::new(), String::new(), "0".to_owned()],
+            });
+            lines.push(csv_line(
+                row.of
+                    .iter()
+                    .cloned()
+                    .chain(cells)
+                    .chain([row.runs.join(" ")]),
+            ));
+        }
+        lines.concat()
+    }
+}
+
+fn make_table(
+    experiment: &Experiment,
+    table: &crate::definition::TableDefinition,
+    runs: &Runs,
+    problems: &mut Vec<String>,
+) -> Table {
+    let rows: Vec<String> = if table.rows.is_empty() {
+        experiment.loop_names()
+    } else {
+        table.rows.iter().map(|row| row.get_ref().clone()).collect()
+    };
+    let metrics: Vec<&str> = table
+        .metrics
+        .iter()
+        .map(|metric| metric.get_ref().as_str())
+        .collect();
+    for metric in &metrics {
+        if !runs.is_empty() && runs.values(metric).next().is_none() {
+            problems.push(format!("table {}: {}", table.name, runs.no_metric(metric)));
+        }
+    }
+    Table {
+        name: table.name.clone(),
+        title: table.title.clone(),
+        columns: rows
+            .iter()
+            .cloned()
+            .chain(metrics.iter().map(|metric| (*metric).to_owned()))
+            .collect(),
+        variables: rows.len(),
+        rows: runs
+            .groups(&rows)
+            .into_iter()
+            .map(|group| Row {
+                cells: metrics
+                    .iter()
+                    .map(|metric| cell(&runs.values_of(&group, metric), metric))
+                    .collect(),
+                runs: runs.ids(&group),
+                of: group.of.iter().map(text_of).collect(),
+            })
+            .collect(),
+    }
+}
+
+fn cell(values: &[f64], metric: &str) -> Option<Cell> {
+    let middle = median(values)?;
+    let interval = median_interval(values, 0.95);
+    let quantity = quantity_of(metric);
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let [from, to] = interval
+        .as_ref()
+        .map_or([low, high], |interval| [interval.low, interval.high]);
+    Some(Cell {
+        median: middle,
+        range: [low, high],
+        runs: values.len(),
+        text: quantity.text(middle),
+        spread: if values.len() == 1 {
+            "one run".to_owned()
+        } else {
+            format!(
+                "{} to {}{}",
+                quantity.text(from),
+                quantity.text(to),
+                if interval.is_some() { "" } else { " (range)" }
+            )
+        },
+        interval,
+    })
+}
+
+/// What a metric is, by the unit at the end of its name.
+pub(crate) fn quantity_of(metric: &str) -> Quantity {
+    let last = metric.rsplit('.').next().unwrap_or(metric);
+    match () {
+        () if last.ends_with("_ns2") => Quantity::SquaredNs,
+        () if last.ends_with("_ns") => Quantity::TimeNs,
+        () if metric.contains("_pps") || last == "rate" => Quantity::RatePps,
+        () if last.ends_with("_share") || last == "loss" => Quantity::Share,
+        () if last.ends_with("_bytes") => Quantity::Bytes,
+        () if last.ends_with("_cycles") => Quantity::Cycles,
+        () => Quantity::Number,
+    }
+}
+
+/// A line of a CSV file.
+pub(crate) fn csv_line(fields: impl IntoIterator<Item = String>) -> String {
+    let quoted = |field: String| {
+        if field.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", field.replace('"', "\"\""))
+        } else {
+            field
+        }
+    };
+    fields.into_iter().map(quoted).collect::<Vec<_>>().join(",") + "\n"
+}
+
+impl Experiment {
+    /// Names of the loop variables, in the order of the file.
+    pub(crate) fn loop_names(&self) -> Vec<String> {
+        self.variants
+            .first()
+            .map(|variant| variant.loops.keys().cloned().collect())
+            .unwrap_or_default()
+    }
+}
+
+/// Evaluates a results folder and writes what comes of it, with its report; the page's path is returned too.
+///
+/// # Errors
+/// The folder cannot be read or written.
+pub fn evaluate(dir: &Path) -> Result<(Evaluation, std::path::PathBuf), ExperimentError> {
+    let folder = Folder::open(dir)?;
+    let experiment = Experiment::read(&folder.experiment_file())?;
+    let evaluation = Evaluation::of(&experiment, &folder)?;
+    evaluation.write(&folder)?;
+    let page = crate::page::write(&experiment, &folder, &evaluation)?;
+    Ok((evaluation, page))
+}
+
+/// Facts of the nodes, by role, from the latest run that has them.
+pub(crate) fn nodes_of(folder: &Folder) -> BTreeMap<String, crate::agent::Facts> {
+    let Some(run) = folder.index().ok().and_then(|mut runs| runs.pop()) else {
+        return BTreeMap::new();
+    };
+    let Ok(record) = folder.run(&run.id) else {
+        return BTreeMap::new();
+    };
+    record
+        .nodes
+        .iter()
+        .filter_map(|(role, name)| Some((role.clone(), folder.facts(name).ok()?)))
+        .collect()
+}

@@ -1,0 +1,182 @@
+//! Runs by the values of their variables.
+
+use crate::error::{ExperimentError, suggestion};
+use crate::folder::{Folder, IndexedRun};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use taut_measure::LatencyHistogram;
+
+/// The counted runs of an experiment.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    pub(crate) runs: Vec<IndexedRun>,
+}
+
+/// Runs that share the values of some variables.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// The values, in the order of the variables asked for.
+    pub(crate) of: Vec<Value>,
+    /// Places of the runs.
+    pub(crate) members: Vec<usize>,
+}
+
+impl Runs {
+    pub(crate) fn load(folder: &Folder) -> Result<Self, ExperimentError> {
+        let mut runs = folder.index()?;
+        runs.retain(|run| !run.warm_up);
+        // The same whatever the order in which they were made.
+        runs.sort_by_key(|run| (run.variant, run.repetition));
+        Ok(Self { runs })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Groups by the values of these variables, in the order of the combinations.
+    pub(crate) fn groups(&self, by: &[String]) -> Vec<Group> {
+        self.groups_where(by, |_| true)
+    }
+
+    pub(crate) fn groups_where(
+        &self,
+        by: &[String],
+        wanted: impl Fn(&IndexedRun) -> bool,
+    ) -> Vec<Group> {
+        let mut places = std::collections::HashMap::new();
+        let mut groups: Vec<Group> = Vec::new();
+        for (index, run) in self.runs.iter().enumerate().filter(|(_, run)| wanted(run)) {
+            let of: Vec<Value> = by
+                .iter()
+                .map(|name| run.variables.get(name).cloned().unwrap_or_default())
+                .collect();
+            let key = serde_json::to_string(&of).unwrap_or_default();
+            let place = *places.entry(key).or_insert_with(|| {
+                groups.push(Group {
+                    of,
+                    members: Vec::new(),
+                });
+                groups.len() - 1
+            });
+            groups[place].members.push(index);
+        }
+        groups
+    }
+
+    pub(crate) fn ids(&self, group: &Group) -> Vec<String> {
+        group
+            .members
+            .iter()
+            .map(|index| self.runs[*index].id.clone())
+            .collect()
+    }
+
+    /// All values of a metric.
+    pub(crate) fn values<'a>(&'a self, metric: &'a str) -> impl Iterator<Item = f64> + 'a {
+        self.runs.iter().filter_map(move |run| number(run, metric))
+    }
+
+    /// The values of a metric, or of a variable, in a group.
+    pub(crate) fn values_of(&self, group: &Group, metric: &str) -> Vec<f64> {
+        group
+            .members
+            .iter()
+            .filter_map(|index| number(&self.runs[*index], metric))
+            .collect()
+    }
+
+    /// There is no such metric, and what was probably meant.
+    pub(crate) fn no_metric(&self, metric: &str) -> String {
+        let known: BTreeSet<&str> = self
+            .runs
+            .iter()
+            .flat_map(|run| run.metrics.keys())
+            .map(String::as_str)
+            .collect();
+        format!(
+            "no run has the metric `{metric}`{}",
+            suggestion(metric, known)
+        )
+    }
+}
+
+/// A metric of a run, or a variable that is a number.
+pub(crate) fn number(run: &IndexedRun, name: &str) -> Option<f64> {
+    run.metrics
+        .get(name)
+        .copied()
+        .or_else(|| run.variables.get(name).and_then(Value::as_f64))
+        .or_else(|| {
+            run.variables
+                .get(name)
+                .and_then(Value::as_str)
+                .and_then(as_number)
+        })
+        .filter(|value| value.is_finite())
+}
+
+/// `100k`, `1.5M`, `2e6` as numbers.
+fn as_number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let (digits, factor) = match text.chars().last()? {
+        'k' => (&text[..text.len() - 1], 1e3),
+        'M' => (&text[..text.len() - 1], 1e6),
+        'G' => (&text[..text.len() - 1], 1e9),
+        _ => (text, 1.0),
+    };
+    digits.parse::<f64>().ok().map(|value| value * factor)
+}
+
+/// The latencies of a group's packets: the histogram logs of its runs, one after the other. Memory does not grow
+/// with packets or runs.
+pub(crate) fn latencies(
+    folder: &Folder,
+    runs: &Runs,
+    group: &Group,
+    samples: &str,
+) -> Result<LatencyHistogram, String> {
+    let mut all = LatencyHistogram::new();
+    for index in &group.members {
+        let run = &runs.runs[*index];
+        let logs = logs_of(&folder.run_folder(&run.id), samples);
+        if logs.is_empty() {
+            return Err(format!("run {} has no {samples}/latency.hlog", run.id));
+        }
+        for path in logs {
+            let text = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let read = LatencyHistogram::read_hlog(&text)
+                .map_err(|e| format!("{}: {e}", path.display()))?;
+            all.merge(&read);
+        }
+    }
+    Ok(all)
+}
+
+/// The histogram logs of a run: on each node where there is one.
+fn logs_of(run: &Path, samples: &str) -> Vec<PathBuf> {
+    let mut logs: Vec<PathBuf> = std::fs::read_dir(run)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|node| node.path().join(samples).join("latency.hlog"))
+        .filter(|path| path.is_file())
+        .collect();
+    logs.sort();
+    logs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_as_people_write_them_are_numbers() {
+        assert_eq!(as_number("100k"), Some(100_000.0));
+        assert_eq!(as_number("1.5M"), Some(1.5e6));
+        assert_eq!(as_number("7"), Some(7.0));
+        assert_eq!(as_number("fast"), None);
+        assert_eq!(as_number(""), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! The report of an experiment: one page that needs no network, made from the results folder alone.
+
+use crate::error::ExperimentError;
+use crate::evaluate::{Evaluation, Figure, Table, Verdict, VerdictKind, nodes_of};
+use crate::experiment::Experiment;
+use crate::folder::{Folder, IndexedRun, Stage};
+use crate::run::text_of;
+use askama::Template;
+use std::path::PathBuf;
+use taut_lab::report::{HOVER, STYLE, flatten};
+use taut_lab::results::write_whole;
+
+/// Runs that the page lists; the rest is in the table of metrics.
+const LISTED: usize = 500;
+
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    style: &'a str,
+    hover: &'a str,
+    title: &'a str,
+    about: &'a str,
+    subtitle: String,
+    alert: Option<String>,
+    verdicts: Vec<Judged<'a>>,
+    tables: &'a [Table],
+    figures: &'a [Figure],
+    problems: &'a [String],
+    notes: &'a [String],
+    commands: Vec<[String; 2]>,
+    schedule: String,
+    nodes: Vec<(String, Vec<(String, String)>)>,
+    variables: Vec<String>,
+    runs: Vec<Listed>,
+    unlisted: usize,
+    name: &'a str,
+    command_line: &'a str,
+}
+
+struct Judged<'a> {
+    verdict: &'a Verdict,
+    class: &'static str,
+    value: String,
+    interval: String,
+}
+
+struct Listed {
+    id: String,
+    values: Vec<String>,
+    seconds: String,
+}
+
+/// Writes `report.html` into the folder.
+pub(crate) fn write(
+    experiment: &Experiment,
+    folder: &Folder,
+    evaluation: &Evaluation,
+) -> Result<PathBuf, ExperimentError> {
+    let path = folder.path().join("report.html");
+    let runs = folder.index()?;
+    let variables = experiment.loop_names();
+    let check = experiment.check()?;
+    let state = &evaluation.state;
+    let nodes = nodes_of(folder)
+        .into_iter()
+        .map(|(role, facts)| {
+            (
+                role,
+                flatten(&serde_json::to_value(&facts).unwrap_or_default()),
+            )
+        })
+        .collect();
+    let page = Page {
+        style: STYLE,
+        hover: HOVER,
+        title: &experiment.definition.title,
+        about: experiment.definition.about.trim(),
+        subtitle: format!(
+            "{} · {} of {} runs · plan {} · taut {}",
+            state.started, state.done, state.planned, state.fingerprint, state.taut_version
+        ),
+        alert: match state.stage {
+            Stage::Finished => None,
+            Stage::Incomplete => Some(format!(
+                "{} runs failed; they are in no figure.",
+                state.failed
+            )),
+            Stage::Interrupted => Some("Interrupted: only whole runs are shown.".to_owned()),
+            Stage::Running => Some("This experiment has not come to its end.".to_owned()),
+        },
+        verdicts: evaluation.verdicts.iter().map(judged).collect(),
+        tables: &evaluation.tables,
+        figures: &evaluation.figures,
+        problems: &evaluation.problems,
+        notes: &state.notes,
+        commands: check
+            .commands
+            .into_iter()
+            .map(|command| [command.node, command.script])
+            .collect(),
+        schedule: schedule(experiment),
+        nodes,
+        unlisted: runs.len().saturating_sub(LISTED),
+        runs: runs
+            .iter()
+            .take(LISTED)
+            .map(|run| listed(run, &variables))
+            .collect(),
+        variables,
+        name: &state.name,
+        command_line: &state.command_line,
+    };
+    let text = page
+        .render()
+        .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
+    write_whole(&path, text.as_bytes())?;
+    Ok(path)
+}
+
+fn judged(verdict: &Verdict) -> Judged<'_> {
+    Judged {
+        class: match verdict.verdict {
+            VerdictKind::Reproduced => "good",
+            VerdictKind::NotReproduced => "bad",
+            VerdictKind::Unclear | VerdictKind::NoData => "open",
+        },
+        value: verdict.value.map(short).unwrap_or_default(),
+        interval: verdict
+            .interval
+            .map(|[low, high]| format!("{} to {}", short(low), short(high)))
+            .unwrap_or_default(),
+        verdict,
+    }
+}
+
+/// A number as people read it.
+pub(crate) fn short(value: f64) -> String {
+    taut_lab::quantity::Quantity::Number.text(value)
+}
+
+fn listed(run: &IndexedRun, variables: &[String]) -> Listed {
+    Listed {
+        id: run.id.clone(),
+        values: variables
+            .iter()
+            .map(|name| run.variables.get(name).map(text_of).unwrap_or_default())
+            .collect(),
+        seconds: format!("{:.1}", run.seconds),
+    }
+}
+
+fn schedule(experiment: &Experiment) -> String {
+    let plan = &experiment.definition.plan;
+    let order = match plan.order {
+        crate::definition::Order::Interleaved => {
+            "every combination once in an order drawn by the seed, then all again"
+        }
+        crate::definition::Order::Random => "all runs in an order drawn by the seed",
+        crate::definition::Order::Sequential => {
+            "all repetitions of one combination, then those of the next"
+        }
+    };
+    format!(
+        "{} combinations, {} repetitions{}; {order}; seed {}.",
+        experiment.variants.len(),
+        plan.repetitions,
+        plan.until.as_ref().map_or_else(String::new, |until| format!(
+            " at least, more until the 95 % interval of the median of {} is within {} % of it, at most {}",
+            until.metric, until.within * 100.0, until.at_most
+        )),
+        plan.seed
+    )
+}
