@@ -116,6 +116,11 @@ impl Device {
         }
     }
 
+    /// What this machine has for it, such as the version of the program; nothing if it lacks something.
+    pub fn found_here(&self) -> Option<String> {
+        probe(self).ok()
+    }
+
     /// What the results folder says of it.
     pub fn info(&self) -> DeviceInfo {
         let (io, note) = match self.way {
