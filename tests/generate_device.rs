@@ -234,3 +234,40 @@ fn a_device_that_is_killed_is_an_error_and_leaves_no_half_result() {
     );
     assert!(!out.exists());
 }
+
+#[test]
+fn a_device_has_the_options_of_taut_forward() {
+    let _turn = alone();
+    let (watch, folder) = (Watch::begin(), scratch());
+    let chain = folder.path().join("swap.toml");
+    let text = "ports = [\"null:\"]\nflush = \"each\"\n[[function]]\nname = \"mac-swap\"\n";
+    fs::write(&chain, text).unwrap();
+    let chain = format!("memif,chain={}", chain.display());
+    // With the last one no packet is sent on before its timer fires.
+    for (device, flush, least_ns) in [
+        (chain.as_str(), "each", 0),
+        (
+            "memif,burst=64,function=burn(cycles=100),flush=idle(8)",
+            "idle(8)",
+            0,
+        ),
+        ("memif,flush=full(64,20ms)", "full(64, 20ms)", 1_000_000),
+    ] {
+        let words =
+            format!("--device {device} --rate 1k --seconds 0.5 --warm-up 0 --max-loss 1 --json");
+        let summary = measure(&watch, &words).success().last_json();
+        assert_eq!(summary["device"]["id"], device.replace('/', "_"));
+        assert_eq!(summary["device"]["flush"], flush);
+        let p50_ns = summary["latency_ns"]["p50_ns"].as_u64().unwrap();
+        assert!(p50_ns > least_ns, "{device}: {p50_ns} ns");
+    }
+    for (device, part) in [
+        ("memif,flsh=each", "want flush=POLICY"),
+        ("memif-idl", "did you mean memif-idle?"),
+        ("veth-bridge,flush=each", "behind memif"),
+    ] {
+        let finished = run(watch.over(&mut generate(&format!("--device {device}"))));
+        fails_with(&finished, 2, part);
+    }
+    watch.nothing_is_left();
+}

@@ -6,6 +6,7 @@ mod devices;
 mod lengths;
 pub(crate) mod run;
 pub(crate) mod scratch;
+mod variant;
 
 pub(crate) use devices::chosen;
 pub use devices::{Choice, Device, Offer, Way, offers};

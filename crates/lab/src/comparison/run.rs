@@ -105,7 +105,7 @@ pub(super) fn measure(
         tapped: false,
     };
     let writer = with_instrument(&site, device, &stream.into(), stop, |instrument| {
-        let writer = place.folder.begin_run(device.id, place.repetition)?;
+        let writer = place.folder.begin_run(&device.id, place.repetition)?;
         constant_rate(place, instrument, &writer, stop)?;
         sweep(place, device, instrument, &writer, stop)?;
         Ok(writer)

@@ -37,13 +37,13 @@ pub enum UnknownDevice {
 }
 
 impl DeviceUnderTest {
-    /// The device of the comparison called `id`.
+    /// The device of the comparison called `id`, or what `taut forward` makes of the options behind it.
     ///
     /// # Errors
     /// When none is called so, or this machine cannot have it.
     pub fn named(id: &str) -> Result<Self, UnknownDevice> {
         let choice = Choice::parse(id).map_err(UnknownDevice::Name)?;
-        if !matches!(&choice, Choice::Named(ids) if ids.len() == 1) {
+        if !matches!(&choice, Choice::Named(devices) if devices.len() == 1) {
             let line =
                 "--device: one device at a time; taut demo --list-devices shows those there are";
             return Err(UnknownDevice::Name(line.to_string()));
