@@ -493,6 +493,7 @@ impl From<RunError> for Failure {
             RunError::Stopped => TrialError::Stopped.into(),
             RunError::Results(e) => e.into(),
             RunError::Instrument(e) => e.into(),
+            RunError::Core(e) => Self::Input(e.to_string()),
             RunError::Device(why) => Self::Missing(why),
         }
     }

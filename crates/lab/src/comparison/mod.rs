@@ -139,7 +139,11 @@ pub fn run(
                 Ok(()) => {}
                 Err(RunError::Results(e)) => return Err(e.into()),
                 Err(RunError::Stopped) => break 'repetitions,
-                Err(failed_with @ (RunError::Device(_) | RunError::Instrument(_))) => {
+                Err(
+                    failed_with @ (RunError::Device(_)
+                    | RunError::Core(_)
+                    | RunError::Instrument(_)),
+                ) => {
                     let why = failed_with.to_string();
                     let missing = LeftOut {
                         what: format!("{}, from repetition {repetition} on", device.full_name()),

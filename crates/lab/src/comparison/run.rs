@@ -44,6 +44,9 @@ pub enum RunError {
     /// The instrument cannot be connected with the device.
     #[error(transparent)]
     Instrument(TrialError),
+    /// The generator's core cannot be used.
+    #[error(transparent)]
+    Core(#[from] taut_host::AffinityError),
     /// This device does not work here.
     #[error("{0}")]
     Device(String),
@@ -135,7 +138,7 @@ impl Site<'_> {
         let Some(core) = self.generator_core else {
             return Ok(());
         };
-        taut_host::pin_current_thread(core).map_err(|e| RunError::Device(e.to_string()))
+        Ok(taut_host::pin_current_thread(core)?)
     }
 
     /// The spec of a generator's port, so that a tap sees what it sends where it is to.

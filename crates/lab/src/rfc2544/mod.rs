@@ -157,7 +157,9 @@ pub fn run(
         Ok(()) | Err(RunError::Stopped) => None,
         // What was written before stays readable.
         Err(RunError::Results(e)) => return Err(e.into()),
-        Err(failed @ (RunError::Device(_) | RunError::Instrument(_))) => Some(failed.to_string()),
+        Err(failed @ (RunError::Device(_) | RunError::Core(_) | RunError::Instrument(_))) => {
+            Some(failed.to_string())
+        }
     };
     if let Some(why) = &failed {
         head.stage = Stage::Interrupted;
