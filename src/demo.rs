@@ -37,7 +37,8 @@ pub struct Arguments {
     /// Seed of the order in which devices take turns
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Devices to measure: ids of --list-devices separated by commas, or `all`
+    /// Devices to measure: ids of --list-devices separated by commas, also with options as in taut generate --device, or
+    /// `all`
     #[arg(long, value_name = "IDS", value_parser = Choice::parse)]
     devices: Option<Choice>,
     /// Say which devices there are, whether this machine can have them, and why not where not
@@ -87,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 #[derive(Serialize)]
 struct OfferRow {
-    id: &'static str,
+    id: String,
     name: String,
     available: bool,
     by_default: bool,
@@ -102,7 +103,7 @@ fn list_devices(json: bool) {
         .map(|offer| {
             let info = offer.device.info();
             OfferRow {
-                id: offer.device.id,
+                id: offer.device.id.clone(),
                 name: offer.device.full_name(),
                 available: offer.here.is_ok(),
                 by_default: offer.by_default,

@@ -32,9 +32,10 @@ gets its packets back. Counters are printed once a second; Ctrl-C ends with a su
 end of the files that are read.")]
 pub struct Arguments {
     /// Chain file (TOML); or put the chain together with the options below
-    #[arg(conflicts_with_all = ["port", "function"])]
+    #[arg(conflicts_with = "function")]
     chain: Option<PathBuf>,
-    /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); give two, or one
+    /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); give two, or one; instead of those
+    /// of the chain file
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
     /// A function that every packet passes: forward, mac-swap, burn(cycles=N), walk(steps=K, bytes=SIZE)
@@ -184,14 +185,17 @@ pub(crate) fn each_second(
 
 /// The chain from the file or from the options.
 fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
+    let ports = arguments.port.iter().map(|p| PortSpec::parse(p));
+    let ports: Vec<PortSpec> = ports.collect::<Result<_, _>>()?;
     let mut chain = match &arguments.chain {
-        Some(path) => Chain::load(path)?,
+        Some(path) => {
+            let mut chain = Chain::load(path)?;
+            if !ports.is_empty() {
+                chain.ports = ports;
+            }
+            chain
+        }
         None => {
-            let ports = arguments
-                .port
-                .iter()
-                .map(|p| PortSpec::parse(p))
-                .collect::<Result<_, _>>()?;
             let functions = arguments
                 .function
                 .iter()

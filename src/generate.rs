@@ -1,6 +1,8 @@
 //! `taut generate`: makes traffic and measures what comes back.
 
+use crate::demo::Alone;
 use crate::exit::{self, Failure};
+use crate::target::Target;
 use crate::watch::{self, Look, Watch};
 use crate::{print, quantity};
 use serde_json::json;
@@ -8,15 +10,19 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
+use taut_host::{Snapshot, SystemActivity};
+use taut_lab::comparison::{RunError, Site};
 use taut_lab::live::Dashboard;
 use taut_lab::results::{PacketFormat, Recording, ResultsError, SampleThread};
+use taut_lab::rfc2544::DeviceUnderTest;
 use taut_measure::{SequenceReport, Summary};
 use taut_port::{Clock, PortCounters, PortSpec, StampClock};
 use taut_traffic::{
-    Flood, Flow, Instrument, Observed, Pacing, Pattern, Rate, RateError, Sampler, SamplerAccount,
-    StreamView, Summaries,
+    Flood, Flow, FromIntended, Instrument, Observed, Pacing, Pattern, Rate, RateError, Sampler,
+    SamplerAccount, StreamView, Summaries,
 };
-use taut_traffic::{Tally, Traffic, Trial, WorstPackets};
+use taut_traffic::{Tally, Traffic, Trial, TrialError, WorstPackets};
+use taut_wire::UdpFlow;
 
 /// What is sent where nothing else says how much.
 const DEFAULT_RATE: Rate = Rate::Packets(100e3);
@@ -28,6 +34,7 @@ const DEFAULT_RATE: Rate = Rate::Packets(100e3);
   taut generate --port memif:/tmp/west.sock --port memif:/tmp/east.sock --set 'dst_ip=10.0.0.1-10.0.255.254 random'
   taut generate --port af_packet:eth1 --port af_packet:eth2 --pattern 'trace(in.pcap, 2x)' --size trace
   taut generate traffic.toml --port af_xdp:eth1 --port af_xdp:eth2 --rate 1M --json
+  taut generate --device veth-bridge --rate 100k --seconds 2 --json
   taut generate --port memif:/tmp/west.sock --rate max --seconds 5
 
 The first port sends, the last one receives (one port does both). Every packet carries a stamp;
@@ -37,9 +44,8 @@ pub struct Arguments {
     /// Traffic file (TOML) with streams; or make one stream with the options below
     #[arg(conflicts_with_all = ["size", "pattern", "set"])]
     traffic: Option<PathBuf>,
-    /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); once or twice
-    #[arg(long, value_name = "SPEC", required = true)]
-    port: Vec<String>,
+    #[command(flatten)]
+    target: Target,
     /// Rate: packets per second (100k, 1.5M), bits (1Gbit/s, '1Gbit/s L1') or of a line ('50% of 10G');
     /// max: as many as the port takes, without stamps, counted and not measured
     /// [default: 100k, or that of the trace]
@@ -133,19 +139,10 @@ enum Samples {
 }
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
-    if arguments.port.len() > 2 {
-        return Err(Failure::Input(
-            "give one or two --port: one to send, one to receive".to_string(),
-        ));
-    }
-    let mut specs = arguments
-        .port
-        .iter()
-        .map(|p| PortSpec::parse(p))
-        .collect::<Result<Vec<_>, _>>()?;
-    let traffic = traffic(&arguments)?;
+    let mut device = arguments.target.device_under_test()?;
+    let traffic = traffic(&arguments, &device.flow())?;
     let rate = match arguments.rate {
-        Some(Offer::Max) => return flood(&arguments, specs, traffic),
+        Some(Offer::Max) => return flood(&arguments, device, traffic),
         Some(Offer::At(rate)) => rate,
         None => DEFAULT_RATE,
     };
@@ -156,29 +153,27 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         pps.map_err(|e| Failure::Input(e.to_string()))?
     };
     let asked_pps = traffic.rates_pps(rate_pps);
-    let pacing = pacing(&arguments, &traffic, rate_pps, &mut specs[0])?;
+    let pacing = pacing(&arguments, &traffic, rate_pps, &mut device)?;
     let names: Vec<String> = traffic
         .streams()
         .iter()
         .map(|s| s.name().to_string())
         .collect();
+    let _alone = device.is_made().then(Alone::claim).transpose()?;
     let job = Job {
-        specs,
-        traffic,
+        bench: Bench::new(&arguments, device, traffic)?,
         pacing,
-        clock: Clock::calibrate(Duration::from_millis(50)),
         trial: Trial {
             rate_pps,
             duration: Duration::from_secs_f64(arguments.seconds),
         },
         warm_up: Duration::from_secs_f64(arguments.warm_up),
-        core: arguments.core,
-        wait: Duration::from_secs_f64(arguments.wait),
     };
+    let clock = &job.bench.clock;
     let stop = exit::stop_flag()?;
     let (_endpoint, metrics) = watch::endpoint(arguments.metrics.as_deref())?;
-    let recorded = Recorded::start(&arguments, &names, &job.clock)?;
-    let (records, mut views) = records(&arguments, &names, &asked_pps, &job.clock, recorded.1);
+    let recorded = Recorded::start(&arguments, &names, clock)?;
+    let (records, mut views) = records(&arguments, &names, &asked_pps, clock, recorded.1);
     let recorded = recorded.0;
     let watch = Watch {
         look: match (arguments.json, arguments.live && Dashboard::is_possible()) {
@@ -186,7 +181,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             (_, true) => Look::Dashboard,
             _ => Look::Lines,
         },
-        title: arguments.port.join(" to "),
+        title: job.bench.device.name(),
         planned_seconds: arguments.seconds,
         status: None,
         metrics,
@@ -209,12 +204,12 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         }
     };
     report(
-        &arguments, &names, &asked_pps, outcome, recorded, &job.clock,
+        &arguments, &names, &asked_pps, outcome, recorded, &job.bench,
     )
 }
 
 /// Sends as many packets as the port takes and counts them.
-fn flood(arguments: &Arguments, specs: Vec<PortSpec>, traffic: Traffic) -> Result<(), Failure> {
+fn flood(arguments: &Arguments, device: DeviceUnderTest, traffic: Traffic) -> Result<(), Failure> {
     let measures = arguments.out.is_some() || arguments.live || arguments.metrics.is_some();
     if measures || traffic.streams().len() > 1 {
         return Err(Failure::Input(
@@ -228,23 +223,13 @@ fn flood(arguments: &Arguments, specs: Vec<PortSpec>, traffic: Traffic) -> Resul
         warm_up: Duration::from_secs_f64(arguments.warm_up),
         duration: Duration::from_secs_f64(arguments.seconds),
     };
-    let (core, wait) = (arguments.core, Duration::from_secs_f64(arguments.wait));
-    let send = move || {
-        if let Some(core) = core {
-            taut_host::pin_current_thread(core).map_err(|e| Failure::Input(e.to_string()))?;
-        }
-        let clock = Clock::calibrate(Duration::from_millis(50));
-        let mut instrument = Instrument::open(&specs, traffic, clock)?;
-        instrument.wait_for_links(wait, stop)?;
-        Ok(instrument.flood(flood, stop))
-    };
-    // On a thread of its own, so that the pin ends with it.
-    let sent: Result<Flow, Failure> = std::thread::scope(|scope| scope.spawn(send).join())
-        .unwrap_or_else(|_| Err(Failure::Missing("the generator thread died".to_string())));
-    let flow = sent?;
+    let _alone = device.is_made().then(Alone::claim).transpose()?;
+    let bench = Bench::new(arguments, device, traffic)?;
+    let flow: Flow = bench.measure(stop, |instrument| instrument.flood(flood, stop))?;
     if arguments.json {
         print::line(json!({"event": "summary", "asked_pps": null, "flow": flow,
-            "sent_pps": flow.sent_pps(), "received_pps": flow.received_pps()}));
+            "sent_pps": flow.sent_pps(), "received_pps": flow.received_pps(),
+            "device": bench.device_json(), "versions": versions()}));
     } else {
         print::line(format!(
             "sent {} packets in {:.3} s ({}), received {} ({}); without stamps, so nothing else was measured",
@@ -274,6 +259,7 @@ fn records(
             let (live, view) = taut_traffic::live(name, *asked_pps, watched.then_some(clock));
             let observed = Observed {
                 summaries: Summaries::new(clock),
+                intended: FromIntended::new(clock),
                 live,
                 sampler: samplers.next(),
                 worst: arguments.worst.map(|n| WorstPackets::new(usize::from(n))),
@@ -328,10 +314,10 @@ impl Recorded {
     }
 }
 
-/// The streams of the file or of the options.
-fn traffic(arguments: &Arguments) -> Result<Traffic, Failure> {
+/// The streams of the file or of the options; what they do not say is as in `flow`.
+fn traffic(arguments: &Arguments, flow: &UdpFlow) -> Result<Traffic, Failure> {
     if let Some(path) = &arguments.traffic {
-        return Traffic::load(path).map_err(|e| Failure::Input(e.to_string()));
+        return Traffic::load(path, flow).map_err(|e| Failure::Input(e.to_string()));
     }
     let mut settings = vec![("pattern", arguments.pattern.as_str())];
     if let Some(size) = &arguments.size {
@@ -350,7 +336,7 @@ fn traffic(arguments: &Arguments) -> Result<Traffic, Failure> {
         // So that a trace, too, is sent at the rate asked for, not at its own.
         settings.push(("share", "1"));
     }
-    Traffic::of_settings(&settings).map_err(Failure::Input)
+    Traffic::of_settings_over(flow, &settings).map_err(Failure::Input)
 }
 
 /// What holds the gaps; for a network card to do it, its port is told the rate. Refuses more than the line takes.
@@ -358,7 +344,7 @@ fn pacing(
     arguments: &Arguments,
     traffic: &Traffic,
     rate_pps: f64,
-    port: &mut PortSpec,
+    device: &mut DeviceUnderTest,
 ) -> Result<Pacing, Failure> {
     let wire_bits_per_s = traffic.wire_bits_per_s(rate_pps);
     let line_bits_per_s = match arguments.line {
@@ -393,6 +379,13 @@ fn pacing(
                 let text = "--pacing nic: a network card holds one constant rate: give one stream of pattern constant";
                 return Err(Failure::Input(text.to_string()));
             }
+            let port = match device {
+                DeviceUnderTest::Ports(specs) => &mut specs[0],
+                DeviceUnderTest::Made(_) => {
+                    let text = "--pacing nic: the ports to a --device are no network cards: use --pacing software";
+                    return Err(Failure::Missing(text.to_string()));
+                }
+            };
             if port.backend() != "dpdk" {
                 return Err(Failure::Missing(format!(
                     "port \"{port}\": {} ports cannot limit their rate: use --pacing software (or fill), or a network card \
@@ -407,16 +400,111 @@ fn pacing(
     }
 }
 
+/// What is connected with what, and where.
+struct Bench {
+    device: DeviceUnderTest,
+    traffic: Traffic,
+    clock: Clock,
+    program: PathBuf,
+    generator_core: Option<usize>,
+    device_core: usize,
+    wait: Duration,
+}
+
+impl Bench {
+    fn new(
+        arguments: &Arguments,
+        device: DeviceUnderTest,
+        traffic: Traffic,
+    ) -> Result<Self, Failure> {
+        let cores = taut_host::choose_cores().with_generator(arguments.core);
+        Ok(Self {
+            // With ports the other side may be on any core, so the scheduler knows better.
+            generator_core: arguments
+                .core
+                .or(device.is_made().then_some(cores.generator)),
+            device_core: cores.device,
+            device,
+            traffic,
+            clock: Clock::calibrate(Duration::from_millis(50)),
+            program: exit::own_program()?,
+            wait: Duration::from_secs_f64(arguments.wait),
+        })
+    }
+
+    /// Connects an instrument with the device, which is set up for it if need be, and measures.
+    fn measure<T: Send>(
+        &self,
+        stop: &AtomicBool,
+        measure: impl FnOnce(&mut Instrument) -> T + Send,
+    ) -> Result<T, Failure> {
+        let site = Site {
+            program: &self.program,
+            generator_core: self.generator_core,
+            device_core: self.device_core,
+            clock: self.clock,
+            tapped: false,
+        };
+        let measure = |instrument: &mut Instrument| Ok(measure(instrument));
+        let measured = self
+            .device
+            .measure(&site, &self.traffic, self.wait, stop, measure);
+        Ok(measured?)
+    }
+
+    /// The cores that are known to be used.
+    fn cores(&self) -> Vec<usize> {
+        let device_core = self.device.is_made().then_some(self.device_core);
+        self.generator_core.into_iter().chain(device_core).collect()
+    }
+
+    /// What a device is that was made; null for ports.
+    fn device_json(&self) -> serde_json::Value {
+        match &self.device {
+            DeviceUnderTest::Ports(_) => serde_json::Value::Null,
+            DeviceUnderTest::Made(device) => {
+                let mut json = json!(device.info());
+                json["found_here"] = json!(device.found_here());
+                json
+            }
+        }
+    }
+
+    /// The name of each port, for people.
+    fn port_names(&self) -> Vec<String> {
+        match &self.device {
+            DeviceUnderTest::Ports(specs) => {
+                specs.iter().map(|spec| spec.text().to_string()).collect()
+            }
+            DeviceUnderTest::Made(_) => ["first port", "second port"].map(String::from).into(),
+        }
+    }
+}
+
+/// What the figures depend on besides the machine's hardware.
+fn versions() -> serde_json::Value {
+    let kernel = taut_host::Machine::read().kernel_release;
+    json!({"taut": env!("CARGO_PKG_VERSION"), "kernel": kernel.map(|fact| fact.value)})
+}
+
+impl From<RunError> for Failure {
+    fn from(e: RunError) -> Self {
+        match e {
+            RunError::Stopped => TrialError::Stopped.into(),
+            RunError::Results(e) => e.into(),
+            RunError::Instrument(e) => e.into(),
+            RunError::Core(e) => Self::Input(e.to_string()),
+            RunError::Device(why) => Self::Missing(why),
+        }
+    }
+}
+
 /// What the generator thread is to do.
 struct Job {
-    specs: Vec<PortSpec>,
-    traffic: Traffic,
+    bench: Bench,
     pacing: Pacing,
-    clock: Clock,
     trial: Trial,
     warm_up: Duration,
-    core: Option<usize>,
-    wait: Duration,
 }
 
 /// What it found, by stream.
@@ -425,6 +513,7 @@ struct Outcome {
     tallies: Vec<Tally>,
     records: Vec<Observed>,
     ports: Vec<PortCounters>,
+    activity: SystemActivity,
     /// How far the receiving port's own stamps may be off; none where it has none.
     stamp_error_ns: Option<f64>,
     /// It was asked for stamps, but they are of a clock of its own.
@@ -439,29 +528,30 @@ impl Job {
         mut records: Vec<Observed>,
         started: mpsc::Sender<()>,
     ) -> Result<Outcome, Failure> {
-        if let Some(core) = self.core {
-            taut_host::pin_current_thread(core).map_err(|e| Failure::Input(e.to_string()))?;
-        }
-        let mut instrument = Instrument::open(&self.specs, self.traffic.clone(), self.clock)?;
-        instrument.set_pacing(self.pacing);
-        instrument.wait_for_links(self.wait, stop)?;
-        if !self.warm_up.is_zero() {
-            let warm_up = Trial {
-                rate_pps: self.trial.rate_pps,
-                duration: self.warm_up,
-            };
-            instrument.run(warm_up, &mut Summaries::new(&self.clock), stop);
-        }
-        let _ = started.send(());
-        let begun = SystemTime::now();
-        let tallies = instrument.run_streams(self.trial, &mut records, stop);
-        Ok(Outcome {
-            begun,
-            tallies,
-            records,
-            ports: instrument.counters(),
-            stamp_error_ns: instrument.stamp_error_ns(),
-            unknown_stamps: instrument.stamp_clock() == Some(StampClock::Unknown),
+        self.bench.measure(stop, |instrument| {
+            instrument.set_pacing(self.pacing);
+            if !self.warm_up.is_zero() {
+                let warm_up = Trial {
+                    rate_pps: self.trial.rate_pps,
+                    duration: self.warm_up,
+                };
+                instrument.run(warm_up, &mut Summaries::new(&self.bench.clock), stop);
+            }
+            let (before, begun) = (Snapshot::take(), SystemTime::now());
+            let _ = started.send(());
+            let tallies = instrument.run_streams(self.trial, &mut records, stop);
+            let activity = Snapshot::difference(&before, &Snapshot::take(), &self.bench.cores());
+            // The watching side waits for this, not for the device to be taken down.
+            drop(started);
+            Outcome {
+                begun,
+                tallies,
+                records,
+                ports: instrument.counters(),
+                activity,
+                stamp_error_ns: instrument.stamp_error_ns(),
+                unknown_stamps: instrument.stamp_clock() == Some(StampClock::Unknown),
+            }
         })
     }
 }
@@ -474,6 +564,7 @@ struct StreamReport<'a> {
     lost: u64,
     account: SequenceReport,
     summaries: &'a Summaries,
+    intended: &'a FromIntended,
     stamp_error_ns: Option<f64>,
     unknown_stamps: bool,
     samples: Option<Kept>,
@@ -491,8 +582,13 @@ struct Kept {
 impl StreamReport<'_> {
     fn json(&self) -> serde_json::Value {
         let s = self.summaries;
-        json!({"name": self.name, "asked_pps": self.asked_pps, "tally": self.tally, "lost": self.lost,
+        // A stop before the first packet leaves no time that a rate could be of.
+        let per_second =
+            |packets: u64| (self.tally.seconds > 0.0).then(|| packets as f64 / self.tally.seconds);
+        json!({"name": self.name, "asked_pps": self.asked_pps, "sent_pps": per_second(self.tally.sent),
+            "received_pps": per_second(self.account.received_unique), "tally": self.tally, "lost": self.lost,
             "latency_ns": Summary::from_histogram(&s.latency),
+            "latency_from_intended_ns": Summary::from_histogram(self.intended.latency()),
             "kernel_stamps": self.stamp_error_ns.map(|error_ns| json!({"error_ns": error_ns,
                 "latency_ns": Summary::from_histogram(&s.stamped_latency)})), "jitter_ns": s.jitter.summary(),
             "send_slip_ns": Summary::from_histogram(&s.slip), "sequence": self.account,
@@ -552,13 +648,13 @@ fn report(
     asked_pps: &[f64],
     mut outcome: Outcome,
     recorded: Recorded,
-    clock: &Clock,
+    bench: &Bench,
 ) -> Result<(), Failure> {
     let (samples, mut problem) = finish_samples(&mut outcome.records, recorded.threads);
     for (index, record) in outcome.records.iter_mut().enumerate() {
         if let (Some(folder), Some(worst)) = (&recorded.folder, record.worst.take()) {
             let frames = worst.into_frames();
-            let written = folder.write_worst(index, &frames, clock, outcome.begun);
+            let written = folder.write_worst(index, &frames, &bench.clock, outcome.begun);
             problem = problem.or(written.err());
         }
     }
@@ -578,6 +674,7 @@ fn report(
                 lost: account.lost.saturating_sub(tally.refused),
                 account,
                 summaries,
+                intended: &record.intended,
                 stamp_error_ns: outcome.stamp_error_ns,
                 unknown_stamps: outcome.unknown_stamps,
                 samples: samples.get(index).copied(),
@@ -589,6 +686,9 @@ fn report(
     let mut summary = all[0].clone();
     summary["event"] = "summary".into();
     summary["ports"] = json!(outcome.ports);
+    summary["device"] = bench.device_json();
+    summary["versions"] = versions();
+    summary["activity"] = json!(outcome.activity);
     summary["streams"] = all.into();
     if let Some(folder) = &recorded.folder {
         let written = write_folder(folder, &streams, outcome.begun, &summary);
@@ -607,7 +707,7 @@ fn report(
             }
             stream.print();
         }
-        print_port_losses(arguments.port.iter().zip(&outcome.ports));
+        print_port_losses(bench.port_names().iter().zip(&outcome.ports));
     }
     match problem {
         Some(problem) => Err(problem.into()),

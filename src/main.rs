@@ -18,6 +18,7 @@ mod report;
 mod rfc2544;
 mod script;
 mod tap;
+mod target;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};

@@ -3,6 +3,7 @@
 
 use crate::demo::{Alone, Bar};
 use crate::exit::{self, Failure};
+use crate::target::Target;
 use crate::watch::{self, Look, Status, Watch};
 use crate::{print, quantity};
 use std::path::{Path, PathBuf};
@@ -14,22 +15,17 @@ use taut_lab::live::Dashboard;
 use taut_lab::report::ReportError;
 use taut_lab::results::{LeftOut, Mode, Stage};
 use taut_lab::rfc2544::{
-    self, BenchError, DeviceUnderTest, Evaluation, Lengths, Limits, Part, Plan, Results, Settings,
-    UnknownDevice, render_text,
+    self, BenchError, Evaluation, Lengths, Limits, Part, Plan, Results, Settings, render_text,
 };
 use taut_measure::Method;
-use taut_port::{Clock, PortSpec};
+use taut_port::Clock;
 use taut_traffic::{Rate, Sizes};
 
 /// What every benchmark takes.
 #[derive(clap::Args)]
 pub struct Common {
-    /// A port to the device, such as memif:/run/a.sock or af_packet:eth0; the first sends, the last receives
-    #[arg(long, value_name = "SPEC", required_unless_present = "device")]
-    port: Vec<String>,
-    /// A device that taut sets up and takes down: an id of `taut demo --list-devices`
-    #[arg(long, value_name = "ID", conflicts_with = "port")]
-    device: Option<String>,
+    #[command(flatten)]
+    target: Target,
     /// Frame size in bytes, check sequence included, or a mix: 64, imix, 64:7,1518:1; may be repeated
     #[arg(long, value_name = "SIZE")]
     size: Vec<Sizes>,
@@ -411,18 +407,7 @@ fn pps(rate: Rate, sizes: &[Sizes], name: &str) -> Result<f64, Failure> {
 }
 
 fn measure(common: &Common, mut settings: Settings, rate: Option<Rate>) -> Result<(), Failure> {
-    let device = match &common.device {
-        Some(id) => DeviceUnderTest::named(id)?,
-        None if common.port.len() > 2 => {
-            return Err(Failure::Input(
-                "give one or two --port: one to send, one to receive".to_string(),
-            ));
-        }
-        None => {
-            let specs = common.port.iter().map(|p| PortSpec::parse(p));
-            DeviceUnderTest::Ports(specs.collect::<Result<_, _>>()?)
-        }
-    };
+    let device = common.target.device_under_test()?;
     let sizes = if common.size.is_empty() {
         let mut usual = Lengths::of(settings.mode).sizes;
         // A soak has one.
@@ -606,15 +591,6 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
             first.0,
             rest.len()
         ))),
-    }
-}
-
-impl From<UnknownDevice> for Failure {
-    fn from(e: UnknownDevice) -> Self {
-        match e {
-            UnknownDevice::Name(_) => Self::Input(e.to_string()),
-            UnknownDevice::Missing { .. } => Self::Missing(e.to_string()),
-        }
     }
 }
 

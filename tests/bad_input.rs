@@ -291,7 +291,7 @@ fn chain_files_that_cannot_be() {
             ("forward nowhere.toml", INPUT, "nowhere.toml: No such file"),
             ("forward folder", INPUT, "folder: Is a directory"),
             (
-                "forward typo.toml --port null:",
+                "forward typo.toml --function mac-swap",
                 INPUT,
                 "cannot be used with",
             ),

@@ -62,6 +62,20 @@ pub struct Stage {
     pub settings: toml::Table,
 }
 
+impl Stage {
+    /// Whether there is such a function with such settings, for a worker.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check(&self) -> Result<(), ChainError> {
+        let built = taut_function::build(&self.name, self.settings.clone());
+        built.map(drop).map_err(|e| ChainError::Function {
+            function: self.name.clone(),
+            reason: e.to_string(),
+        })
+    }
+}
+
 /// Reads `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function
 /// on the command line. A value is a number, `true`, `false`, or else text; quotes around it are not
 /// part of it.

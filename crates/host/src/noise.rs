@@ -63,9 +63,13 @@ pub struct CoreActivity {
     pub interrupt_ms: u64,
     /// Time in soft interrupts.
     pub softirq_ms: u64,
-    /// Interrupts that came, most frequent first, without those that never did.
+    /// Interrupts that came.
+    pub interrupt_count: u64,
+    /// Which, most frequent first, without those that never did.
     pub interrupts: Vec<Count>,
-    /// Soft interrupts that ran, likewise.
+    /// Soft interrupts that ran.
+    pub softirq_count: u64,
+    /// Which, likewise.
     pub softirqs: Vec<Count>,
 }
 
@@ -126,13 +130,18 @@ impl Snapshot {
                 .map(|&cpu| {
                     let [old, new] = [before, after]
                         .map(|snapshot| snapshot.times.get(&cpu).copied().unwrap_or_default());
+                    let interrupts = increments(&before.interrupts, &after.interrupts, cpu);
+                    let softirqs = increments(&before.softirqs, &after.softirqs, cpu);
+                    let total = |counts: &[Count]| counts.iter().map(|c| c.count).sum();
                     CoreActivity {
                         cpu,
                         steal_ms: new.steal_ms.saturating_sub(old.steal_ms),
                         interrupt_ms: new.interrupt_ms.saturating_sub(old.interrupt_ms),
                         softirq_ms: new.softirq_ms.saturating_sub(old.softirq_ms),
-                        interrupts: increments(&before.interrupts, &after.interrupts, cpu),
-                        softirqs: increments(&before.softirqs, &after.softirqs, cpu),
+                        interrupt_count: total(&interrupts),
+                        interrupts,
+                        softirq_count: total(&softirqs),
+                        softirqs,
                     }
                 })
                 .collect(),

@@ -21,6 +21,22 @@ pub struct CorePlan {
 }
 
 impl CorePlan {
+    /// The same with the generator on `core`, if one is given; a device that was there takes the other one.
+    #[must_use]
+    pub fn with_generator(mut self, core: Option<usize>) -> Self {
+        if let Some(core) = core.filter(|core| *core != self.generator) {
+            if core == self.device {
+                self.device = self.generator;
+            }
+            self.generator = core;
+            self.note = format!(
+                "generator on CPU {core} as asked for, device under test on CPU {}",
+                self.device
+            );
+        }
+        self
+    }
+
     /// Whether generator and device share one CPU, so that results mean nothing.
     #[must_use]
     pub fn is_shared(&self) -> bool {

@@ -1,12 +1,14 @@
 //! A record that keeps summaries and, as far as wanted, tells those who watch, samples every packet, and
 //! keeps the worst ones' frames.
 
-use crate::{Live, Record, Sampler, Summaries, WorstPackets};
+use crate::{FromIntended, Live, Record, Sampler, Summaries, WorstPackets};
 
 /// What is kept of one stream.
 pub struct Observed {
     /// Histograms and sequence account.
     pub summaries: Summaries,
+    /// Latency from the time a packet was due.
+    pub intended: FromIntended,
     /// For those who watch.
     pub live: Live,
     /// Every packet, to a file.
@@ -19,6 +21,7 @@ impl Record for Observed {
     #[inline(always)]
     fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64) {
         self.summaries.sent(sequence, due_ticks, slip_ticks);
+        self.intended.sent(sequence, slip_ticks);
         let seen = &self.summaries.sequence;
         self.live.sent(sequence, due_ticks, slip_ticks, seen);
         if let Some(sampler) = &mut self.sampler {
@@ -38,6 +41,7 @@ impl Record for Observed {
     #[inline(always)]
     fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
         self.summaries.received(sequence, latency_ticks, seen_ticks);
+        self.intended.received(sequence, latency_ticks);
         self.live.received(sequence, latency_ticks, seen_ticks);
         if let Some(sampler) = &mut self.sampler {
             sampler.received(sequence, latency_ticks);

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use taut_port::SettingsFileError;
-use taut_wire::{Mac, Protocol, Tunnel, VlanTag};
+use taut_wire::{Mac, Protocol, Tunnel, UdpFlow, VlanTag};
 
 /// Streams of one instrument at most: the stamps name them in four bits.
 pub const MOST_STREAMS: usize = 16;
@@ -174,6 +174,14 @@ impl Traffic {
     /// # Errors
     /// What is wrong, and what would be right.
     pub fn of_settings(settings: &[(&str, &str)]) -> Result<Self, String> {
+        Self::of_settings_over(&UdpFlow::default(), settings)
+    }
+
+    /// As [`Traffic::of_settings`]; what is not set is as in `flow`.
+    ///
+    /// # Errors
+    /// As [`Traffic::of_settings`].
+    pub fn of_settings_over(flow: &UdpFlow, settings: &[(&str, &str)]) -> Result<Self, String> {
         let mut table = toml::Table::new();
         for (key, value) in settings {
             let value = match (*key, value.parse::<i64>(), value.parse::<f64>()) {
@@ -188,16 +196,16 @@ impl Traffic {
         let stream: StreamFile = table
             .try_into()
             .map_err(|e: toml::de::Error| e.message().trim().replace('\n', " "))?;
-        stream.make(0).map(Self::from)
+        stream.make(0, flow).map(Self::from)
     }
 
-    /// Reads a traffic file.
+    /// Reads a traffic file; what a stream does not set is as in `flow`.
     ///
     /// # Errors
     /// With file, line, what is wrong and what would be right.
-    pub fn load(path: &Path) -> Result<Self, SettingsFileError> {
+    pub fn load(path: &Path, flow: &UdpFlow) -> Result<Self, SettingsFileError> {
         let text = SettingsFileError::read(path)?;
-        Self::parse(&text, &path.display().to_string())
+        Self::parse_over(flow, &text, &path.display().to_string())
     }
 
     /// Reads the text of a traffic file called `name`.
@@ -205,12 +213,16 @@ impl Traffic {
     /// # Errors
     /// As [`Traffic::load`].
     pub fn parse(text: &str, name: &str) -> Result<Self, SettingsFileError> {
+        Self::parse_over(&UdpFlow::default(), text, name)
+    }
+
+    fn parse_over(flow: &UdpFlow, text: &str, name: &str) -> Result<Self, SettingsFileError> {
         let wrong = |at, reason: String| SettingsFileError::wrong(text, name, at, reason);
         let file: File = toml::from_str(text)
             .map_err(|e| wrong(e.span().map(|s| s.start), e.message().to_string()))?;
         let mut streams = Vec::new();
         for (index, stream) in file.streams.iter().enumerate() {
-            let made = stream.get_ref().make(index);
+            let made = stream.get_ref().make(index, flow);
             streams.push(made.map_err(|reason| wrong(Some(stream.span().start), reason))?);
         }
         for (index, stream) in streams.iter().enumerate() {
@@ -267,7 +279,7 @@ fn check_line_shares(streams: &[toml::Spanned<StreamFile>]) -> Result<(), (usize
 }
 
 impl StreamFile {
-    fn make(&self, index: usize) -> Result<Stream, String> {
+    fn make(&self, index: usize, flow: &UdpFlow) -> Result<Stream, String> {
         let mut plan = Plan {
             name: self
                 .name
@@ -275,6 +287,7 @@ impl StreamFile {
                 .unwrap_or_else(|| format!("stream {}", index + 1)),
             priority: self.priority.unwrap_or(0),
             seed: self.seed.unwrap_or(index as u64 + 1),
+            flow: *flow,
             ..Plan::default()
         };
         if let Some(pattern) = &self.pattern {

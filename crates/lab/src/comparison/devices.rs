@@ -1,5 +1,6 @@
 //! The devices of the comparison, and which of them this machine can have.
 
+use super::variant;
 use crate::results::{DeviceInfo, Kind, LeftOut, Transport};
 use std::path::Path;
 use std::time::Duration;
@@ -50,18 +51,20 @@ pub enum Way {
 }
 
 /// A device of the comparison.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// Its folder's name.
-    pub id: &'static str,
+    pub id: String,
     /// Its name in tables.
     pub label: String,
     /// What it is.
     pub way: Way,
+    /// What else `taut forward` is told.
+    more: Vec<String>,
 }
 
 impl Device {
-    fn new(id: &'static str, way: Way) -> Self {
+    pub(super) fn new(id: &str, way: Way) -> Self {
         let label = match way {
             Way::Memif { flush } => flush.to_string(),
             Way::AfPacket { flush } => format!("AF_PACKET {flush}"),
@@ -71,7 +74,25 @@ impl Device {
             Way::MemifLoop | Way::VethLoop => "generator loop".to_string(),
             Way::Baseline(baseline) => baseline.label.to_string(),
         };
-        Self { id, label, way }
+        Self {
+            id: id.to_string(),
+            label,
+            way,
+            more: Vec::new(),
+        }
+    }
+
+    /// The same with more words for `taut forward`, which its name tells.
+    pub(super) fn with_more(mut self, more: Vec<String>) -> Self {
+        self.more = more;
+        self.label.push_str(&self.more_in_words());
+        self
+    }
+
+    /// ` burst 64`: the words for `taut forward` without their dashes, a space before each.
+    fn more_in_words(&self) -> String {
+        let words = self.more.iter().map(|word| word.trim_start_matches("--"));
+        words.map(|word| format!(" {word}")).collect()
     }
 
     /// Transport and name.
@@ -114,6 +135,11 @@ impl Device {
             Way::Memif { flush } | Way::AfPacket { flush } | Way::AfXdp { flush } => Some(flush),
             _ => None,
         }
+    }
+
+    /// What this machine has for it, such as the version of the program; nothing if it lacks something.
+    pub fn found_here(&self) -> Option<String> {
+        probe(self).ok()
     }
 
     /// What the results folder says of it.
@@ -172,7 +198,8 @@ impl Device {
                 Way::MemifLoop | Way::VethLoop => Kind::Calibration,
                 _ => Kind::Forwarder,
             },
-            io: io.to_string(),
+            // So that only devices are compared by their flush policies that differ in nothing else.
+            io: format!("{io}{}", self.more_in_words()),
             flush: self.flush().map(|f| f.to_string()),
             flush_wait_ns: match self.flush() {
                 Some(Flush::Full { drain: t, .. } | Flush::Every { period: t }) => {
@@ -203,6 +230,7 @@ impl Device {
             Way::MemifLoop | Way::Bridge | Way::VethLoop | Way::Baseline(_) => return None,
         };
         let mut arguments = vec!["forward".to_string()];
+        arguments.extend_from_slice(&self.more);
         for port in ports {
             arguments.extend(["--port".to_string(), port]);
         }
@@ -253,47 +281,50 @@ pub enum Choice {
     Usual,
     /// All there are.
     All,
-    /// These, by their ids.
-    Named(Vec<String>),
+    /// These.
+    Named(Vec<Device>),
 }
 
 impl Choice {
-    /// `all`, or ids separated by commas.
+    /// `all`, or ids separated by commas, with options of `taut forward` behind them:
+    /// `memif-idle,memif,flush=full(32, 100us),burst=64` are two devices.
     ///
     /// # Errors
-    /// A line that names the id that no device has, or says that there is none.
+    /// A line that names what is wrong, and says what there is.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.trim() == "all" {
             return Ok(Self::All);
         }
-        let ids: Vec<String> = text
-            .split(',')
-            .map(|id| id.trim().to_string())
-            .filter(|id| !id.is_empty())
-            .collect();
-        let devices = all();
-        if let Some(unknown) = ids
-            .iter()
-            .find(|id| devices.iter().all(|(d, _)| d.id != **id))
-        {
-            return Err(format!(
-                "there is no device `{unknown}`; taut demo --list-devices shows those there are"
-            ));
+        let list: Vec<Device> = all().into_iter().map(|(device, _)| device).collect();
+        let mut devices: Vec<Device> = Vec::new();
+        for words in variant::split(text)? {
+            let device = variant::parse(&words, &list)?;
+            // One named twice is measured once.
+            if devices.iter().all(|d| d.full_name() != device.full_name()) {
+                devices.push(device);
+            }
         }
-        if ids.is_empty() {
+        if devices.is_empty() {
             return Err(
                 "no device named; give ids of taut demo --list-devices, separated by commas, or all"
                     .to_string(),
             );
         }
-        Ok(Self::Named(ids))
+        // In the order of reports; variants behind the list's own of their transport.
+        devices.sort_by_key(|device| {
+            let at = list.iter().position(|d| d.id == device.id);
+            (device.transport(), at.unwrap_or(list.len()))
+        });
+        Ok(Self::Named(devices))
     }
 
-    fn takes(&self, device: &Device, by_default: bool) -> bool {
+    /// The devices.
+    fn devices(&self) -> Vec<Device> {
+        let listed = all().into_iter();
         match self {
-            Self::Usual => by_default,
-            Self::All => true,
-            Self::Named(ids) => ids.iter().any(|id| id == device.id),
+            Self::Usual => listed.filter(|(_, usual)| *usual).map(|(d, _)| d).collect(),
+            Self::All => listed.map(|(device, _)| device).collect(),
+            Self::Named(devices) => devices.clone(),
         }
     }
 }
@@ -380,10 +411,7 @@ fn probe_port(backend: &str) -> Result<String, Missing> {
 pub fn chosen(choice: &Choice) -> (Vec<Device>, Vec<LeftOut>) {
     let mut devices = Vec::new();
     let mut missing: Vec<(Missing, Vec<Device>)> = Vec::new();
-    for (device, by_default) in all() {
-        if !choice.takes(&device, by_default) {
-            continue;
-        }
+    for device in choice.devices() {
         match probe(&device) {
             Ok(_) => devices.push(device),
             Err(why) => match missing.iter_mut().find(|(same, _)| *same == why) {
@@ -425,7 +453,7 @@ mod tests {
     #[test]
     fn devices_have_names_of_their_own() {
         let devices: Vec<Device> = all().into_iter().map(|(device, _)| device).collect();
-        let ids: BTreeSet<_> = devices.iter().map(|d| d.id).collect();
+        let ids: BTreeSet<_> = devices.iter().map(|d| &d.id).collect();
         let names: BTreeSet<_> = devices.iter().map(Device::full_name).collect();
         assert_eq!((ids.len(), names.len()), (devices.len(), devices.len()));
         assert!(
@@ -446,25 +474,29 @@ mod tests {
             let last = all()
                 .into_iter()
                 .rfind(|(device, _)| device.transport() == transport);
-            assert_eq!(last.map(|(device, _)| device.id), Some(id));
+            assert_eq!(last.map(|(device, _)| device.id).as_deref(), Some(id));
         }
     }
 
     #[test]
     fn baselines_are_measured_only_when_asked_for() {
+        let ids = |choice: &Choice| -> Vec<String> {
+            choice.devices().into_iter().map(|d| d.id).collect()
+        };
         let is_baseline = |device: &Device| matches!(device.way, Way::Baseline(_));
-        for (device, by_default) in all() {
-            assert!(!(by_default && is_baseline(&device)), "{}", device.id);
-            assert!(Choice::All.takes(&device, by_default));
-            assert_eq!(Choice::Usual.takes(&device, by_default), by_default);
-        }
-        let named = Choice::parse("veth-routing, memif-idle").unwrap();
-        let taken: Vec<_> = all()
-            .into_iter()
-            .filter(|(device, by_default)| named.takes(device, *by_default))
-            .map(|(device, _)| device.id)
-            .collect();
-        assert_eq!(taken, ["memif-idle", "veth-routing"]);
+        assert!(!Choice::Usual.devices().iter().any(is_baseline));
+        assert_eq!(Choice::All.devices().len(), all().len());
+        let named = Choice::parse("veth-routing, memif-idle,memif-idle").unwrap();
+        assert_eq!(ids(&named), ["memif-idle", "veth-routing"]);
+        let variants = Choice::parse("veth-bridge,memif,flush=full(8, 1ms),burst=64,memif-loop");
+        assert_eq!(
+            ids(&variants.unwrap()),
+            [
+                "memif-loop",
+                "memif,flush=full(8,1ms),burst=64",
+                "veth-bridge"
+            ]
+        );
     }
 
     #[test]

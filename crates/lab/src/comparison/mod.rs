@@ -6,17 +6,18 @@ mod devices;
 mod lengths;
 pub(crate) mod run;
 pub(crate) mod scratch;
+mod variant;
 
 pub(crate) use devices::chosen;
 pub use devices::{Choice, Device, Offer, Way, offers};
 pub use lengths::Lengths;
-pub use run::{flow_through, ports_to};
+pub use run::{RunError, Site, flow_through, ports_to};
 
 use crate::results::{
     Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, Noise, PingPong as PingPongFacts,
     ResultsError, Settings, Stage,
 };
-use run::{Place, RunError};
+use run::Place;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -138,7 +139,12 @@ pub fn run(
                 Ok(()) => {}
                 Err(RunError::Results(e)) => return Err(e.into()),
                 Err(RunError::Stopped) => break 'repetitions,
-                Err(RunError::Device(why)) => {
+                Err(
+                    failed_with @ (RunError::Device(_)
+                    | RunError::Core(_)
+                    | RunError::Instrument(_)),
+                ) => {
+                    let why = failed_with.to_string();
                     let missing = LeftOut {
                         what: format!("{}, from repetition {repetition} on", device.full_name()),
                         why: why.clone(),

@@ -33,33 +33,37 @@ pub(super) struct Place<'a> {
 }
 
 /// Why a run did not become a result.
-pub(crate) enum RunError {
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
     /// Told to stop.
+    #[error("stopped before it was done")]
     Stopped,
     /// The results cannot be written: the end of the experiment.
-    Results(ResultsError),
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    /// The instrument cannot be connected with the device.
+    #[error(transparent)]
+    Instrument(TrialError),
+    /// The generator's core cannot be used.
+    #[error(transparent)]
+    Core(#[from] taut_host::AffinityError),
     /// This device does not work here.
+    #[error("{0}")]
     Device(String),
-}
-
-impl From<ResultsError> for RunError {
-    fn from(e: ResultsError) -> Self {
-        Self::Results(e)
-    }
 }
 
 impl From<TrialError> for RunError {
     fn from(e: TrialError) -> Self {
         match e {
             TrialError::Stopped => Self::Stopped,
-            other => Self::Device(other.to_string()),
+            other => Self::Instrument(other),
         }
     }
 }
 
 impl From<PortError> for RunError {
     fn from(e: PortError) -> Self {
-        Self::Device(e.to_string())
+        Self::Instrument(e.into())
     }
 }
 
@@ -98,12 +102,13 @@ pub(super) fn measure(
     .map_err(|e| RunError::Device(e.to_string()))?;
     let site = Site {
         program: &place.plan.program,
-        cores: place.cores,
+        generator_core: Some(place.cores.generator),
+        device_core: place.cores.device,
         clock: place.clock,
         tapped: false,
     };
     let writer = with_instrument(&site, device, &stream.into(), stop, |instrument| {
-        let writer = place.folder.begin_run(device.id, place.repetition)?;
+        let writer = place.folder.begin_run(&device.id, place.repetition)?;
         constant_rate(place, instrument, &writer, stop)?;
         sweep(place, device, instrument, &writer, stop)?;
         Ok(writer)
@@ -113,18 +118,29 @@ pub(super) fn measure(
 }
 
 /// Where a device is set up.
-pub(crate) struct Site<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
     /// The `taut` program.
-    pub(crate) program: &'a Path,
-    /// Whose core is whose.
-    pub(crate) cores: &'a CorePlan,
+    pub program: &'a Path,
+    /// The generator's core; none: wherever the scheduler puts it.
+    pub generator_core: Option<usize>,
+    /// The core of a device that is made.
+    pub device_core: usize,
     /// The clock of the stamps.
-    pub(crate) clock: Clock,
+    pub clock: Clock,
     /// What the generator sends can be seen by a tap.
-    pub(crate) tapped: bool,
+    pub tapped: bool,
 }
 
 impl Site<'_> {
+    /// Keeps the calling thread, the generator, on its core.
+    pub(crate) fn pin(&self) -> Result<(), RunError> {
+        let Some(core) = self.generator_core else {
+            return Ok(());
+        };
+        Ok(taut_host::pin_current_thread(core)?)
+    }
+
     /// The spec of a generator's port, so that a tap sees what it sends where it is to.
     fn port(&self, spec: String) -> String {
         if self.tapped && spec.starts_with("af_packet:") {
@@ -160,11 +176,7 @@ fn set_up_and_measure<T>(
     measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
 ) -> Result<T, RunError> {
     let scratch = scratch::folder().map_err(io("making a folder for sockets"))?;
-    let device_core = site.cores.device;
-    let pin = || {
-        taut_host::pin_current_thread(site.cores.generator)
-            .map_err(|e| RunError::Device(e.to_string()))
-    };
+    let device_core = site.device_core;
     let open = |specs: &[String]| -> Result<Instrument, RunError> {
         let specs = specs
             .iter()
@@ -188,7 +200,7 @@ fn set_up_and_measure<T>(
         Way::Memif { .. } => {
             let sockets =
                 ["west.sock", "east.sock"].map(|s| scratch.path().join(s).display().to_string());
-            pin()?;
+            site.pin()?;
             let instrument = open(&sockets.clone().map(|s| format!("memif:{s}")))?;
             let command = std::process::Command::new(site.program);
             let process = start(command, [&sockets[0], &sockets[1]])?;
@@ -196,7 +208,7 @@ fn set_up_and_measure<T>(
         }
         Way::MemifLoop => {
             let socket = scratch.path().join("loop.sock").display().to_string();
-            pin()?;
+            site.pin()?;
             let instrument = open(&[
                 format!("memif:{socket}"),
                 format!("memif:{socket},role=client"),
@@ -209,7 +221,7 @@ fn set_up_and_measure<T>(
                 .steering(Steering::PacketSteering { cpu: device_core })
                 .build()?;
             let _inside = testbed.enter_generator()?;
-            pin()?;
+            site.pin()?;
             let instrument =
                 open(&GENERATOR_INTERFACES.map(|i| site.port(format!("af_packet:{i}"))))?;
             watch(device, instrument, Running::default(), stop, measure)
@@ -226,7 +238,7 @@ fn set_up_and_measure<T>(
                 .build()?;
             let process = start(testbed.command_in_device(site.program), DEVICE_INTERFACES)?;
             let _inside = testbed.enter_generator()?;
-            pin()?;
+            site.pin()?;
             let instrument =
                 open(&GENERATOR_INTERFACES.map(|i| site.port(format!("af_packet:{i}"))))?;
             watch(device, instrument, process.into(), stop, measure)
@@ -241,14 +253,14 @@ fn set_up_and_measure<T>(
                 .transpose()?;
             let running = baseline.start(testbed.as_ref(), device_core, scratch.path())?;
             let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
-            pin()?;
+            site.pin()?;
             let instrument = open(&ports_to(baseline, scratch.path()).map(|spec| site.port(spec)))?;
             watch(device, instrument, running, stop, measure)
         }
         Way::VethLoop => {
             let testbed = Testbed::builder().build()?;
             let _inside = testbed.enter_generator()?;
-            pin()?;
+            site.pin()?;
             let specs =
                 [GENERATOR_INTERFACES[0], DEVICE_INTERFACES[0]].map(|i| format!("af_packet:{i}"));
             let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];

@@ -29,11 +29,14 @@ pub struct Recording {
     dir: PathBuf,
     /// A folder for each stream; `dir` itself where there is only one.
     streams: Vec<PathBuf>,
+    /// The folder was there before.
+    was_there: bool,
 }
 
 impl Recording {
     /// Makes the folder. One that holds a recording already is refused.
     pub fn create(dir: &Path, stream_names: &[String]) -> Result<Self, ResultsError> {
+        let was_there = dir.is_dir();
         fs::create_dir_all(dir).map_err(ResultsError::io(dir))?;
         let streams: Vec<PathBuf> = match stream_names {
             [_] => vec![dir.to_owned()],
@@ -61,6 +64,7 @@ impl Recording {
         Ok(Self {
             dir: dir.to_owned(),
             streams,
+            was_there,
         })
     }
 
@@ -76,9 +80,13 @@ impl Recording {
                 // It may never have come that far.
                 let _ = fs::remove_file(stream.join(file));
             }
-            let _ = fs::remove_dir(stream);
+            if *stream != self.dir {
+                let _ = fs::remove_dir(stream);
+            }
         }
-        let _ = fs::remove_dir(&self.dir);
+        if !self.was_there {
+            let _ = fs::remove_dir(&self.dir);
+        }
     }
 
     /// Starts the thread that writes the samples of a stream (by index); the sampler goes into the loop.

@@ -1,12 +1,13 @@
 //! The device under test: ports to one that is there already, or one that taut sets up and takes down.
 
-use crate::comparison::run::{RunError, Site, flow_through, with_instrument};
-use crate::comparison::{Choice, Device, chosen};
+use crate::comparison::run::with_instrument;
+use crate::comparison::{Choice, Device, RunError, Site, chosen, flow_through, scratch};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_host::netns::GENERATOR_INTERFACES;
 use taut_port::PortSpec;
-use taut_traffic::{Instrument, Plan as StreamPlan, Sizes, Stream, Traffic};
+use taut_traffic::{Instrument, Sizes, Traffic};
+use taut_wire::UdpFlow;
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -36,13 +37,13 @@ pub enum UnknownDevice {
 }
 
 impl DeviceUnderTest {
-    /// The device of the comparison called `id`.
+    /// The device of the comparison called `id`, or what `taut forward` makes of the options behind it.
     ///
     /// # Errors
     /// When none is called so, or this machine cannot have it.
     pub fn named(id: &str) -> Result<Self, UnknownDevice> {
         let choice = Choice::parse(id).map_err(UnknownDevice::Name)?;
-        if !matches!(&choice, Choice::Named(ids) if ids.len() == 1) {
+        if !matches!(&choice, Choice::Named(devices) if devices.len() == 1) {
             let line =
                 "--device: one device at a time; taut demo --list-devices shows those there are";
             return Err(UnknownDevice::Name(line.to_string()));
@@ -60,6 +61,11 @@ impl DeviceUnderTest {
                 how: m.how,
             },
         ))
+    }
+
+    /// Whether taut sets it up.
+    pub fn is_made(&self) -> bool {
+        matches!(self, Self::Made(_))
     }
 
     /// Its name in titles.
@@ -109,35 +115,34 @@ impl DeviceUnderTest {
         }
     }
 
-    /// Frames of `size` that get through it.
+    /// The addresses of frames that get through it.
+    pub fn flow(&self) -> UdpFlow {
+        match self {
+            Self::Made(device) => flow_through(device.frames(), false),
+            Self::Ports(_) => UdpFlow::default(),
+        }
+    }
+
+    /// Frames of `size` that get through it, unless `fields` says otherwise.
     pub(super) fn traffic(
         &self,
         size: &Sizes,
         fields: &[(String, String)],
     ) -> Result<Traffic, String> {
-        let size_text = size.to_string();
-        match self {
-            Self::Made(device) if fields.is_empty() => Stream::of(StreamPlan {
-                flow: flow_through(device.frames(), false),
-                sizes: size.clone(),
-                ..StreamPlan::default()
-            })
-            .map(Traffic::from)
-            .map_err(|e| e.to_string()),
-            Self::Made(_) => Err(
-                "--set: the frames of a --device are made so that they get through it; give --port for others"
-                    .to_string(),
-            ),
-            Self::Ports(_) => {
-                let mut settings = vec![("size", size_text.as_str())];
-                settings.extend(fields.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-                Traffic::of_settings(&settings)
-            }
-        }
+        let size = size.to_string();
+        let fields = fields.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let settings: Vec<_> = std::iter::once(("size", size.as_str()))
+            .chain(fields)
+            .collect();
+        Traffic::of_settings_over(&self.flow(), &settings)
     }
 
-    /// Connects an instrument with it and measures, on a thread pinned to the generator's core.
-    pub(super) fn measure<T: Send>(
+    /// Connects an instrument with it and measures, on a thread of its own on the generator's core. A device that
+    /// is made is taken down again however that ends; `patience` is that for the other side of ports.
+    ///
+    /// # Errors
+    /// When there is no connection, the device dies, or `measure` says so.
+    pub fn measure<T: Send>(
         &self,
         site: &Site<'_>,
         traffic: &Traffic,
@@ -146,12 +151,14 @@ impl DeviceUnderTest {
         measure: impl FnOnce(&mut Instrument) -> Result<T, RunError> + Send,
     ) -> Result<T, RunError> {
         let specs = match self {
-            Self::Made(device) => return with_instrument(site, device, traffic, stop, measure),
+            Self::Made(device) => {
+                scratch::sweep_stale();
+                return with_instrument(site, device, traffic, stop, measure);
+            }
             Self::Ports(specs) => specs,
         };
         let on_generator = || {
-            taut_host::pin_current_thread(site.cores.generator)
-                .map_err(|e| RunError::Device(e.to_string()))?;
+            site.pin()?;
             let mut instrument = Instrument::open(specs, traffic.clone(), site.clock)?;
             instrument.wait_for_links(patience, stop)?;
             measure(&mut instrument)

@@ -16,8 +16,7 @@ pub use lengths::Lengths;
 pub use report::{is_rfc2544, write as write_report};
 pub use results::{Head, Limits, Part, Results, Settings};
 
-use crate::comparison::run::RunError;
-use crate::comparison::{self, Observer, scratch};
+use crate::comparison::{self, Observer, RunError, Site};
 use crate::results::{LeftOut, ResultsError, Stage};
 use results::Folder;
 use session::{Progress, Session};
@@ -81,7 +80,6 @@ pub fn run(
     live: Option<Live>,
     stop: &AtomicBool,
 ) -> Result<PathBuf, BenchError> {
-    scratch::sweep_stale();
     // Before anything is set up, so that wrong sizes and fields are found at once.
     let traffics = plan
         .sizes
@@ -97,10 +95,7 @@ pub fn run(
     } else {
         Vec::new()
     };
-    let mut cores = choose_cores();
-    if let Some(core) = plan.core {
-        cores.generator = core;
-    }
+    let cores = choose_cores().with_generator(plan.core);
     let clock = plan.clock;
     let mut head = Head {
         schema: Head::SCHEMA,
@@ -124,9 +119,10 @@ pub fn run(
     let folder = Folder::create(&plan.folder, &head)?;
     let before = Snapshot::take();
     let mut progress = Progress::new(observer, &plan.settings, plan.sizes.len());
-    let site = comparison::run::Site {
+    let site = Site {
         program: &plan.program,
-        cores: &cores,
+        generator_core: Some(cores.generator),
+        device_core: cores.device,
         clock,
         tapped: plan.settings.tap,
     };
@@ -161,7 +157,9 @@ pub fn run(
         Ok(()) | Err(RunError::Stopped) => None,
         // What was written before stays readable.
         Err(RunError::Results(e)) => return Err(e.into()),
-        Err(RunError::Device(why)) => Some(why),
+        Err(failed @ (RunError::Device(_) | RunError::Core(_) | RunError::Instrument(_))) => {
+            Some(failed.to_string())
+        }
     };
     if let Some(why) = &failed {
         head.stage = Stage::Interrupted;

@@ -1,0 +1,258 @@
+//! Options of `taut forward` behind the name of a device, for studies: `memif,flush=full(32, 100us),burst=64`.
+//!
+//! ```text
+//! devices = device *("," device)
+//! device  = name *("," option)
+//! name    = an id of `taut demo --list-devices` | memif | af_packet | af_xdp
+//! option  = flush=POLICY | burst=N | function=NAME(KEY=VALUE, ...) | chain=FILE
+//! ```
+
+use super::{Device, Way};
+use std::path::Path;
+use taut_engine::{Chain, Flush, MOST_BURST, Stage};
+
+/// A port that `taut forward` runs on, with its default flush policy.
+const BASES: [&str; 3] = ["memif", "af_packet", "af_xdp"];
+
+/// The words of each device: its name, then its options. Commas in parentheses do not separate.
+pub(super) fn split(text: &str) -> Result<Vec<Vec<String>>, String> {
+    let mut depth = 0_i32;
+    let words = text.split(|c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ',' && depth == 0
+    });
+    let mut devices: Vec<Vec<String>> = Vec::new();
+    for word in words.map(str::trim).filter(|word| !word.is_empty()) {
+        let is_option = word.contains('=');
+        match devices.last_mut() {
+            Some(device) if is_option => device.push(word.to_string()),
+            None if is_option => {
+                return Err(format!(
+                    "{word}: want a device before its options, such as memif,{word}"
+                ));
+            }
+            _ => devices.push(vec![word.to_string()]),
+        }
+    }
+    Ok(devices)
+}
+
+/// The device of `words`; `list` are those with an id.
+pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String> {
+    let Some((name, options)) = words.split_first() else {
+        return Err("no device named".to_string());
+    };
+    let base = match name.as_str() {
+        "memif" => Device::new(
+            name,
+            Way::Memif {
+                flush: Flush::default(),
+            },
+        ),
+        "af_packet" => Device::new(
+            name,
+            Way::AfPacket {
+                flush: Flush::default(),
+            },
+        ),
+        "af_xdp" => Device::new(
+            name,
+            Way::AfXdp {
+                flush: Flush::default(),
+            },
+        ),
+        id => match list.iter().find(|device| device.id == id) {
+            Some(device) => device.clone(),
+            None => return Err(unknown(id, list)),
+        },
+    };
+    if options.is_empty() {
+        return Ok(base);
+    }
+    let id = id_of(words);
+    let wrong = |reason: String| format!("device {}: {reason}", words.join(","));
+    let mut given = Given::default();
+    for option in options {
+        given.take(option).map_err(&wrong)?;
+    }
+    let chain_flush = given.chain.as_ref().map(|(_, chain)| chain.flush);
+    let flush = |usual: Flush| given.flush.or(chain_flush).unwrap_or(usual);
+    let way = match base.way {
+        Way::Memif { flush: usual } => Way::Memif {
+            flush: flush(usual),
+        },
+        Way::AfPacket { flush: usual } => Way::AfPacket {
+            flush: flush(usual),
+        },
+        Way::AfXdp { flush: usual } => Way::AfXdp {
+            flush: flush(usual),
+        },
+        _ => {
+            return Err(wrong(format!(
+                "options are those of taut forward in user space, which {name} is not: put them behind {}",
+                BASES.join(", ")
+            )));
+        }
+    };
+    Ok(Device::new(&id, way).with_more(given.words()))
+}
+
+/// A name for a folder: as it was written, without spaces and slashes.
+fn id_of(words: &[String]) -> String {
+    let written = words.join(",");
+    let plain = written.chars().filter(|c| !c.is_whitespace());
+    plain.map(|c| if c == '/' { '_' } else { c }).collect()
+}
+
+fn unknown(id: &str, list: &[Device]) -> String {
+    let names = list.iter().map(|device| device.id.as_str()).chain(BASES);
+    let alike = names
+        .map(|name| (strsim::jaro_winkler(id, name), name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let hint = alike.map_or(String::new(), |(_, name)| format!(", did you mean {name}?"));
+    format!("there is no device `{id}`{hint}; taut demo --list-devices shows those there are")
+}
+
+/// What the options say.
+#[derive(Default)]
+struct Given {
+    flush: Option<Flush>,
+    burst: Option<usize>,
+    functions: Vec<String>,
+    chain: Option<(String, Chain)>,
+}
+
+impl Given {
+    fn take(&mut self, option: &str) -> Result<(), String> {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let (key, value) = (key.trim(), value.trim());
+        let twice = match key {
+            "flush" => self
+                .flush
+                .replace(value.parse().map_err(|e| format!("{e}"))?)
+                .is_some(),
+            "burst" => {
+                let burst = value.parse().ok().filter(|n| (1..=MOST_BURST).contains(n));
+                let burst = burst
+                    .ok_or_else(|| format!("burst={value}: want 1 to {MOST_BURST} packets"))?;
+                self.burst.replace(burst).is_some()
+            }
+            "function" => {
+                let stage: Stage = value.parse().map_err(|e| format!("{e}"))?;
+                stage.check().map_err(|e| e.to_string())?;
+                self.functions.push(value.to_string());
+                false
+            }
+            "chain" => {
+                let chain = Chain::load(Path::new(value)).map_err(|e| e.to_string())?;
+                if chain.place == taut_engine::Place::Kernel {
+                    return Err(format!(
+                        "chain={value}: a chain in the kernel is no device yet: leave out place = \"kernel\""
+                    ));
+                }
+                self.chain.replace((value.to_string(), chain)).is_some()
+            }
+            other => {
+                return Err(format!(
+                    "no option `{other}`: want flush=POLICY, burst=N, function=NAME(KEY=VALUE, ...) or chain=FILE"
+                ));
+            }
+        };
+        if twice {
+            return Err(format!("{key} is given twice"));
+        }
+        if self.chain.is_some() && !self.functions.is_empty() {
+            return Err(
+                "give chain or function, not both: the file has functions of its own".to_string(),
+            );
+        }
+        Ok(())
+    }
+
+    /// What `taut forward` is told besides ports, flush policy and core.
+    fn words(self) -> Vec<String> {
+        let mut words: Vec<String> = self.chain.into_iter().map(|(file, _)| file).collect();
+        for function in self.functions {
+            words.extend(["--function".to_string(), function]);
+        }
+        if let Some(burst) = self.burst {
+            words.extend(["--burst".to_string(), burst.to_string()]);
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Choice;
+    use super::*;
+
+    fn one(text: &str) -> Device {
+        match Choice::parse(text).unwrap() {
+            Choice::Named(devices) if devices.len() == 1 => devices[0].clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_become_those_of_taut_forward() {
+        let device = one(
+            "memif, flush=full(32, 50us), burst=64, function=burn(cycles=100), function=mac-swap",
+        );
+        let arguments = device.arguments(["a", "b"], Some(1)).unwrap().join(" ");
+        assert_eq!(
+            arguments,
+            "forward --function burn(cycles=100) --function mac-swap --burst 64 --port memif:a,role=client \
+             --port memif:b,role=client --flush full(32, 50us) --core 1"
+        );
+        let info = device.info();
+        assert_eq!(info.flush.as_deref(), Some("full(32, 50us)"));
+        assert_eq!(info.flush_wait_ns, Some(50_000));
+        assert!(info.label.contains("burst 64"), "{}", info.label);
+        assert_ne!(info.io, one("memif").info().io);
+        assert!(!info.id.contains([' ', '/']), "{}", info.id);
+        let each = one("veth-af-xdp-idle,flush=each");
+        assert_eq!(each.flush(), Some(Flush::Each));
+        assert_eq!(one("af_packet").flush(), Some(Flush::default()));
+    }
+
+    #[test]
+    fn a_chain_brings_its_functions_and_its_flush_policy() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.toml");
+        let text = "ports = [\"null:\"]\nflush = \"each\"\n[[function]]\nname = \"mac-swap\"\n";
+        std::fs::write(&file, text).unwrap();
+        let file = file.display();
+        let device = one(&format!("memif,chain={file}"));
+        assert_eq!(device.flush(), Some(Flush::Each));
+        let arguments = device.arguments(["a", "b"], None).unwrap();
+        assert_eq!(arguments[1], file.to_string());
+        let device = one(&format!("memif,chain={file},flush=idle(4)"));
+        assert_eq!(device.flush(), Some(Flush::Idle { n: 4 }));
+        let both = Choice::parse(&format!("memif,chain={file},function=mac-swap"));
+        assert!(both.unwrap_err().contains("not both"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_right() {
+        for (text, part) in [
+            ("memif-idl", "did you mean memif-idle?"),
+            ("afxdp,flush=each", "did you mean af_xdp?"),
+            ("memif,flsh=each", "want flush=POLICY"),
+            ("memif,flush=eech", "want full(N, TIME)"),
+            ("memif,flush=full(32, 100us", "want full(N, TIME)"),
+            ("memif,flush=each,flush=each", "given twice"),
+            ("memif,burst=0", "want 1 to 256"),
+            ("memif,function=nonsense", "nonsense"),
+            ("memif,function=burn(cycle=1)", "cycle"),
+            ("memif,chain=/no/such/file.toml", "/no/such/file.toml"),
+            ("veth-bridge,flush=each", "behind memif, af_packet, af_xdp"),
+            ("flush=each", "memif,flush=each"),
+        ] {
+            let error = Choice::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Latency from the time a packet was due instead of the time it was sent, so that a late generator cannot hide waiting
+//! time. (G. Tene, "How NOT to measure latency": coordinated omission.)
+
+use taut_measure::LatencyHistogram;
+use taut_port::Clock;
+
+/// Packets whose slip is remembered until they come back.
+const REMEMBERED: usize = 1 << 16;
+
+/// Adds each packet's slip to its latency.
+pub struct FromIntended {
+    ns_per_tick: f64,
+    slips: Box<[u32]>,
+    next: u64,
+    latency: LatencyHistogram,
+}
+
+impl FromIntended {
+    /// Has seen no packet; in nanoseconds of `clock`.
+    pub fn new(clock: &Clock) -> Self {
+        Self {
+            ns_per_tick: clock.to_ns(1),
+            slips: vec![0; REMEMBERED].into(),
+            next: 0,
+            latency: LatencyHistogram::new(),
+        }
+    }
+
+    /// From due to arrival. Of a packet that came back after 65,536 later ones were sent, only from the stamp.
+    pub fn latency(&self) -> &LatencyHistogram {
+        &self.latency
+    }
+
+    #[inline(always)]
+    pub(crate) fn sent(&mut self, sequence: u64, slip_ticks: u64) {
+        self.slips[sequence as usize % REMEMBERED] = u32::try_from(slip_ticks).unwrap_or(u32::MAX);
+        self.next = sequence + 1;
+    }
+
+    #[inline(always)]
+    pub(crate) fn received(&mut self, sequence: u64, latency_ticks: u64) {
+        let is_remembered = self.next.saturating_sub(sequence) <= REMEMBERED as u64;
+        let slip_ticks = if is_remembered {
+            u64::from(self.slips[sequence as usize % REMEMBERED])
+        } else {
+            0
+        };
+        let ns = (latency_ticks + slip_ticks) as f64 * self.ns_per_tick;
+        self.latency.record(ns as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_measure::Summary;
+
+    #[test]
+    fn the_slip_counts_as_long_as_it_is_remembered() {
+        let clock = Clock {
+            hz: 1e9,
+            error_ppm: 0.0,
+        };
+        let mut intended = FromIntended::new(&clock);
+        intended.sent(0, 40);
+        intended.received(0, 100);
+        let seen = |intended: &FromIntended| {
+            let summary = Summary::from_histogram(intended.latency()).unwrap();
+            (summary.count, summary.max_ns)
+        };
+        assert_eq!(seen(&intended), (1, 140));
+        intended.sent(1, 1_000);
+        for sequence in 2..=REMEMBERED as u64 + 1 {
+            intended.sent(sequence, 7);
+        }
+        // Its place has been taken by another packet.
+        intended.received(1, 200);
+        assert_eq!(seen(&intended), (2, 200));
+    }
+}
