@@ -7,7 +7,7 @@ use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use taut_experiment::folder::{Folder, Stage, State};
-use taut_experiment::{Experiment, ExperimentError, Request};
+use taut_experiment::{Changes, Experiment, ExperimentError, Request};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -33,6 +33,8 @@ enum What {
     Check {
         /// Experiment file, name of a reference experiment, or published archive
         experiment: String,
+        #[command(flatten)]
+        changes: ChangeArguments,
         /// Print the plan as JSON
         #[arg(long)]
         json: bool,
@@ -44,6 +46,8 @@ enum What {
         /// Results folder (default: a new one under ./results)
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+        #[command(flatten)]
+        changes: ChangeArguments,
         /// Print the result as JSON
         #[arg(long)]
         json: bool,
@@ -91,15 +95,46 @@ enum What {
     Schema,
 }
 
+#[derive(clap::Args)]
+struct ChangeArguments {
+    /// Give a variable another value, a loop variable one value or a list: seconds=10, 'device=["memif-idle"]'
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// Runs of each combination
+    #[arg(long, value_name = "N")]
+    repetitions: Option<u32>,
+}
+
+impl ChangeArguments {
+    fn changes(&self) -> Changes {
+        Changes {
+            set: self.set.clone(),
+            repetitions: self.repetitions,
+        }
+    }
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    text.split_once('=')
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, value)| (name.trim().to_string(), value.trim().to_string()))
+        .ok_or_else(|| "want NAME=VALUE, such as seconds=10".to_string())
+}
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::New { file } => new(file),
-        What::Check { experiment, json } => check(experiment, *json),
+        What::Check {
+            experiment,
+            changes,
+            json,
+        } => check(experiment, &changes.changes(), *json),
         What::Run {
             experiment,
             out,
+            changes,
             json,
-        } => start(experiment, out.as_deref(), *json),
+        } => start(experiment, out.as_deref(), &changes.changes(), *json),
         What::Resume { folder, json } => resume(folder, *json),
         What::List {
             results,
@@ -135,8 +170,8 @@ fn new(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check(experiment: &str, json: bool) -> Result<(), Failure> {
-    let check = taut_experiment::open(experiment)?.check()?;
+fn check(experiment: &str, changes: &Changes, json: bool) -> Result<(), Failure> {
+    let check = taut_experiment::open(experiment, changes)?.check()?;
     if json {
         print::line(serde_json::to_string_pretty(&check).unwrap_or_default());
     } else {
@@ -180,21 +215,21 @@ fn check(experiment: &str, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn start(what: &str, out: Option<&Path>, json: bool) -> Result<(), Failure> {
-    let experiment = taut_experiment::open(what)?;
+fn start(what: &str, out: Option<&Path>, changes: &Changes, json: bool) -> Result<(), Failure> {
+    let experiment = taut_experiment::open(what, changes)?;
     let name = taut_experiment::name_of(what);
     let dir = out.map_or_else(
         || taut_experiment::fresh_folder(Path::new("results"), &name),
         Path::to_path_buf,
     );
     let command_line = std::env::args().collect::<Vec<_>>().join(" ");
-    let folder = Folder::begin(&dir, &experiment, &name, &command_line)?;
+    let folder = Folder::begin(&dir, &experiment, &name, &command_line, changes)?;
     go_on(experiment, folder, json)
 }
 
 fn resume(dir: &Path, json: bool) -> Result<(), Failure> {
     let folder = Folder::open(dir)?;
-    let experiment = Experiment::read(&folder.experiment_file())?;
+    let experiment = folder.experiment()?;
     let state = folder.state()?;
     if state.fingerprint != experiment.fingerprint() {
         return Err(Failure::Input(format!(
@@ -235,7 +270,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
 fn list(results: &Path, reference: bool, json: bool) -> Result<(), Failure> {
     if reference {
         for (name, text) in taut_experiment::REFERENCE {
-            let title = Experiment::parse(text, name, Path::new("."))?
+            let title = Experiment::parse(text, name, Path::new("."), &Changes::default())?
                 .title()
                 .to_owned();
             print::line(format!("{name:<28}{title}"));

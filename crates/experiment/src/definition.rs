@@ -168,7 +168,7 @@ pub enum Order {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Until {
-    /// The metric, such as `latency.p99_ns`.
+    /// The metric, such as `latency_ns.p99_ns`.
     pub metric: String,
     /// Half the interval's width as a share of its middle: 0.05 for 5 %.
     pub within: f64,
@@ -431,7 +431,7 @@ pub struct Claim {
     /// The published figures, as text.
     #[serde(default)]
     pub published: String,
-    /// What it comes to here, such as `median('latency.avg_ns', device='a') / median('latency.avg_ns', device='b')`.
+    /// What it comes to here, such as `median('latency_ns.avg_ns', device='a') / median('latency_ns.avg_ns', device='b')`.
     #[schemars(with = "String")]
     pub value: Spanned<String>,
     /// When it holds, such as `value > 2`.

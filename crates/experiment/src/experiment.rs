@@ -6,6 +6,7 @@ use crate::measurement::{Task, tasks};
 use crate::node::Place;
 use crate::variables::{GIVEN, Templates, Values, combinations, scalar, unknown};
 use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -28,6 +29,61 @@ pub struct Experiment {
     pub(crate) nodes: IndexMap<String, Role>,
     /// Longest time of a run.
     pub(crate) limit: Duration,
+}
+
+/// What a person asks for other than the file says: shorter runs, fewer values, another number of repetitions.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Names of variables and their values, as in the file; a loop variable takes a list or a range.
+    pub set: Vec<(String, String)>,
+    /// Runs of each combination.
+    pub repetitions: Option<u32>,
+}
+
+impl Changes {
+    fn apply(&self, definition: &mut Definition) -> Result<(), ExperimentError> {
+        if let Some(repetitions) = self.repetitions {
+            definition.plan.repetitions = repetitions;
+            if let Some(until) = &mut definition.plan.until {
+                until.at_most = until.at_most.max(repetitions);
+            }
+        }
+        for (name, text) in &self.set {
+            let as_value: Option<toml::Value> =
+                toml::from_str::<toml::Table>(&format!("x = {text}"))
+                    .ok()
+                    .and_then(|mut table| table.remove("x"));
+            let value = as_value.unwrap_or_else(|| toml::Value::String(text.clone()));
+            let zips = definition
+                .zip
+                .iter_mut()
+                .filter_map(|zip| zip.get_mut(name));
+            let in_loops = definition
+                .loops
+                .get_mut(name)
+                .into_iter()
+                .chain(zips)
+                .next();
+            let place = match in_loops {
+                // One value is a list of one.
+                Some(place) if !(value.is_array() || value.is_table()) => {
+                    *place = Spanned::new(place.span(), toml::Value::Array(vec![value]));
+                    continue;
+                }
+                Some(place) => Some(place),
+                None => definition.variables.get_mut(name),
+            };
+            let Some(place) = place else {
+                let known = definition.variables.keys().chain(definition.loops.keys());
+                return Err(ExperimentError::Unknown(format!(
+                    "--set {name}: the experiment has no such variable{}",
+                    suggestion(name, known.map(String::as_str))
+                )));
+            };
+            *place = Spanned::new(place.span(), value);
+        }
+        Ok(())
+    }
 }
 
 /// One combination of the loop variables.
@@ -53,27 +109,33 @@ impl Experiment {
     ///
     /// # Errors
     /// The first mistake, with file, line and column.
-    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
+    pub fn read(path: &Path, changes: &Changes) -> Result<Self, ExperimentError> {
         let text = std::fs::read_to_string(path).map_err(ExperimentError::io(path))?;
         let folder = path
             .parent()
             .filter(|p| !p.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
-        Self::parse(&text, &path.display().to_string(), folder)
+        Self::parse(&text, &path.display().to_string(), folder, changes)
     }
 
     /// Checks the text of an experiment file; files that it names are beside it in `folder`.
     ///
     /// # Errors
     /// As [`Experiment::read`].
-    pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, ExperimentError> {
+    pub fn parse(
+        text: &str,
+        name: &str,
+        folder: &Path,
+        changes: &Changes,
+    ) -> Result<Self, ExperimentError> {
         let source = Source {
             name: name.to_owned(),
             text: text.to_owned(),
         };
-        let definition: Definition = toml::from_str(text).map_err(|e| {
+        let mut definition: Definition = toml::from_str(text).map_err(|e| {
             source.wrong(e.span().unwrap_or_default(), with_suggestion(e.message()))
         })?;
+        changes.apply(&mut definition)?;
         let tasks = tasks(&definition, &source)?;
         let nodes = roles(&definition, &source)?;
         let mut experiment = Self {

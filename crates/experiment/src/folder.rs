@@ -14,6 +14,7 @@
 
 use crate::agent::{Facts, checksum, files_below};
 use crate::error::ExperimentError;
+use crate::experiment::Changes;
 use crate::plan::hex;
 use crate::variables::Values;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,9 @@ pub struct State {
     pub notes: Vec<String>,
     /// The published results that it replicates.
     pub replicates: Option<String>,
+    /// What was asked for other than the file says.
+    #[serde(default)]
+    pub changes: Changes,
 }
 
 impl State {

@@ -21,7 +21,7 @@ mod variables;
 
 pub use check::{Check, PlannedCommand};
 pub use error::ExperimentError;
-pub use experiment::{Experiment, Variant};
+pub use experiment::{Changes, Experiment, Variant};
 pub use folder::list;
 pub use open::{REFERENCE, TEMPLATE, fresh_folder, name_of, open, schema};
 pub use plan::PlannedRun;

@@ -2,29 +2,59 @@
 //! reference experiment.
 
 use crate::error::{ExperimentError, suggestion};
-use crate::experiment::Experiment;
+use crate::experiment::{Changes, Experiment};
 use crate::folder::{Folder, Stage, State};
 use crate::run::now;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The reference experiments, built in: names and files.
-pub const REFERENCE: &[(&str, &str)] = &[];
+pub const REFERENCE: &[(&str, &str)] = &[
+    ("demo", include_str!("../../../experiments/demo.toml")),
+    (
+        "stylianopoulos-fig2",
+        include_str!("../../../experiments/stylianopoulos-fig2.toml"),
+    ),
+    (
+        "stylianopoulos-fig4",
+        include_str!("../../../experiments/stylianopoulos-fig4.toml"),
+    ),
+    (
+        "gallenmueller-table3-2",
+        include_str!("../../../experiments/gallenmueller-table3-2.toml"),
+    ),
+    (
+        "gallenmueller-fig5-2",
+        include_str!("../../../experiments/gallenmueller-fig5-2.toml"),
+    ),
+    (
+        "gallenmueller-fig5-3",
+        include_str!("../../../experiments/gallenmueller-fig5-3.toml"),
+    ),
+    (
+        "gallenmueller-fig5-4",
+        include_str!("../../../experiments/gallenmueller-fig5-4.toml"),
+    ),
+    (
+        "gallenmueller-fig5-5",
+        include_str!("../../../experiments/gallenmueller-fig5-5.toml"),
+    ),
+];
 
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.
 ///
 /// # Errors
 /// There is none of this name, or its file is wrong.
-pub fn open(what: &str) -> Result<Experiment, ExperimentError> {
+pub fn open(what: &str, changes: &Changes) -> Result<Experiment, ExperimentError> {
     let path = Path::new(what);
     if path.is_dir() {
-        return Experiment::read(&path.join("experiment.toml"));
+        return Experiment::read(&path.join("experiment.toml"), changes);
     }
     if path.is_file() {
-        return Experiment::read(path);
+        return Experiment::read(path, changes);
     }
     if let Some((name, text)) = REFERENCE.iter().find(|(name, _)| *name == what) {
-        return Experiment::parse(text, &format!("{name}.toml"), Path::new("."));
+        return Experiment::parse(text, &format!("{name}.toml"), Path::new("."), changes);
     }
     Err(ExperimentError::Unknown(format!(
         "there is no file {what}, and no reference experiment of this name{}",
@@ -73,6 +103,7 @@ impl Folder {
         experiment: &Experiment,
         name: &str,
         command_line: &str,
+        changes: &Changes,
     ) -> Result<Self, ExperimentError> {
         let folder = Self::create(dir)?;
         taut_lab::results::write_whole(
@@ -107,8 +138,19 @@ impl Folder {
             failed: 0,
             notes: Vec::new(),
             replicates: None,
+            changes: changes.clone(),
         })?;
         Ok(folder)
+    }
+}
+
+impl Folder {
+    /// The experiment of the folder, as it was asked for.
+    ///
+    /// # Errors
+    /// Its file or its state is damaged.
+    pub fn experiment(&self) -> Result<Experiment, ExperimentError> {
+        Experiment::read(&self.experiment_file(), &self.state()?.changes)
     }
 }
 

@@ -364,7 +364,7 @@ impl Experiment {
 /// The folder cannot be read or written.
 pub fn evaluate(dir: &Path) -> Result<(Evaluation, std::path::PathBuf), ExperimentError> {
     let folder = Folder::open(dir)?;
-    let experiment = Experiment::read(&folder.experiment_file())?;
+    let experiment = folder.experiment()?;
     let evaluation = Evaluation::of(&experiment, &folder)?;
     evaluation.write(&folder)?;
     let page = crate::page::write(&experiment, &folder, &evaluation)?;
