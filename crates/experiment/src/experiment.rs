@@ -285,19 +285,26 @@ impl Experiment {
     /// Names that become files: of nodes, tasks, tables and figures.
     fn check_names(&self) -> Result<(), ExperimentError> {
         let definition = &self.definition;
-        let kinds: [(&str, Vec<&str>); 3] = [
+        let kinds: [(&str, Vec<&str>); 4] = [
             ("node", self.nodes.keys().map(String::as_str).collect()),
             (
                 "step",
                 self.tasks.iter().map(|task| task.name.as_str()).collect(),
             ),
             (
-                "table or figure",
+                "table",
                 definition
                     .table
                     .iter()
                     .map(|table| table.name.as_str())
-                    .chain(definition.figure.iter().map(|figure| figure.name.as_str()))
+                    .collect(),
+            ),
+            (
+                "figure",
+                definition
+                    .figure
+                    .iter()
+                    .map(|figure| figure.name.as_str())
                     .collect(),
             ),
         ];
@@ -458,6 +465,12 @@ impl Experiment {
         }
         for figure in &definition.figure {
             self.check_columns(&figure.by, &known)?;
+        }
+        for zip in &definition.zip {
+            // What changes with a variable that is used may be its name in tables and figures.
+            if zip.keys().any(|name| used.contains(name)) {
+                used.extend(zip.keys().cloned());
+            }
         }
         if let Some(unused) = known.iter().find(|name| !used.contains(**name)) {
             return Err(self.source.wrong(
@@ -706,5 +719,283 @@ fn with_suggestion(message: &str) -> String {
             format!("{message}{}", suggestion(wrong, known.iter().copied()))
         }
         _ => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parse(text: &str) -> Result<Experiment, String> {
+        Experiment::parse(text, "e.toml", Path::new("."), &Changes::default())
+            .map_err(|e| e.to_string())
+    }
+
+    const SMALL: &str = r#"
+title = "t"
+[loop]
+a = [1, 2]
+b = ["x", "y", "z"]
+[[step]]
+run = "echo {{ a }} {{ b }} {{ seed }}"
+"#;
+
+    #[test]
+    fn mistakes_are_told_with_line_and_column_and_what_was_meant() {
+        for (text, place, part) in [
+            ("title = 3", "e.toml:1:9: ", "string"),
+            (
+                "title = 't'\ntitel = 't'",
+                "e.toml:2:1: ",
+                "did you mean `title`?",
+            ),
+            (
+                "title = 't'\n[plan]\nrepetition = 3\n[[step]]\nrun = 'a'",
+                "e.toml:3:1: ",
+                "did you mean `repetitions`?",
+            ),
+            (
+                "title = 't'\n[plan]\norder = 'ramdom'\n[[step]]\nrun = 'a'",
+                "e.toml:3:9: ",
+                "did you mean `random`?",
+            ),
+            ("title = 't'", "e.toml: ", "nothing is done"),
+            (
+                "title = 't'\n[[step]]\nrun = 'echo {{ rat }}'\n[loop]\nrate = [1]",
+                "e.toml:3:7: ",
+                "did you mean `rate`?",
+            ),
+            (
+                "title = 't'\n[[step]]\nrun = 'echo {{ 1'",
+                "e.toml:3:7: ",
+                "",
+            ),
+            (
+                "title = 't'\n[[step]]\nrun = 'echo'\n[loop]\nrate = [1]",
+                "e.toml:5:8: ",
+                "used nowhere",
+            ),
+            (
+                "title = 't'\n[variables]\nx = 1\n[[step]]\nrun = 'echo'",
+                "e.toml:3:5: ",
+                "used nowhere",
+            ),
+            (
+                "title = 't'\n[variables]\nx = '{{ y }}'\ny = '{{ x }}'\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:3:5: ",
+                "x -> y -> x",
+            ),
+            (
+                "title = 't'\n[variables]\nx = 1\n[loop]\nx = [2]\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:5:5: ",
+                "two variables",
+            ),
+            (
+                "title = 't'\n[variables]\nrun = 1\n[[step]]\nrun = '{{ run }}'",
+                "e.toml:3:7: ",
+                "given to each run",
+            ),
+            (
+                "title = 't'\n[variables]\nx = [1]\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:3:5: ",
+                "under [loop]",
+            ),
+            (
+                "title = 't'\n[[zip]]\nx = [1, 2]\ny = [1]\n[[step]]\nrun = '{{ x }}{{ y }}'",
+                "e.toml:4:5: ",
+                "equally many",
+            ),
+            (
+                "title = 't'\n[loop]\nx = [1]\n[plan]\nonly = ['x > 1']\n[[step]]\nrun = '{{ x }}'",
+                "e.toml: ",
+                "leaves no combination",
+            ),
+            (
+                "title = 't'\n[loop]\nx = [1]\n[plan]\nonly = ['z > 1']\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:5:9: ",
+                "",
+            ),
+            (
+                "title = 't'\n[plan]\nlimit = 'long'\n[[step]]\nrun = 'a'",
+                "e.toml: ",
+                "500ms or 60s",
+            ),
+            (
+                "title = 't'\n[nodes.a]\nat = 'ftp://x'\n[[step]]\nrun = 'a'",
+                "e.toml:3:6: ",
+                "ssh://user@host:port",
+            ),
+            (
+                "title = 't'\n[nodes.a]\n[nodes.b]\n[[step]]\nrun = 'a'",
+                "e.toml: ",
+                "several nodes",
+            ),
+            (
+                "title = 't'\n[nodes.dut]\n[[step]]\nnode = 'dur'\nrun = 'a'",
+                "e.toml:4:8: ",
+                "did you mean `dut`?",
+            ),
+            (
+                "title = 't'\n[nodes.a]\n[[link]]\nbetween = ['a:x', 'b:y']\n[[step]]\nrun = 'a'",
+                "e.toml:4:19: ",
+                "no node `b`",
+            ),
+            (
+                "title = 't'\n[[file]]\nname = '../x'\ntext = ''\n[[step]]\nrun = 'a'",
+                "e.toml: ",
+                "inside the run's folder",
+            ),
+            (
+                "title = 't'\n[[file]]\nname = 'x'\nfrom = '/etc/passwd'\n[[step]]\nrun = 'a'",
+                "e.toml:4:8: ",
+                "beside the experiment file",
+            ),
+            (
+                "title = 't'\n[[file]]\nname = 'x'\nfrom = 'nowhere.toml'\n[[step]]\nrun = 'a'",
+                "e.toml:4:8: ",
+                "no file",
+            ),
+            (
+                "title = 't'\n[device]\nid = 'memif-idle'",
+                "e.toml: ",
+                "add [measure]",
+            ),
+            (
+                "title = 't'\n[measure]\nwhat = ['latency']",
+                "e.toml: ",
+                "needs a [device]",
+            ),
+            (
+                "title = 't'\n[[step]]\nrun = 'a'\nextract = { x = 'no group' }",
+                "e.toml:4:17: ",
+                "group around the number",
+            ),
+            (
+                "title = 't'\n[plan]\nuntil = { metric = 'x', within = 5, at_most = 9 }\n[[step]]\nrun = 'a'",
+                "e.toml: ",
+                "0.05 for 5 %",
+            ),
+            (
+                "title = 't'\n[[step]]\nname = 'a'\nrun = 'a'\n[[step]]\nname = 'a'\nrun = 'a'",
+                "e.toml: ",
+                "two steps",
+            ),
+            (
+                "title = 't'\n[[step]]\nrun = 'a'\n[[table]]\nname = 't'\nrows = ['x']\nmetrics = ['m']",
+                "e.toml:6:9: ",
+                "no variable `x`",
+            ),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(
+                message.starts_with(place) && message.contains(part),
+                "{text}\n-> {message}"
+            );
+            assert!(!message.contains('\n'), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_same_file_and_seed_give_the_same_plan_and_another_seed_another() {
+        let ids = |text: &str| {
+            parse(text)
+                .unwrap()
+                .plan()
+                .into_iter()
+                .map(|run| run.id)
+                .collect::<Vec<_>>()
+        };
+        let first = ids(SMALL);
+        assert_eq!(first.len(), 18);
+        assert_eq!(first, ids(SMALL));
+        let other = format!("{SMALL}\n[plan]\nseed = 2");
+        assert_ne!(first, ids(&other));
+        let (mut a, mut b) = (first, ids(&other));
+        a.sort();
+        b.sort();
+        assert_eq!(a, b);
+        assert_ne!(
+            parse(SMALL).unwrap().fingerprint(),
+            parse(&other).unwrap().fingerprint()
+        );
+    }
+
+    #[test]
+    fn interleaved_repetitions_go_through_all_combinations_before_any_comes_again() {
+        let plan = parse(SMALL).unwrap().plan();
+        for (index, round) in plan.chunks(6).enumerate() {
+            assert!(round.iter().all(|run| run.repetition == index as u32 + 1));
+            let mut variants: Vec<usize> = round.iter().map(|run| run.variant).collect();
+            variants.sort_unstable();
+            assert_eq!(variants, [0, 1, 2, 3, 4, 5]);
+        }
+        let orders: BTreeSet<Vec<usize>> = plan
+            .chunks(6)
+            .map(|round| round.iter().map(|run| run.variant).collect())
+            .collect();
+        assert!(orders.len() > 1, "each round has an order of its own");
+    }
+
+    #[test]
+    fn conditions_leave_combinations_out() {
+        let text = format!("{SMALL}\n[plan]\nonly = ['a == 1 or b == \"z\"']");
+        let experiment = parse(&text).unwrap();
+        assert_eq!(experiment.variants().len(), 4);
+    }
+
+    #[test]
+    fn values_can_be_changed_for_a_run_and_only_those_that_exist() {
+        let set = |name: &str, value: &str| {
+            let changes = Changes {
+                set: vec![(name.into(), value.into())],
+                repetitions: Some(1),
+            };
+            Experiment::parse(SMALL, "e.toml", Path::new("."), &changes)
+        };
+        assert_eq!(set("a", "7").unwrap().plan().len(), 3);
+        assert_eq!(set("b", "['x', 'q']").unwrap().plan().len(), 4);
+        assert_eq!(
+            set("b", "plain text").unwrap().variants()[0].loops["b"],
+            "plain text"
+        );
+        assert!(
+            set("c", "1")
+                .unwrap_err()
+                .to_string()
+                .contains("no such variable")
+        );
+    }
+
+    #[test]
+    fn options_with_blanks_stay_one_word_of_the_command() {
+        let experiment = parse(
+            r#"
+title = "t"
+[loop]
+device = ["memif,flush=full(32, 100us)"]
+[device]
+id = "{{ device }}"
+[traffic]
+rate = "100k"
+set = ["dst_port=1-2 random"]
+[measure]
+what = ["latency", "throughput"]
+options = { throughput = "--quick" }
+"#,
+        )
+        .unwrap();
+        let commands = experiment.check().unwrap().commands;
+        let scripts: Vec<&str> = commands
+            .iter()
+            .map(|command| command.script.as_str())
+            .collect();
+        assert_eq!(
+            scripts,
+            [
+                "taut generate --device 'memif,flush=full(32, 100us)' --set 'dst_port=1-2 random' --rate 100k --json --out latency",
+                "taut bench throughput --device 'memif,flush=full(32, 100us)' --set 'dst_port=1-2 random' --quick --json --out throughput",
+            ]
+        );
     }
 }

@@ -162,3 +162,48 @@ pub fn schema() -> String {
 
 /// An experiment file to begin with.
 pub const TEMPLATE: &str = include_str!("template.toml");
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_reference_experiment_is_listed_and_can_be_planned() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        let mut files: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| name_of(&entry.unwrap().path().display().to_string()))
+            .collect();
+        files.sort();
+        let mut listed: Vec<&str> = REFERENCE.iter().map(|(name, _)| *name).collect();
+        listed.sort_unstable();
+        assert_eq!(files, listed);
+        for (name, _) in REFERENCE {
+            let experiment = open(name, &Changes::default()).unwrap();
+            assert!(
+                !experiment.plan().is_empty() && !experiment.definition.claim.is_empty(),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_file_to_begin_with_is_right_and_so_is_its_schema() {
+        Experiment::parse(TEMPLATE, "new.toml", Path::new("."), &Changes::default()).unwrap();
+        let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
+        assert!(schema["properties"]["plan"].is_object());
+        assert_eq!(schema["additionalProperties"], false);
+    }
+
+    #[test]
+    fn a_name_that_nearly_is_one_is_suggested() {
+        let message = open("stylianopolos-fig2", &Changes::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains("did you mean `stylianopoulos-fig2`?"),
+            "{message}"
+        );
+    }
+}
