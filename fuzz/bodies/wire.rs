@@ -3,8 +3,8 @@
 
 use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Gtpu, GtpuRepr, Icmpv4, Icmpv4Repr,
-    IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Received, StampLayout, Tcp, TcpRepr, Udp, UdpRepr,
-    claimed_stamp, classify,
+    IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mac, Neighbour, NeighbourRepr, Received,
+    StampLayout, Tcp, TcpRepr, Udp, UdpRepr, checksum, claimed_stamp, classify,
     gtpu::UDP_PORT,
     stamp::{MAGIC, STAMP_LEN_BYTES},
 };
@@ -97,6 +97,61 @@ fn repaired(frame: &[u8]) -> Option<(Vec<u8>, u16)> {
     udp.fill_checksum(pseudo_header);
     let port = udp.destination_port();
     Some((frame, port))
+}
+
+/// Both ways to ask for a MAC address over the same bytes: ARP and neighbour discovery.
+pub fn neighbour(bytes: &[u8]) {
+    walk_arp(bytes);
+    let mut reply = bytes.to_vec();
+    if let Ok(mut view) = Arp::new(&mut reply[..]) {
+        let asker = (view.sender_mac(), view.sender_ip());
+        view.make_reply(Mac([2; 6]));
+        assert_eq!((view.target_mac(), view.target_ip()), asker);
+        assert_eq!(view.sender_mac(), Mac([2; 6]));
+    }
+    walk_neighbour(bytes);
+    // A fuzzer seldom guesses a type, and with it the options.
+    for kind in [135, 136] {
+        let mut message = bytes.to_vec();
+        if let Some(start) = message.first_chunk_mut() {
+            *start = [kind, 0];
+        }
+        walk_neighbour(&message);
+    }
+}
+
+/// What a message says is written anew and read back, with a checksum that holds.
+fn walk_neighbour(bytes: &[u8]) {
+    let Ok(view) = Neighbour::new(bytes) else {
+        return;
+    };
+    let target = view.target();
+    let Some(mac) = view.mac() else {
+        return;
+    };
+    // Where an option says so is somewhere behind the message.
+    assert!(bytes[24..].windows(6).any(|there| there == mac.0));
+    let repr = if view.is_solicitation() {
+        NeighbourRepr::Solicitation { target, mac }
+    } else {
+        let solicited = bytes[4] & 0x40 != 0;
+        NeighbourRepr::Advertisement {
+            target,
+            mac,
+            solicited,
+        }
+    };
+    let len = u16::try_from(NeighbourRepr::LEN_BYTES).expect("a short message");
+    let sum = checksum::pseudo_header_v6(target, target, IpProtocol::ICMPV6, len.into());
+    let mut again = [0; NeighbourRepr::LEN_BYTES];
+    repr.emit(&mut again, sum)
+        .expect("the message's own length");
+    let read = Neighbour::new(&again[..]).expect("what was written is read");
+    read.verify_checksum(sum).expect("it was just written");
+    assert_eq!(
+        (read.is_solicitation(), read.target(), read.mac()),
+        (view.is_solicitation(), target, Some(mac))
+    );
 }
 
 fn walk_arp(bytes: &[u8]) {

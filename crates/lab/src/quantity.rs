@@ -108,7 +108,8 @@ pub fn share(share: f64) -> String {
     } else if percent.abs() >= 0.095 {
         format!("{} %", three_digits(percent))
     } else {
-        format!("{percent:.1e} %")
+        let decimals = 1 - percent.abs().log10().floor() as i32;
+        format!("{percent:.*} %", decimals.clamp(0, 12) as usize)
     }
 }
 
@@ -240,7 +241,9 @@ mod tests {
         assert_eq!(rate(14_880_000.0), "14.9 Mpkt/s");
         assert_eq!(share(0.0), "0 %");
         assert_eq!(share(0.5), "50.0 %");
-        assert_eq!(share(0.000_001_2), "1.2e-4 %");
+        assert_eq!(share(0.000_056), "0.0056 %");
+        assert_eq!(share(0.000_001_2), "0.00012 %");
+        assert_eq!(share(-0.000_3), "-0.030 %");
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(count(12), "12");
     }

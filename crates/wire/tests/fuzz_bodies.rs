@@ -37,6 +37,14 @@ fn frames() -> Vec<Vec<u8>> {
         0x36, 255, 0, 20, 0, 0, 0, 1, 0, 9, 0, 0x85, 1, 0, 0, 0xc0, 2, 0, 0, 0, 0, 0, 0, 0,
     ];
     frames[4][42..42 + tunnelled.len()].copy_from_slice(&tunnelled);
+    // A neighbour message with two options before the address, and an ARP request.
+    let mut options = vec![0; 24];
+    options.extend([5, 1, 0, 0, 0, 0, 5, 220, 3, 2, 0, 0, 0, 0, 0, 0]);
+    options.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 0, 0, 0, 0, 9]);
+    frames.push(options);
+    let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 1];
+    arp.extend(0..20);
+    frames.push(arp);
     frames
 }
 
@@ -61,6 +69,8 @@ fn fuzz_bodies_survive_seeded_noise() {
         }
         wire::parse(&bytes);
         wire::parse(bytes.get(14..).unwrap_or_default());
+        wire::neighbour(&bytes);
+        wire::neighbour(bytes.get(14..).unwrap_or_default());
         wire::stamp(&[&port[..], &bytes].concat());
     }
 }

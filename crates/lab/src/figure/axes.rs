@@ -2,7 +2,7 @@
 //! to turn a position back into values.
 
 use super::WIDTH;
-use super::scale::{Scale, Spacing};
+use super::scale::{Scale, Spacing, Tick};
 use super::svg::{Anchor, Svg, number, text_width};
 
 /// The area of a plot and its axes.
@@ -34,6 +34,11 @@ pub struct Labels<'a> {
     /// Labelled x ticks wanted.
     pub x_ticks: usize,
 }
+
+/// Size of a tick label, px (`.tick` in svg.rs).
+const TICK_SIZE: f64 = 11.0;
+/// Room between two tick labels, px.
+const TICK_GAP: f64 = 8.0;
 
 /// How the hover read-out looks for values in a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +119,25 @@ impl Panel {
         );
     }
 
+    /// The ticks of the x axis, from the left; a label that would run into the one before it is left out.
+    fn x_ticks(&self, wanted: usize) -> Vec<Tick> {
+        let mut ticks = self.x.ticks(wanted);
+        let mut taken = f64::NEG_INFINITY;
+        for tick in &mut ticks {
+            let Some(label) = &tick.label else { continue };
+            let half = text_width(label, TICK_SIZE) / 2.0;
+            let x = self.px(tick.value);
+            if x - half < taken + TICK_GAP {
+                tick.label = None;
+            } else {
+                taken = x + half;
+            }
+        }
+        ticks
+    }
+
     fn x_axis(&self, svg: &mut Svg, labels: Labels<'_>) {
-        for tick in self.x.ticks(labels.x_ticks) {
+        for tick in self.x_ticks(labels.x_ticks) {
             let x = self.px(tick.value);
             let class = if tick.label.is_some() {
                 "grid"
@@ -200,4 +222,46 @@ fn describe(scale: &Scale, from_px: f64, to_px: f64) -> String {
         number(from_px),
         number(to_px)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quantity::Quantity;
+
+    #[test]
+    fn labels_of_the_x_axis_do_not_overlap_in_any_width() {
+        let scales = [
+            Scale::nines(10_000_000),
+            Scale::log(Quantity::TimeNs, [700.0, 2e8]),
+            Scale::linear(Quantity::Seconds, 0.0, 100_000.0),
+        ];
+        for x in scales {
+            let mut shown = Vec::new();
+            for width in (20..=1000).step_by(7) {
+                let panel = Panel {
+                    left: 70.0,
+                    top: 0.0,
+                    width: f64::from(width),
+                    height: 100.0,
+                    x,
+                    y: x,
+                };
+                let ticks = panel.x_ticks(8);
+                let labels = ticks
+                    .iter()
+                    .filter_map(|tick| Some((panel.px(tick.value), tick.label.as_ref()?)))
+                    .map(|(at, label)| (at, text_width(label, TICK_SIZE) / 2.0));
+                let labels: Vec<_> = labels.collect();
+                for pair in labels.windows(2) {
+                    let room = (pair[1].0 - pair[1].1) - (pair[0].0 + pair[0].1);
+                    assert!(room >= TICK_GAP, "{width}: {ticks:?}");
+                }
+                shown.push(labels.len());
+            }
+            let all = x.ticks(8).iter().filter(|t| t.label.is_some()).count();
+            assert!(shown[0] >= 1 && shown[0] < all, "{shown:?}");
+            assert_eq!(shown.last(), Some(&all), "a wide panel shows every label");
+        }
+    }
 }

@@ -16,7 +16,7 @@ pub use trial::{Part, Trial};
 
 use crate::comparison::{self, Observer, scratch};
 use crate::io_cost::{Transport, in_short};
-use crate::results::{LeftOut, Mode, ResultsError, Stage};
+use crate::results::{LeftOut, Mode, PartsFolder, ResultsError, Stage};
 use lengths::Lengths;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,7 +114,7 @@ pub fn run(
     };
     let taken = comparison::measure_interruptions(&clock, &cores)?;
     head.noise.extend(taken.clone());
-    let folder = results::Folder::create(&plan.folder, &head)?;
+    let folder = PartsFolder::create(&plan.folder, (results::HEAD, &head), results::PARTS)?;
     let before = Snapshot::take();
     let mut session = Session {
         place: Place {
@@ -193,7 +193,7 @@ struct Session<'a> {
     place: Place<'a>,
     generators: Vec<Contender>,
     lengths: &'a Lengths,
-    folder: &'a results::Folder,
+    folder: &'a PartsFolder,
     random: fastrand::Rng,
     measured: Vec<Trial>,
     failures: Vec<LeftOut>,
@@ -267,7 +267,7 @@ impl Session<'_> {
             };
             match result {
                 Ok(trial) => {
-                    self.folder.write(&trial)?;
+                    self.folder.write(&trial.name(), &trial)?;
                     self.measured.push(trial);
                 }
                 Err(Failed::Stopped) => break,

@@ -3,10 +3,9 @@
 use super::contender::Contender;
 use super::trial::Trial;
 use crate::io_cost::Transport;
-use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head, write_json};
+use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head};
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The whole of `generators.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,43 +66,8 @@ impl Head {
 
 /// Name of the file that makes a folder one of these.
 pub(super) const HEAD: &str = "generators.json";
-
-/// A results folder being filled.
-pub(super) struct Folder {
-    dir: PathBuf,
-}
-
-impl Folder {
-    pub(super) fn create(dir: &Path, head: &Head) -> Result<Self, ResultsError> {
-        for taken in [HEAD, "io.json", "experiment.json"] {
-            let path = dir.join(taken);
-            if path.exists() {
-                return Err(ResultsError::Exists { path });
-            }
-        }
-        let trials = dir.join("trials");
-        fs::create_dir_all(&trials).map_err(ResultsError::io(trials))?;
-        let folder = Self {
-            dir: dir.to_owned(),
-        };
-        folder.update(head)?;
-        Ok(folder)
-    }
-
-    pub(super) fn update(&self, head: &Head) -> Result<(), ResultsError> {
-        write_json(&self.dir.join(HEAD), head)
-    }
-
-    pub(super) fn write(&self, trial: &Trial) -> Result<(), ResultsError> {
-        let name = format!(
-            "{}-{}-{}.json",
-            trial.generator,
-            trial.part.name(),
-            trial.repetition
-        );
-        write_json(&self.dir.join("trials").join(name), trial)
-    }
-}
+/// Name of the folder of its trials.
+pub(super) const PARTS: &str = "trials";
 
 /// A results folder read back.
 #[derive(Debug)]
@@ -123,7 +87,7 @@ impl Results {
     /// When `generators.json` is missing or unreadable.
     pub fn load(dir: &Path) -> Result<Self, ResultsError> {
         let head = read_head(&dir.join(HEAD), Head::SCHEMA)?;
-        let (trials, problems) = read_each(&dir.join("trials"))?;
+        let (trials, problems) = read_each(&dir.join(PARTS))?;
         Ok(Self {
             head,
             trials,

@@ -104,6 +104,12 @@ pub struct Trial {
 }
 
 impl Trial {
+    /// Of its file, which no other trial has.
+    pub(super) fn name(&self) -> String {
+        let part = self.part.name();
+        format!("{}-{part}-{}", self.generator, self.repetition)
+    }
+
     /// From what the receiver saw.
     pub(super) fn of(
         generator: &str,

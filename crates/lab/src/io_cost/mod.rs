@@ -22,7 +22,7 @@ pub use session::{Events, Own, Work};
 pub use trial::{Part, Series, Trial};
 
 use crate::comparison::{self, Observer, scratch};
-use crate::results::{LeftOut, Mode, ResultsError, Stage};
+use crate::results::{LeftOut, Mode, PartsFolder, ResultsError, Stage};
 use session::{Place, Session, SessionError};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,7 +133,7 @@ pub fn run(
     };
     let taken = comparison::measure_interruptions(&clock, &cores)?;
     head.noise.extend(taken.clone());
-    let folder = results::Folder::create(&plan.folder, &head)?;
+    let folder = PartsFolder::create(&plan.folder, (results::HEAD, &head), results::PARTS)?;
     let before = Snapshot::take();
     let place = Place {
         program: &plan.program,
@@ -161,7 +161,7 @@ pub fn run(
         };
         match result {
             Ok(series) => {
-                folder.write(&series)?;
+                folder.write(&series.name(), &series)?;
                 measured += 1;
             }
             Err(SessionError::Stopped) => break,
@@ -199,7 +199,7 @@ pub fn run(
     folder.update(&head)?;
     match first_failure {
         Some(why) if measured == 0 => Err(IoCostError::Nothing(why)),
-        _ => Ok(folder.path().to_path_buf()),
+        _ => Ok(plan.folder.clone()),
     }
 }
 

@@ -2,10 +2,9 @@
 
 use super::framework::Framework;
 use super::trial::Series;
-use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head, write_json};
+use crate::results::{LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head};
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use taut_function::burn::BurnError;
 use taut_host::machine::Cache;
 use taut_port::{Event, EventCounters, PortError};
@@ -119,47 +118,8 @@ impl HardwareCounters {
 
 /// Name of the file that makes a folder one of these.
 pub(super) const HEAD: &str = "io.json";
-
-/// A results folder being filled.
-pub(super) struct Folder {
-    dir: PathBuf,
-}
-
-impl Folder {
-    pub(super) fn create(dir: &Path, head: &Head) -> Result<Self, ResultsError> {
-        for taken in [HEAD, "experiment.json"] {
-            let path = dir.join(taken);
-            if path.exists() {
-                return Err(ResultsError::Exists { path });
-            }
-        }
-        let series = dir.join("series");
-        fs::create_dir_all(&series).map_err(ResultsError::io(series))?;
-        let folder = Self {
-            dir: dir.to_owned(),
-        };
-        folder.update(head)?;
-        Ok(folder)
-    }
-
-    pub(super) fn update(&self, head: &Head) -> Result<(), ResultsError> {
-        write_json(&self.dir.join(HEAD), head)
-    }
-
-    pub(super) fn write(&self, series: &Series) -> Result<(), ResultsError> {
-        let name = format!(
-            "{}-{}-{}.json",
-            series.framework,
-            series.part.name(),
-            series.repetition
-        );
-        write_json(&self.dir.join("series").join(name), series)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.dir
-    }
-}
+/// Name of the folder of its series.
+pub(super) const PARTS: &str = "series";
 
 /// A results folder read back.
 #[derive(Debug)]
@@ -179,7 +139,7 @@ impl Results {
     /// When `io.json` is missing or unreadable.
     pub fn load(dir: &Path) -> Result<Self, ResultsError> {
         let head = read_head(&dir.join(HEAD), Head::SCHEMA)?;
-        let (series, problems) = read_each(&dir.join("series"))?;
+        let (series, problems) = read_each(&dir.join(PARTS))?;
         Ok(Self {
             head,
             series,

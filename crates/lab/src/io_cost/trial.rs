@@ -73,6 +73,14 @@ pub struct Series {
     pub trials: Vec<Trial>,
 }
 
+impl Series {
+    /// Of its file, which no other series has.
+    pub(super) fn name(&self) -> String {
+        let part = self.part.name();
+        format!("{}-{part}-{}", self.framework, self.repetition)
+    }
+}
+
 /// The share of what a transport can carry that is offered while the load rises. Where the generator
 /// or the rings push back (shared memory) that can be most of it; where the kernel drops frames it
 /// cannot carry, only what it carries every time.

@@ -23,7 +23,11 @@
     squared: (n) => n.toExponential(1) + " ns²",
     number: (v) => (v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1) : scaled(v, [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]).trim()),
     bytes: (b) => scaled(b, [[1 << 30, "GB"], [1 << 20, "MB"], [1 << 10, "kB"], [1, "B"]]),
-    share: (p) => digits(p * 100) + " %",
+    share: (p) => {
+      const size = Math.abs(p * 100);
+      const small = size > 0 && size < 0.095;
+      return (small ? (p * 100).toFixed(Math.min(12, 1 - Math.floor(Math.log10(size)))) : digits(p * 100)) + " %";
+    },
     quantile: (q) => "p" + (q * 100).toFixed(Math.min(7, Math.max(1, Math.ceil(-Math.log10(1 - q) - 1)))).replace(/\.?0+$/, ""),
   };
 

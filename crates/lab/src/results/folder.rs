@@ -12,6 +12,28 @@ use taut_measure::LatencyHistogram;
 
 use super::{CbrResult, Experiment, ResultsError, SampleReader, SampleWriter, Sweep};
 
+/// The files that results folders are known by: of `taut demo`, `bench io`, `bench generator`, the benchmarks of
+/// RFC 2544, and `taut experiment`.
+const HEADS: [&str; 5] = [
+    "experiment.json",
+    "io.json",
+    "generators.json",
+    "bench.json",
+    "state.json",
+];
+
+/// Refuses a folder that holds results already, of whichever command.
+pub(crate) fn refuse_results(dir: &Path) -> Result<(), ResultsError> {
+    match HEADS
+        .map(|name| dir.join(name))
+        .into_iter()
+        .find(|path| path.exists())
+    {
+        Some(path) => Err(ResultsError::Exists { path }),
+        None => Ok(()),
+    }
+}
+
 /// A results folder being filled.
 #[derive(Debug, Clone)]
 pub struct Folder {
@@ -19,14 +41,10 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Creates the folder and writes its `experiment.json`. A folder that holds an experiment
-    /// already is refused.
+    /// Creates the folder and writes its `experiment.json`. A folder that holds results already is refused.
     pub fn create(dir: &Path, experiment: &Experiment) -> Result<Folder, ResultsError> {
+        refuse_results(dir)?;
         fs::create_dir_all(dir.join("runs")).map_err(ResultsError::io(dir))?;
-        let path = dir.join("experiment.json");
-        if path.exists() {
-            return Err(ResultsError::Exists { path });
-        }
         let folder = Folder {
             dir: dir.to_owned(),
         };

@@ -15,6 +15,7 @@ mod error;
 mod experiment;
 mod folder;
 mod packets;
+mod parts;
 mod recording;
 mod run;
 mod samples;
@@ -25,8 +26,9 @@ pub use experiment::{
     Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage, Transport,
 };
 pub use folder::{Folder, Results, Run, RunWriter, read_json, write_json, write_whole};
-pub(crate) use folder::{read_each, read_head};
+pub(crate) use folder::{read_each, read_head, refuse_results};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
+pub(crate) use parts::PartsFolder;
 pub use recording::{Recording, SampleThread};
 pub use run::{CbrResult, Sweep, SweepTrial};
 pub use samples::{Sample, SampleReader, SampleWriter};

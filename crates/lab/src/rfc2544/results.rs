@@ -10,8 +10,8 @@
 //! ```
 
 use crate::results::{
-    LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head, read_json, write_json,
-    write_whole,
+    LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head, read_json, refuse_results,
+    write_json, write_whole,
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -345,12 +345,7 @@ pub(super) struct Folder {
 
 impl Folder {
     pub(super) fn create(dir: &Path, head: &Head) -> Result<Self, ResultsError> {
-        for taken in [HEAD, "experiment.json", "io.json"] {
-            let path = dir.join(taken);
-            if path.exists() {
-                return Err(ResultsError::Exists { path });
-            }
-        }
+        refuse_results(dir)?;
         fs::create_dir_all(dir).map_err(ResultsError::io(dir))?;
         let folder = Self {
             dir: dir.to_owned(),

@@ -1,0 +1,7 @@
+//! ARP and neighbour discovery over arbitrary bytes.
+#![no_main]
+
+#[path = "../bodies/wire.rs"]
+mod wire;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::neighbour(bytes));
