@@ -251,6 +251,10 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     let mut bar = Bar::new();
     let ended = taut_experiment::run(&request, &mut bar, stop);
     bar.clear();
+    if ended.is_err() {
+        // Nothing was begun: nothing to resume, and the name is free again.
+        request.folder.forget_if_empty();
+    }
     let state = ended?;
     let dir = request.folder.path().display();
     show(request.folder.path(), false, false, json)?;

@@ -75,7 +75,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         What::Hold { .. } => {
             let Some(_held) = agent::Held::claim() else {
                 return Err(Failure::Missing(
-                    "another experiment runs on this machine: wait for it to end".to_string(),
+                    "another experiment runs on this machine; both would only measure each other: wait for it to end".to_string(),
                 ));
             };
             print::line("held");

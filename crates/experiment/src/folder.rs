@@ -437,6 +437,16 @@ impl Folder {
         Ok(left.len())
     }
 
+    /// Removes a folder in which no run was made.
+    pub fn forget_if_empty(&self) {
+        let empty = |name: &str| {
+            fs::read_dir(self.dir.join(name)).map_or(true, |mut entries| entries.next().is_none())
+        };
+        if empty("runs") && empty("failed") {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+
     /// Keeps the facts of a node and names their file.
     pub(crate) fn keep_facts(&self, facts: &Facts) -> Result<String, ExperimentError> {
         let text = serde_json::to_vec(facts).unwrap_or_default();

@@ -91,7 +91,7 @@ pub(crate) fn take_this_machine() -> Result<Held, ExperimentError> {
     Held::claim().ok_or_else(|| {
         ExperimentError::node(
             "local",
-            "another experiment runs on this machine: wait for it to end",
+            "another experiment runs on this machine; both would only measure each other: wait for it to end",
         )
     })
 }
