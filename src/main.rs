@@ -9,6 +9,7 @@ mod forward;
 mod forward_in_kernel;
 mod generate;
 mod generators;
+mod noise;
 mod ports;
 mod print;
 mod quantity;
@@ -16,6 +17,7 @@ mod report;
 mod rfc2544;
 mod script;
 mod tap;
+mod tune;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -46,6 +48,8 @@ enum Command {
     Script(script::Arguments),
     /// See packets enter and leave a device, and what the device alone takes
     Tap(tap::Arguments),
+    /// See and change the settings of this machine that matter for latency, and listen to its noise
+    Tune(tune::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
     /// Make the report and figures of a results folder again
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),
         Command::Tap(arguments) => tap::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
