@@ -28,6 +28,15 @@ fn quiet_cpu() -> Option<usize> {
     Some(cpu)
 }
 
+/// Changes the machine back whatever becomes of the test.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        let _ = taut(&["tune", "revert"]).output();
+    }
+}
+
 /// The CPU for tests that change the machine, or none with the reason printed.
 fn changeable() -> Option<usize> {
     if !taut_host::permissions::is_root() {
@@ -45,27 +54,28 @@ fn json(finished: &Finished) -> Value {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:?}"))
 }
 
-/// What every file that a dry run names holds, and which groups there are.
+/// What every file that a dry run names holds, which groups there are, and what the drivers of its cards say.
 fn knobs(dry_run: &Value) -> BTreeMap<String, Option<Vec<u8>>> {
-    let commands = dry_run
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|c| c.as_str().unwrap());
-    let mut paths: BTreeSet<String> = commands
-        .flat_map(|command| {
-            command
-                .split_whitespace()
-                .filter(|word| word.starts_with('/'))
-                .map(String::from)
-        })
-        .collect();
-    // Who is in a group changes by itself.
-    paths.retain(|path| !path.contains("/tasks") && !path.contains("cgroup.procs"));
-    paths
-        .into_iter()
-        .map(|path| (path.clone(), fs::read(&path).ok()))
-        .collect()
+    let commands = dry_run.as_array().unwrap().iter();
+    let mut found = BTreeMap::new();
+    for command in commands.map(|command| command.as_str().unwrap()) {
+        if let Some(words) = command.strip_prefix("ethtool -") {
+            let words: Vec<&str> = words.split(' ').collect();
+            let show = [
+                "-".to_owned() + &words[0].to_lowercase(),
+                words[1].to_owned(),
+            ];
+            let said = Command::new("ethtool").args(&show).output().unwrap();
+            found.insert(format!("ethtool {}", show.join(" ")), Some(said.stdout));
+            continue;
+        }
+        // Who is in a group changes by itself.
+        let paths = command.split_whitespace().filter(|word| {
+            word.starts_with('/') && !word.contains("/tasks") && !word.contains("cgroup.procs")
+        });
+        found.extend(paths.map(|path| (path.to_owned(), fs::read(path).ok())));
+    }
+    found
 }
 
 #[test]
@@ -100,7 +110,7 @@ fn an_audit_says_how_every_setting_stands() {
 fn without_root_an_audit_works_and_apply_says_what_it_needs() {
     let Some(cpu) = quiet_cpu() else { return };
     let as_nobody = |arguments: &[&str]| {
-        let program = taut(&arguments.to_vec());
+        let program = taut(arguments);
         let mut command = Command::new("setpriv");
         command.args([
             "--reuid",
@@ -177,6 +187,7 @@ fn what_cannot_be_is_said_in_one_line() {
 fn apply_and_revert_bring_every_value_back_to_the_byte() {
     let _turn = alone();
     let Some(cpu) = changeable() else { return };
+    let _restored = Restored;
     let list = cpu.to_string();
     let dry = run(&mut taut(&[
         "tune",
@@ -218,6 +229,7 @@ fn apply_and_revert_bring_every_value_back_to_the_byte() {
 fn an_apply_that_is_killed_midway_can_be_reverted() {
     let _turn = alone();
     let Some(cpu) = changeable() else { return };
+    let _restored = Restored;
     let list = cpu.to_string();
     let dry = run(&mut taut(&[
         "tune",

@@ -288,6 +288,20 @@ pub fn revert_plan(root: &Root) -> Result<Vec<String>, TuneError> {
     let command = |entry: &Entry| match &entry.step {
         Step::Write { path, .. } => format!("echo {} > {path}", chosen(&entry.before)),
         Step::Group { path, .. } => format!("rmdir {path}"),
+        Step::Card {
+            interface,
+            letter,
+            key,
+            shown,
+            ..
+        } => Step::Card {
+            interface: interface.clone(),
+            letter: *letter,
+            key: key.clone(),
+            shown: shown.clone(),
+            value: entry.before.clone(),
+        }
+        .command(),
         Step::Tasks { from, to } => Step::Tasks {
             from: to.clone(),
             to: from.clone(),

@@ -1,7 +1,7 @@
 //! Network interfaces and sockets.
 
 use super::setting::{EVERY, FULL_SPEED, Group, LATENCY, Looked, QUIET, Setting, View};
-use super::step::{Format, Step, tally};
+use super::step::{Format, Step, field, tally};
 use crate::command;
 use crate::cpu_list::mask_cpus;
 
@@ -71,8 +71,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         cost: "That time is added to every packet at low rates: interrupt moderation made a kernel gateway take 230 us at 100 packets a \
                second, and 40 us at 10,000. With none, each packet interrupts: the highest rate falls.",
         see: "ethtool -c INTERFACE",
-        is_applied: false,
-        by_hand: "ethtool -C INTERFACE adaptive-rx off rx-usecs 0 (back: the values that ethtool -c showed)",
+        is_applied: true,
+        by_hand: "",
         boot: "",
         below: "",
         source: "ethtool(8); Lange et al., CNSM 2015",
@@ -83,7 +83,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "ring-sizes",
         group: Group::Network,
         what: "How many packets the receive ring of a network card holds.",
-        cost: "A long ring hides a device that is too slow behind queueing: 4096 packets at 100 kpkt/s are 41 ms. A short one loses bursts.",
+        cost: "A long ring hides a device that is too slow behind queueing: 4096 packets at 100 kpkt/s are 41 ms. A short one loses bursts. Most drivers take the link down to change it, so `taut tune apply` does not.",
         see: "ethtool -g INTERFACE",
         is_applied: false,
         by_hand: "ethtool -G INTERFACE rx 512 (back: the value that ethtool -g showed)",
@@ -100,8 +100,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         cost: "Packets wait for others of their flow, and a forwarder sends frames that it never received. Segments are cheaper to process \
                in bulk, so throughput wants them on.",
         see: "ethtool -k INTERFACE | grep receive-offload",
-        is_applied: false,
-        by_hand: "ethtool -K INTERFACE gro off lro off (back: on, as ethtool -k showed)",
+        is_applied: true,
+        by_hand: "",
         boot: "",
         below: "",
         source: "Linux, Documentation/networking/segmentation-offloads.rst; ethtool(8)",
@@ -224,31 +224,41 @@ fn ethtool(view: &View, option: &str) -> Result<Vec<(String, String)>, Looked> {
     Ok(said)
 }
 
-/// What follows `key:` in the text; the last time, as `ethtool -g` says its maxima first.
-fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    text.lines().rev().find_map(|line| {
-        let (found, value) = line.trim().split_once(':')?;
-        (found == key).then(|| value.split_whitespace().next())?
-    })
-}
-
 fn coalescing(view: &View) -> Looked {
     let said = match ethtool(view, "-c") {
         Ok(said) => said,
         Err(looked) => return looked,
     };
-    let of = |text: &str| {
-        let adaptive = text.contains("Adaptive RX: on");
-        let wait_us: u64 = field(text, "rx-usecs")
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(0);
-        (!adaptive && wait_us == 0, adaptive, wait_us)
-    };
-    let now = said.iter().map(|(card, text)| match of(text) {
-        (_, true, _) => format!("{card} adaptive"),
-        (_, _, wait_us) => format!("{card} {wait_us} us"),
-    });
-    Looked::is(said.iter().all(|(_, text)| of(text).0), tally(now), "0 us")
+    let mut steps = Vec::new();
+    let now: Vec<String> = said
+        .iter()
+        .map(|(card, text)| {
+            let adaptive = field(text, "Adaptive RX") == Some("on");
+            let wait_us = field(text, "rx-usecs").and_then(|n| n.parse::<u64>().ok());
+            if adaptive {
+                steps.push(of_card(card, 'c', "adaptive-rx", "Adaptive RX", "off"));
+            }
+            if wait_us.is_some_and(|wait| adaptive || wait > 0) {
+                steps.push(of_card(card, 'c', "rx-usecs", "rx-usecs", "0"));
+            }
+            match wait_us {
+                _ if adaptive => format!("{card} adaptive"),
+                Some(wait_us) => format!("{card} {wait_us} us"),
+                None => format!("{card} unknown"),
+            }
+        })
+        .collect();
+    Looked::is(steps.is_empty(), tally(now), "0 us").steps(steps)
+}
+
+fn of_card(interface: &str, letter: char, key: &str, shown: &str, value: &str) -> Step {
+    Step::Card {
+        interface: interface.to_owned(),
+        letter,
+        key: key.to_owned(),
+        shown: shown.to_owned(),
+        value: value.to_owned(),
+    }
 }
 
 fn rings(view: &View) -> Looked {
@@ -273,25 +283,27 @@ fn offloads(view: &View) -> Looked {
         Ok(said) => said,
         Err(looked) => return looked,
     };
-    let on = |text: &str| {
-        let names = [
-            ("generic-receive-offload", "gro"),
-            ("large-receive-offload", "lro"),
-        ];
-        let on = names
-            .iter()
-            .filter(|(name, _)| field(text, name) == Some("on"));
-        on.map(|(_, short)| *short).collect::<Vec<_>>().join("+")
-    };
-    let now = said.iter().map(|(card, text)| match on(text).as_str() {
-        "" => format!("{card} off"),
-        names => format!("{card} {names}"),
-    });
-    Looked::is(
-        said.iter().all(|(_, text)| on(text).is_empty()),
-        tally(now),
-        "off",
-    )
+    let mut steps = Vec::new();
+    let now: Vec<String> = said
+        .iter()
+        .map(|(card, text)| {
+            let mut on = Vec::new();
+            for (shown, key) in [
+                ("generic-receive-offload", "gro"),
+                ("large-receive-offload", "lro"),
+            ] {
+                if field(text, shown) == Some("on") {
+                    on.push(key);
+                    steps.push(of_card(card, 'k', key, shown, "off"));
+                }
+            }
+            match on.as_slice() {
+                [] => format!("{card} off"),
+                names => format!("{card} {}", names.join("+")),
+            }
+        })
+        .collect();
+    Looked::is(steps.is_empty(), tally(now), "off").steps(steps)
 }
 
 fn placement(view: &View) -> Looked {
@@ -321,18 +333,4 @@ fn placement(view: &View) -> Looked {
         far.join(", ")
     };
     Looked::is(far.is_empty(), now, "CPUs on the card's node")
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_of_equal_fields_counts() {
-        let text = "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t4096\nCurrent hardware settings:\nRX:\t\t256\nTX:\t\tn/a\n";
-        assert_eq!(field(text, "RX"), Some("256"));
-        assert_eq!(field(text, "TX"), Some("n/a"));
-        assert_eq!(field(text, "rx-usecs"), None);
-    }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::{fs, thread, time::Duration};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use serde::{Deserialize, Serialize};
 
 use super::root::Root;
+use crate::command;
 use crate::cpu_list::{mask_cpus, parse_cpu_list};
 
 /// A change to the machine. Everything that `apply` does is one of these.
@@ -28,6 +30,19 @@ pub enum Step {
         path: String,
         /// What is written into its files, in this order.
         settings: Vec<(String, String)>,
+    },
+    /// A setting of a network card's driver is changed by `ethtool`.
+    Card {
+        /// Its interface.
+        interface: String,
+        /// `k` for offloads, `c` for coalescing: the letter that shows them; the capital sets them.
+        letter: char,
+        /// The setting's name where it is set.
+        key: String,
+        /// The setting's name where it is shown.
+        shown: String,
+        /// The value wanted.
+        value: String,
     },
     /// Tasks move from one control group to another, but for those that the kernel keeps.
     Tasks {
@@ -75,6 +90,15 @@ impl Step {
             Self::Write { path, .. } => root.raw(path),
             Self::Group { path, .. } => Ok(root.exists(path).to_string()),
             Self::Tasks { .. } => Ok(String::new()),
+            Self::Card {
+                interface,
+                letter,
+                shown,
+                ..
+            } => card(root, *letter, interface, &[]).and_then(|text| {
+                let value = field(&text, shown).map(str::to_owned);
+                value.ok_or_else(|| io::Error::other(format!("the driver does not show {shown}")))
+            }),
         }
     }
 
@@ -90,6 +114,7 @@ impl Step {
                 root.text(&format!("{path}/{file}"))
                     .is_some_and(|now| now == *value || same_list(&now, value))
             }),
+            Self::Card { value, .. } => self.now(root).is_ok_and(|now| now == *value),
             // What stays behind is the kernel's; what is born later is born in the new group.
             Self::Tasks { from, to } => {
                 let empty = |path: &str| root.text(path).is_none_or(|tasks| tasks.is_empty());
@@ -138,6 +163,7 @@ impl Step {
                 )))
             }
             Self::Tasks { from, to } => move_tasks(root, from, to),
+            Self::Card { value, .. } => self.set_card(root, value),
         }
     }
 
@@ -186,6 +212,12 @@ impl Step {
                 }
                 remove_group(root, path)
             }
+            Self::Card { .. } => {
+                if self.now(root)? == before {
+                    return Ok(());
+                }
+                self.set_card(root, before)
+            }
             Self::Tasks { from, to } => {
                 if root.exists(to) {
                     move_all(root, to, from)?;
@@ -193,6 +225,27 @@ impl Step {
                 Ok(())
             }
         }
+    }
+
+    /// Sets the value of a card's setting and looks whether it holds.
+    fn set_card(&self, root: &Root, value: &str) -> io::Result<()> {
+        let Self::Card {
+            interface,
+            letter,
+            key,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        card(root, letter.to_ascii_uppercase(), interface, &[key, value])?;
+        let now = self.now(root)?;
+        if now == value {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "the driver took {key} {value} and shows {now}"
+        )))
     }
 
     /// The shell command that does the same.
@@ -206,19 +259,30 @@ impl Step {
                     .map(|(file, value)| format!(" && echo {value} > {path}/{file}"));
                 format!("mkdir -p {path}{}", writes.collect::<String>())
             }
+            Self::Card {
+                interface,
+                letter,
+                key,
+                value,
+                ..
+            } => {
+                let letter = letter.to_ascii_uppercase();
+                format!("ethtool -{letter} {interface} {key} {value}")
+            }
             Self::Tasks { from, to } => {
                 format!("for task in $(cat {from}); do echo $task > {to}; done 2>/dev/null")
             }
         }
     }
 
-    /// The file or folder that is changed.
+    /// The file, folder or interface that is changed.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
             Self::Write { path, .. } | Self::Group { path, .. } | Self::Tasks { to: path, .. } => {
                 path
             }
+            Self::Card { interface, .. } => interface,
         }
     }
 }
@@ -235,6 +299,29 @@ impl Format {
             }
         }
     }
+}
+
+/// Runs `ethtool`, which knows only the running machine.
+fn card(root: &Root, letter: char, interface: &str, setting: &[&str]) -> io::Result<String> {
+    if !root.is_machine() {
+        return Err(io::Error::other(
+            "ethtool answers for the running machine only",
+        ));
+    }
+    if !root.exists(&format!("/sys/class/net/{interface}")) {
+        return Err(ErrorKind::NotFound.into());
+    }
+    let option = format!("-{letter}");
+    let arguments = [&[option.as_str(), interface], setting].concat();
+    command::run("ethtool", &arguments).map_err(io::Error::other)
+}
+
+/// What follows `key:` in a text of `ethtool`; the last time, as `ethtool -g` says its maxima first.
+pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().rev().find_map(|line| {
+        let (found, value) = line.trim().split_once(':')?;
+        (found == key).then(|| value.split_whitespace().next())?
+    })
 }
 
 fn same_list(now: &str, wanted: &str) -> bool {
@@ -284,26 +371,33 @@ fn move_tasks(root: &Root, from: &str, to: &str) -> io::Result<()> {
 const ESRCH: i32 = 3;
 const EINVAL: i32 = 22;
 
-/// Moves every task, also those that are born meanwhile.
+/// Moves every task, also those that are born meanwhile. Those that die cannot be moved, and are gone soon.
 fn move_all(root: &Root, from: &str, to: &str) -> io::Result<()> {
-    const PASSES: usize = 100;
+    const PATIENCE: Duration = Duration::from_secs(10);
     if !root.is_machine() {
         return Ok(());
     }
-    for _ in 0..PASSES {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
         let tasks = root.raw(from)?;
         if tasks.is_empty() {
             return Ok(());
         }
+        let mut any_moved = false;
         for task in tasks.lines() {
             match root.write(to, task) {
-                Err(e) if e.raw_os_error() != Some(ESRCH) => return Err(e),
-                _ => {}
+                Ok(()) => any_moved = true,
+                Err(e) if e.raw_os_error() == Some(ESRCH) => {}
+                Err(e) => return Err(e),
             }
+        }
+        if !any_moved {
+            thread::sleep(Duration::from_millis(1));
         }
     }
     Err(io::Error::other(format!(
-        "tasks are born in {from} faster than they can be moved"
+        "tasks are still in {from} after {} s",
+        PATIENCE.as_secs()
     )))
 }
 
@@ -385,6 +479,30 @@ mod tests {
         assert!(step.is_done(&root));
         step.undo(&root, &before).unwrap();
         assert!(!root.exists("/sys/fs/cgroup/taut"));
+    }
+
+    #[test]
+    fn the_last_of_equal_fields_counts() {
+        let text = "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t4096\nCurrent hardware settings:\nRX:\t\t256\nTX:\t\tn/a\n";
+        assert_eq!(field(text, "RX"), Some("256"));
+        assert_eq!(field(text, "TX"), Some("n/a"));
+        assert_eq!(field(text, "rx-usecs"), None);
+        let text = "Coalesce parameters for eth0:\nAdaptive RX: on  TX: off\n";
+        assert_eq!(field(text, "Adaptive RX"), Some("on"));
+    }
+
+    #[test]
+    fn cards_are_those_of_the_running_machine() {
+        let (_folder, root) = tree(&[]);
+        let step = Step::Card {
+            interface: "eth0".into(),
+            letter: 'k',
+            key: "gro".into(),
+            shown: "generic-receive-offload".into(),
+            value: "off".into(),
+        };
+        assert!(step.make(&root).is_err() && !step.is_done(&root));
+        assert_eq!(step.command(), "ethtool -K eth0 gro off");
     }
 
     #[test]
