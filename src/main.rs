@@ -11,6 +11,7 @@ mod forward_in_kernel;
 mod generate;
 mod generators;
 mod node;
+mod noise;
 mod ports;
 mod print;
 mod quantity;
@@ -19,6 +20,7 @@ mod rfc2544;
 mod script;
 mod tap;
 mod target;
+mod tune;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -51,6 +53,8 @@ enum Command {
     Script(script::Arguments),
     /// See packets enter and leave a device, and what the device alone takes
     Tap(tap::Arguments),
+    /// See and change the settings of this machine that matter for latency, and listen to its noise
+    Tune(tune::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
     /// Make the report and figures of a results folder again
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

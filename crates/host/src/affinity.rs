@@ -45,7 +45,14 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
     }
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).map_err(|errno| not_pinned(errno.into()))
+    let pin = || sched_setaffinity(None, &set);
+    pin()
+        .or_else(|_| {
+            // A CPU that `taut tune apply` isolated is only for those inside.
+            crate::tune::enter_partition(cpu);
+            pin()
+        })
+        .map_err(|errno| not_pinned(errno.into()))
 }
 
 /// Moves every process of the process group `group` to `cpu`, also those that chose another one themselves.

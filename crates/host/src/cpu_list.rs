@@ -24,11 +24,50 @@ pub(crate) fn parse_cpu_list(text: &str) -> Option<BTreeSet<usize>> {
     Some(cpus)
 }
 
-/// The mask with only `cpu` set, in the kernel's form: words of 32 bits in hexadecimal, highest first.
-pub(crate) fn mask_of_cpu(cpu: usize) -> String {
-    let mut words = vec![format!("{:08x}", 1_u32 << (cpu % 32))];
-    words.extend(std::iter::repeat_n("00000000".to_owned(), cpu / 32));
+/// The list of `cpus` as the kernel writes it: `0-3,8`.
+pub(crate) fn format_cpu_list(cpus: &BTreeSet<usize>) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let parts: Vec<String> = ranges
+        .iter()
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        })
+        .collect();
+    parts.join(",")
+}
+
+/// The mask of `cpus` in the kernel's form: words of 32 bits in hexadecimal, highest first.
+pub(crate) fn mask_of_cpus(cpus: &BTreeSet<usize>) -> String {
+    let mut words = vec![0_u32; cpus.last().map_or(1, |highest| highest / 32 + 1)];
+    for cpu in cpus {
+        words[cpu / 32] |= 1 << (cpu % 32);
+    }
+    let words: Vec<String> = words.iter().rev().map(|w| format!("{w:08x}")).collect();
     words.join(",")
+}
+
+/// The CPUs in a mask as the kernel writes it; `None` when the text is none.
+pub(crate) fn mask_cpus(text: &str) -> Option<BTreeSet<usize>> {
+    let mut cpus = BTreeSet::new();
+    for (at, word) in text.trim().split(',').rev().enumerate() {
+        let bits = u32::from_str_radix(word, 16).ok()?;
+        cpus.extend(
+            (0..32)
+                .filter(|bit| bits & (1 << bit) != 0)
+                .map(|bit| at * 32 + bit),
+        );
+    }
+    Some(cpus)
 }
 
 #[cfg(test)]
@@ -54,20 +93,24 @@ mod tests {
 
     #[test]
     fn mask_has_one_word_per_32_cpus() {
-        assert_eq!(mask_of_cpu(1), "00000002");
-        assert_eq!(mask_of_cpu(33), "00000002,00000000");
+        assert_eq!(mask_of_cpus(&BTreeSet::from([1])), "00000002");
+        assert_eq!(mask_of_cpus(&BTreeSet::from([0, 33])), "00000002,00000001");
+        assert_eq!(mask_cpus("x"), None);
+        assert_eq!(mask_cpus("3\n"), Some(BTreeSet::from([0, 1])));
     }
 
     proptest! {
         #[test]
         fn a_list_of_single_cpus_reads_back(cpus in proptest::collection::btree_set(0_usize..1024, 0..20)) {
             let text = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-            prop_assert_eq!(parse_cpu_list(&text), Some(cpus));
+            prop_assert_eq!(parse_cpu_list(&text), Some(cpus.clone()));
+            prop_assert_eq!(parse_cpu_list(&format_cpu_list(&cpus)), Some(cpus.clone()));
+            prop_assert_eq!(mask_cpus(&mask_of_cpus(&cpus)), Some(cpus));
         }
 
         #[test]
         fn any_text_is_read_without_panic(text in ".*") {
-            let _ = parse_cpu_list(&text);
+            let _ = (parse_cpu_list(&text), mask_cpus(&text));
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod permissions;
 pub mod process;
 pub mod signals;
 pub mod topology;
+pub mod tune;
 pub mod wiring;
 
 pub use affinity::{AffinityError, pin_current_thread, pin_process_group, set_realtime};

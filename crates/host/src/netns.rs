@@ -30,7 +30,7 @@ use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CommandError, run};
-use crate::cpu_list::mask_of_cpu;
+use crate::cpu_list::mask_of_cpus;
 use crate::permissions::{Missing, can_make_namespaces};
 
 /// The generator's interfaces: it sends on the first and receives on the second.
@@ -428,7 +428,10 @@ impl Testbed {
                 Steering::Sender => {}
                 Steering::PacketSteering { cpu } => {
                     let file = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
-                    run_in(&self.device, &format!("echo {} > {file}", mask_of_cpu(cpu)))?;
+                    run_in(
+                        &self.device,
+                        &format!("echo {} > {file}", mask_of_cpus(&[cpu].into())),
+                    )?;
                 }
                 Steering::KernelThread { cpu } => {
                     self.give_kernel_thread(interface, cpu)

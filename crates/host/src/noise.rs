@@ -156,6 +156,44 @@ impl Snapshot {
     }
 }
 
+impl SystemActivity {
+    /// This and what happened later on the same CPUs, as one.
+    #[must_use]
+    pub fn join(self, later: Self) -> Self {
+        let cores = self
+            .cores
+            .into_iter()
+            .zip(later.cores)
+            .map(|(a, b)| CoreActivity {
+                cpu: a.cpu,
+                steal_ms: a.steal_ms + b.steal_ms,
+                interrupt_ms: a.interrupt_ms + b.interrupt_ms,
+                softirq_ms: a.softirq_ms + b.softirq_ms,
+                interrupts: join_counts(a.interrupts, b.interrupts),
+                softirqs: join_counts(a.softirqs, b.softirqs),
+            });
+        Self {
+            duration_ms: self.duration_ms + later.duration_ms,
+            cores: cores.collect(),
+            context_switches: self.context_switches + later.context_switches,
+            involuntary_switches: self.involuntary_switches + later.involuntary_switches,
+            load_average_before: self.load_average_before,
+        }
+    }
+}
+
+/// Counts of the same name added up, most frequent first.
+fn join_counts(mut some: Vec<Count>, others: Vec<Count>) -> Vec<Count> {
+    for other in others {
+        match some.iter_mut().find(|count| count.name == other.name) {
+            Some(count) => count.count += other.count,
+            None => some.push(other),
+        }
+    }
+    some.sort_by_key(|count| std::cmp::Reverse(count.count));
+    some
+}
+
 /// Every source of noise known from the machine's facts for work pinned to `cpus`, and from what
 /// happened during a run where that is given.
 #[must_use]

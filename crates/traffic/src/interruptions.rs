@@ -1,6 +1,7 @@
 //! What the machine takes from a busy loop: the noise under every tail that is measured on it.
 
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_port::{Clock, ticks};
 
@@ -26,19 +27,67 @@ pub struct Interruptions {
     pub share: f64,
 }
 
+/// One time in which the loop did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interruption {
+    /// The last reading of the clock before it.
+    pub start_ticks: u64,
+    /// To the first reading after it.
+    pub length_ticks: u64,
+}
+
+/// What a watch brought.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// The sums.
+    pub found: Interruptions,
+    /// Every interruption, in their order, as long as there was room.
+    pub each: Vec<Interruption>,
+    /// Those for which there was no room.
+    pub unkept: u64,
+    /// Share of the time that the loop spent on noting them, 0 to 1.
+    pub own_share: f64,
+    /// First and last reading of the clock.
+    pub span_ticks: (u64, u64),
+}
+
 /// Watches the calling thread's core for `duration` with a busy loop.
 pub fn interruptions(clock: &Clock, duration: Duration) -> Interruptions {
-    let mut found = Interruptions {
-        seconds: duration.as_secs_f64(),
-        ..Interruptions::default()
+    watch_interruptions(clock, duration, 0, &AtomicBool::new(false)).found
+}
+
+/// As [`interruptions`], and keeps up to `room` interruptions one by one; `stop` ends it early.
+pub fn watch_interruptions(
+    clock: &Clock,
+    duration: Duration,
+    room: usize,
+    stop: &AtomicBool,
+) -> Watched {
+    const UNTOUCHED: Interruption = Interruption {
+        start_ticks: u64::MAX,
+        length_ticks: 0,
     };
+    let mut found = Interruptions::default();
+    // Written now, so that the memory is there: a page fault is an interruption too.
+    let mut each = vec![UNTOUCHED; room];
+    let (mut kept, mut unkept) = (0, 0);
     let shortest_ticks = clock.to_ticks(SHORTEST_NS) as u64;
     let start = ticks();
     let end = start + clock.to_ticks(duration.as_nanos() as f64) as u64;
-    let (mut last, mut lost_ns) = (start, 0.0);
-    while last < end {
+    let (mut last, mut lost_ns, mut own_ticks) = (start, 0.0, 0);
+    while last < end && !stop.load(Ordering::Relaxed) {
         let now = ticks();
         if now - last > shortest_ticks {
+            match each.get_mut(kept) {
+                Some(place) => {
+                    *place = Interruption {
+                        start_ticks: last,
+                        length_ticks: now - last,
+                    };
+                    kept += 1;
+                }
+                None => unkept += 1,
+            }
             let gap_ns = clock.to_ns(now - last);
             lost_ns += gap_ns;
             found.over_1_us += 1;
@@ -46,11 +95,22 @@ pub fn interruptions(clock: &Clock, duration: Duration) -> Interruptions {
             found.over_100_us += u64::from(gap_ns > 1e5);
             found.over_1_ms += u64::from(gap_ns > 1e6);
             found.longest_ns = found.longest_ns.max(gap_ns);
+            // An interruption of this belongs to the next gap, so nothing goes unseen.
+            own_ticks += ticks() - now;
         }
         last = now;
     }
-    found.share = lost_ns / clock.to_ns(last - start).max(1.0);
-    found
+    let whole_ns = clock.to_ns(last - start).max(1.0);
+    found.seconds = whole_ns / 1e9;
+    found.share = lost_ns / whole_ns;
+    each.truncate(kept);
+    Watched {
+        found,
+        each,
+        unkept,
+        own_share: clock.to_ns(own_ticks) / whole_ns,
+        span_ticks: (start, last),
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +125,31 @@ mod tests {
         assert!(found.over_100_us >= found.over_1_ms);
         assert!((0.0..=1.0).contains(&found.share));
         assert_eq!(found.over_1_us == 0, found.longest_ns == 0.0);
+    }
+
+    #[test]
+    fn what_is_kept_adds_up_to_the_sums() {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let never = AtomicBool::new(false);
+        let watched = watch_interruptions(&clock, Duration::from_millis(50), 1_000_000, &never);
+        assert_eq!(watched.unkept, 0);
+        assert_eq!(watched.each.len() as u64, watched.found.over_1_us);
+        let (start, end) = watched.span_ticks;
+        let mut free_from = start;
+        for one in &watched.each {
+            assert!(one.start_ticks >= free_from);
+            free_from = one.start_ticks + one.length_ticks;
+        }
+        assert!(free_from <= end);
+        let few = watch_interruptions(&clock, Duration::from_millis(50), 1, &never);
+        assert_eq!(few.each.len() as u64 + few.unkept, few.found.over_1_us);
+    }
+
+    #[test]
+    fn a_stopped_watch_ends_at_once() {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let watched =
+            watch_interruptions(&clock, Duration::from_secs(600), 0, &AtomicBool::new(true));
+        assert!(watched.found.seconds < 1.0);
     }
 }

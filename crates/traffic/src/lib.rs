@@ -33,7 +33,7 @@ pub use hand::{Arrival, Hand, fill_checksums};
 pub use inline_tap::{InlineTap, RelayAccount, TappedWire};
 pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
 pub use intended::FromIntended;
-pub use interruptions::{Interruptions, interruptions};
+pub use interruptions::{Interruption, Interruptions, Watched, interruptions, watch_interruptions};
 pub use line::Pacing;
 pub use live::{Counts, Interval, Live, Slow, StreamView, WORST_LISTED, live};
 pub use observed::Observed;

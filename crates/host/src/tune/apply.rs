@@ -1,0 +1,615 @@
+//! Changes what can be changed at run time, and changes it back.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+
+use serde::{Deserialize, Serialize};
+
+use super::journal::{self, Entry, Head, Journal};
+use super::step::{Step, chosen};
+use super::{Finding, Group, Profile, Root, State, TuneError, audit, platform};
+use crate::cpu_list::format_cpu_list;
+
+/// How it went with one group of settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// So many changes were made.
+    Changed(usize),
+    /// Everything was as wanted already.
+    AlreadySo,
+    /// This machine has nothing to change here.
+    NothingHere,
+    /// One change was refused, and those made before it in this group were taken back.
+    Refused(String),
+}
+
+/// What `apply` did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Applied {
+    /// One entry per group, in the order they were taken.
+    pub groups: Vec<(Group, Outcome)>,
+    /// What the user has to know, one line each.
+    pub notes: Vec<String>,
+}
+
+/// What `revert` did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Reverted {
+    /// Changes taken back.
+    pub restored: usize,
+    /// What the user has to know, one line each.
+    pub notes: Vec<String>,
+    /// What could not be taken back; it stays in the journal.
+    pub refused: Vec<String>,
+}
+
+/// What `apply` would do: per setting that is not as wanted, its steps.
+///
+/// # Errors
+/// [`TuneError::LastCpu`], [`TuneError::NoCpus`].
+pub fn plan(
+    root: &Root,
+    cpus: &BTreeSet<usize>,
+    profile: Profile,
+) -> Result<Vec<Finding>, TuneError> {
+    let online = super::online(root)?;
+    if online.is_subset(cpus) {
+        return Err(TuneError::LastCpu {
+            cpus: format_cpu_list(cpus),
+            online: format_cpu_list(&online),
+        });
+    }
+    let mut findings = audit(root, cpus, profile)?.findings;
+    findings.retain(|finding| finding.can_be_applied);
+    for finding in &mut findings {
+        finding.steps.retain(|step| !step.is_done(root));
+        if finding.state != State::Bad {
+            finding.steps.clear();
+        }
+    }
+    Ok(findings)
+}
+
+/// Changes everything that can be changed at run time, group by group. Before each change its old value goes into the
+/// journal. What is as wanted already stays untouched, so that to apply twice is to apply once.
+///
+/// # Errors
+/// [`TuneError`]; a refusal of the kernel is none, but the [`Outcome`] of its group.
+pub fn apply(root: &Root, cpus: &BTreeSet<usize>, profile: Profile) -> Result<Applied, TuneError> {
+    let findings = plan(root, cpus, profile)?;
+    if root.is_machine() && !crate::permissions::is_root() {
+        return Err(TuneError::NotRoot("apply"));
+    }
+    if let Some(profile) = platform::active_tuned(root) {
+        return Err(TuneError::Tuned { profile });
+    }
+    let head = Head {
+        boot: journal::boot(root),
+        cpus: format_cpu_list(cpus),
+        profile,
+    };
+    let mut journal = Journal::open(root)?;
+    match &journal.head {
+        Some(now) if now.boot == head.boot && *now != head => {
+            return Err(TuneError::AppliedOtherwise {
+                cpus: now.cpus.clone(),
+                profile: format!("{:?}", now.profile).to_lowercase(),
+            });
+        }
+        Some(now) if now.boot == head.boot => {}
+        _ => journal.begin(head).map_err(|source| unkept(root, source))?,
+    }
+    let mut applied = Applied::default();
+    for group in Group::ALL {
+        let family: Vec<&Finding> = findings.iter().filter(|f| f.group == group).collect();
+        let outcome = match family.is_empty() {
+            true => Outcome::NothingHere,
+            false => apply_group(root, &mut journal, &family, &mut applied.notes)?,
+        };
+        applied.groups.push((group, outcome));
+    }
+    note_what_works_against(root, cpus, profile, &mut applied.notes)?;
+    if journal.entries.is_empty() {
+        journal.remove().map_err(|source| unkept(root, source))?;
+    }
+    Ok(applied)
+}
+
+fn unkept(root: &Root, source: io::Error) -> TuneError {
+    TuneError::Journal {
+        path: root.path("/run/taut/tune.journal"),
+        source,
+    }
+}
+
+fn apply_group(
+    root: &Root,
+    journal: &mut Journal,
+    family: &[&Finding],
+    notes: &mut Vec<String>,
+) -> Result<Outcome, TuneError> {
+    let mut made: Vec<Entry> = Vec::new();
+    let mut stay = 0;
+    for finding in family {
+        for step in &finding.steps {
+            let refused =
+                |e: &io::Error| format!("{}: {}: {}", finding.name, step.path(), reason(e));
+            let entry = match step.now(root) {
+                Ok(before) => Entry {
+                    setting: finding.name.clone(),
+                    group: finding.group,
+                    step: step.clone(),
+                    before,
+                },
+                Err(e) => {
+                    return take_back(root, journal, &made, refused(&e));
+                }
+            };
+            // The last one noted may be of a run that was killed before it made the change.
+            let earlier = journal
+                .entries
+                .split_last()
+                .map_or(&[][..], |(_, earlier)| earlier);
+            if matches!(step, Step::Write { .. }) && earlier.iter().any(|noted| noted.step == *step)
+            {
+                // What was there at first stays what revert brings back.
+                notes.push(format!(
+                    "{}: {} had changed by itself to {} since it was applied; set again",
+                    finding.name,
+                    step.path(),
+                    chosen(&entry.before)
+                ));
+            }
+            journal
+                .note(entry.clone())
+                .map_err(|source| unkept(root, source))?;
+            match step.make(root) {
+                Ok(()) => made.push(entry),
+                Err(e) if finding.name == "irq-affinity" && is_managed(&e) => {
+                    forget(root, journal, &entry)?;
+                    stay += 1;
+                }
+                Err(e) => {
+                    let why = refused(&e);
+                    made.push(entry);
+                    return take_back(root, journal, &made, why);
+                }
+            }
+        }
+    }
+    if stay > 0 {
+        notes.push(format!(
+            "irq-affinity: of the interrupts, {stay} stay where they are, as the kernel manages them itself"
+        ));
+    }
+    Ok(match made.len() {
+        0 => Outcome::AlreadySo,
+        count => Outcome::Changed(count),
+    })
+}
+
+/// Whether the kernel does not let anybody move this interrupt.
+fn is_managed(e: &io::Error) -> bool {
+    const EPERM: i32 = 1;
+    const EIO: i32 = 5;
+    matches!(e.raw_os_error(), Some(EIO | EPERM))
+}
+
+/// Takes a change out of the journal that was never made.
+fn forget(root: &Root, journal: &mut Journal, entry: &Entry) -> Result<(), TuneError> {
+    let mut entries = journal.entries.clone();
+    entries.retain(|noted| noted.step != entry.step);
+    journal.keep(entries).map_err(|source| unkept(root, source))
+}
+
+/// Undoes what was made of a group, the last first.
+fn take_back(
+    root: &Root,
+    journal: &mut Journal,
+    made: &[Entry],
+    why: String,
+) -> Result<Outcome, TuneError> {
+    for entry in made.iter().rev() {
+        // What cannot be taken back stays in the journal, for revert to say.
+        let first = journal
+            .entries
+            .iter()
+            .find(|noted| noted.step == entry.step);
+        let before = first.map_or(&entry.before, |noted| &noted.before).clone();
+        if entry.step.undo(root, &before).is_ok() {
+            forget(root, journal, entry)?;
+        }
+    }
+    Ok(Outcome::Refused(why))
+}
+
+/// The system's reason, with what stands behind the usual ones.
+fn reason(e: &io::Error) -> String {
+    match e.kind() {
+        ErrorKind::ReadOnlyFilesystem => {
+            "read-only (a container? apply on the host, or give the container a writable /sys and /proc)".to_owned()
+        }
+        ErrorKind::PermissionDenied => {
+            "not permitted, although root (a container? apply on the host)".to_owned()
+        }
+        _ => e.to_string(),
+    }
+}
+
+fn note_what_works_against(
+    root: &Root,
+    cpus: &BTreeSet<usize>,
+    profile: Profile,
+    notes: &mut Vec<String>,
+) -> Result<(), TuneError> {
+    let findings = audit(root, cpus, profile)?.findings;
+    let find = |name: &str| findings.iter().find(|finding| finding.name == name);
+    if let Some(balance) = find("irqbalance").filter(|f| f.state == State::Bad) {
+        notes.push(format!(
+            "irqbalance runs and will move interrupts back: {}",
+            balance.change_now.join("; ")
+        ));
+    }
+    let entrance = cpus
+        .first()
+        .and_then(|cpu| super::isolation::entrance(root, *cpu));
+    if let Some(file) = entrance {
+        notes.push(format!(
+            "CPU {} is a partition of its own: taut enters it by itself; for other programs, in the shell that starts \
+             them: echo $$ > {file}",
+            format_cpu_list(cpus)
+        ));
+    }
+    let left: Vec<&str> = findings
+        .iter()
+        .filter(|f| f.state == State::Bad && !f.change_at_boot.is_empty() && f.steps.is_empty())
+        .map(|f| f.name.as_str())
+        .collect();
+    if !left.is_empty() {
+        notes.push(format!(
+            "only at boot: {}; see: taut tune apply --cpus {} --boot",
+            left.join(", "),
+            format_cpu_list(cpus)
+        ));
+    }
+    Ok(())
+}
+
+/// The steps that [`revert`] would take back, the last first, with what was there.
+///
+/// # Errors
+/// [`TuneError::NotAJournal`], [`TuneError::Journal`].
+pub fn revert_plan(root: &Root) -> Result<Vec<String>, TuneError> {
+    let (head, entries) = journal::read(root)?;
+    if head.is_none_or(|head| head.boot != journal::boot(root)) {
+        return Ok(Vec::new());
+    }
+    let command = |entry: &Entry| match &entry.step {
+        Step::Write { path, .. } => format!("echo {} > {path}", chosen(&entry.before)),
+        Step::Group { path, .. } => format!("rmdir {path}"),
+        Step::Card {
+            interface,
+            letter,
+            key,
+            shown,
+            ..
+        } => Step::Card {
+            interface: interface.clone(),
+            letter: *letter,
+            key: key.clone(),
+            shown: shown.clone(),
+            value: entry.before.clone(),
+        }
+        .command(),
+        Step::Tasks { from, to } => Step::Tasks {
+            from: to.clone(),
+            to: from.clone(),
+        }
+        .command(),
+    };
+    Ok(entries.iter().rev().map(command).collect())
+}
+
+/// Brings back every value that the journal has, the last change first.
+///
+/// # Errors
+/// [`TuneError`]; what the kernel refuses is listed, and stays in the journal.
+pub fn revert(root: &Root) -> Result<Reverted, TuneError> {
+    if root.is_machine() && !crate::permissions::is_root() {
+        return Err(TuneError::NotRoot("revert"));
+    }
+    let mut journal = Journal::open(root)?;
+    let mut reverted = Reverted::default();
+    if journal.is_stale() {
+        reverted.notes.push("the machine was started again since, which brought everything back: nothing is left to revert".to_owned());
+        journal.remove().map_err(|source| unkept(root, source))?;
+        return Ok(reverted);
+    }
+    let mut left = Vec::new();
+    for entry in journal.entries.iter().rev() {
+        let step = &entry.step;
+        if let (
+            Step::Write {
+                path,
+                value,
+                format,
+            },
+            Ok(now),
+        ) = (step, step.now(root))
+            && now != entry.before
+            && !format.is_same(&now, value)
+        {
+            reverted.notes.push(format!(
+                "{}: {path} was set to {value}, had changed to {} since, and is {} again",
+                entry.setting,
+                chosen(&now),
+                chosen(&entry.before)
+            ));
+        }
+        match step.undo(root, &entry.before) {
+            Ok(()) => reverted.restored += 1,
+            // A device that is gone took its settings along.
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                reverted
+                    .notes
+                    .push(format!("{}: {} is gone", entry.setting, step.path()));
+            }
+            Err(e) => {
+                reverted.refused.push(format!(
+                    "{}: {}: {}",
+                    entry.setting,
+                    step.path(),
+                    reason(&e)
+                ));
+                left.push(entry.clone());
+            }
+        }
+    }
+    left.reverse();
+    if left.is_empty() {
+        journal.remove().map_err(|source| unkept(root, source))?;
+    } else {
+        journal.keep(left).map_err(|source| unkept(root, source))?;
+    }
+    Ok(reverted)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::root::tests::tree;
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::Path;
+
+    const MACHINE: &[(&str, &str)] = &[
+        ("/sys/devices/system/cpu/online", "0-3\n"),
+        ("/proc/sys/kernel/random/boot_id", "first\n"),
+        ("/proc/irq/9/smp_affinity", "f\n"),
+        ("/proc/irq/10/smp_affinity", "1\n"),
+        ("/proc/irq/default_smp_affinity", "f\n"),
+        ("/proc/sys/kernel/timer_migration", "1\n"),
+        ("/proc/sys/vm/swappiness", "60\n"),
+        ("/proc/sys/vm/stat_interval", "1\n"),
+        ("/sys/kernel/mm/ksm/run", "1\n"),
+        ("/proc/sys/net/core/busy_poll", "0\n"),
+    ];
+
+    /// Every file of the tree but the journal's.
+    fn files(folder: &Path) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![folder.to_path_buf()];
+        while let Some(next) = folders.pop() {
+            for entry in fs::read_dir(next).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    found.insert(
+                        path.display().to_string(),
+                        fs::read_to_string(path).unwrap(),
+                    );
+                }
+            }
+        }
+        found.retain(|path, _| !path.contains("/run/taut"));
+        found
+    }
+
+    fn cpus() -> BTreeSet<usize> {
+        BTreeSet::from([3])
+    }
+
+    fn changed(applied: &Applied) -> usize {
+        let counts = applied.groups.iter().map(|(_, outcome)| match outcome {
+            Outcome::Changed(count) => *count,
+            _ => 0,
+        });
+        counts.sum()
+    }
+
+    #[test]
+    fn applied_twice_is_applied_once_and_comes_back_byte_by_byte() {
+        let (folder, root) = tree(MACHINE);
+        let before = files(folder.path());
+        let applied = apply(&root, &cpus(), Profile::Latency).unwrap();
+        assert_eq!(changed(&applied), 7, "{applied:?}");
+        assert_eq!(root.text("/proc/irq/9/smp_affinity").unwrap(), "7");
+        assert_eq!(root.text("/proc/irq/10/smp_affinity").unwrap(), "1");
+        let after = files(folder.path());
+        let again = apply(&root, &cpus(), Profile::Latency).unwrap();
+        assert_eq!((changed(&again), files(folder.path())), (0, after));
+        let reverted = revert(&root).unwrap();
+        assert_eq!((reverted.restored, reverted.refused.len()), (7, 0));
+        assert_eq!(files(folder.path()), before);
+        assert_eq!(revert(&root).unwrap().restored, 0);
+    }
+
+    #[test]
+    fn a_shared_machine_keeps_what_concerns_others() {
+        let (_folder, root) = tree(MACHINE);
+        apply(&root, &cpus(), Profile::Shared).unwrap();
+        assert_eq!(root.text("/proc/irq/9/smp_affinity").unwrap(), "7");
+        assert_eq!(root.text("/proc/sys/vm/swappiness").unwrap(), "60");
+        assert_eq!(root.text("/proc/sys/kernel/timer_migration").unwrap(), "1");
+    }
+
+    /// Dies after each number of changes, as by `kill -9`: between the note and the change, and after the change.
+    #[test]
+    fn whatever_it_was_killed_at_revert_brings_everything_back() {
+        for made in 0..7 {
+            for last_is_made in [false, true] {
+                let (folder, root) = tree(MACHINE);
+                let before = files(folder.path());
+                let plan = plan(&root, &cpus(), Profile::Latency).unwrap();
+                let steps: Vec<_> = plan
+                    .iter()
+                    .flat_map(|f| f.steps.iter().map(move |s| (f, s)))
+                    .collect();
+                let mut journal = Journal::open(&root).unwrap();
+                let head = Head {
+                    boot: "first".into(),
+                    cpus: "3".into(),
+                    profile: Profile::Latency,
+                };
+                journal.begin(head).unwrap();
+                for (at, (finding, step)) in steps.iter().take(made + 1).enumerate() {
+                    let entry = Entry {
+                        setting: finding.name.clone(),
+                        group: finding.group,
+                        step: (*step).clone(),
+                        before: step.now(&root).unwrap(),
+                    };
+                    journal.note(entry).unwrap();
+                    if at < made || last_is_made {
+                        step.make(&root).unwrap();
+                    }
+                }
+                drop(journal);
+                assert!(revert(&root).unwrap().refused.is_empty());
+                assert_eq!(files(folder.path()), before);
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_off_line_of_the_journal_is_a_change_that_was_not_made() {
+        let (folder, root) = tree(MACHINE);
+        let before = files(folder.path());
+        apply(&root, &cpus(), Profile::Latency).unwrap();
+        let path = root.path("/run/taut/tune.journal");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}{{\"setting\":\"sw")).unwrap();
+        assert!(revert(&root).unwrap().refused.is_empty());
+        assert_eq!(files(folder.path()), before);
+        fs::write(&path, "hello\n").unwrap();
+        assert!(matches!(
+            revert(&root),
+            Err(TuneError::NotAJournal { line: 1, .. })
+        ));
+    }
+
+    #[test]
+    fn after_a_reboot_nothing_is_left_to_revert() {
+        let (folder, root) = tree(MACHINE);
+        apply(&root, &cpus(), Profile::Latency).unwrap();
+        fs::write(root.path("/proc/sys/kernel/random/boot_id"), "second\n").unwrap();
+        let files_now = files(folder.path());
+        let reverted = revert(&root).unwrap();
+        assert!(
+            reverted.notes[0].contains("nothing is left to revert"),
+            "{reverted:?}"
+        );
+        assert_eq!((reverted.restored, files(folder.path())), (0, files_now));
+    }
+
+    #[test]
+    fn a_group_of_which_one_change_is_refused_stays_as_it_was() {
+        let (folder, root) = tree(MACHINE);
+        // A value that cannot be read as a number is not asked for; a folder in a file's place refuses.
+        fs::remove_file(root.path("/proc/irq/default_smp_affinity")).unwrap();
+        let before = files(folder.path());
+        let mut journal = Journal::open(&root).unwrap();
+        let head = Head {
+            boot: "first".into(),
+            cpus: "3".into(),
+            profile: Profile::Latency,
+        };
+        journal.begin(head).unwrap();
+        let mut family: Vec<Finding> = plan(&root, &cpus(), Profile::Latency).unwrap();
+        family.retain(|f| f.group == Group::Interrupts);
+        family
+            .last_mut()
+            .unwrap()
+            .steps
+            .push(Step::write("/proc/absent", "1"));
+        let family: Vec<&Finding> = family.iter().collect();
+        let outcome = apply_group(&root, &mut journal, &family, &mut Vec::new()).unwrap();
+        assert!(
+            matches!(&outcome, Outcome::Refused(why) if why.contains("/proc/absent")),
+            "{outcome:?}"
+        );
+        assert_eq!(files(folder.path()), before);
+        assert!(journal.entries.is_empty());
+    }
+
+    #[test]
+    fn a_value_that_changed_by_itself_is_named() {
+        let (_folder, root) = tree(MACHINE);
+        apply(&root, &cpus(), Profile::Latency).unwrap();
+        fs::write(root.path("/proc/sys/vm/swappiness"), "30\n").unwrap();
+        let again = apply(&root, &cpus(), Profile::Latency).unwrap();
+        assert!(
+            again
+                .notes
+                .iter()
+                .any(|n| n.contains("swappiness") && n.contains("30")),
+            "{again:?}"
+        );
+        fs::write(root.path("/proc/sys/vm/swappiness"), "40\n").unwrap();
+        let reverted = revert(&root).unwrap();
+        assert!(
+            reverted
+                .notes
+                .iter()
+                .any(|n| n.contains("swappiness") && n.contains("40")),
+            "{reverted:?}"
+        );
+        assert_eq!(root.text("/proc/sys/vm/swappiness").unwrap(), "60");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_before_anything_changes() {
+        let (folder, root) = tree(MACHINE);
+        let before = files(folder.path());
+        let all = (0..4).collect();
+        assert!(matches!(
+            apply(&root, &all, Profile::Latency),
+            Err(TuneError::LastCpu { .. })
+        ));
+        let number = std::process::id();
+        fs::create_dir_all(root.path("/run/tuned")).unwrap();
+        fs::create_dir_all(root.path("/etc/tuned")).unwrap();
+        fs::create_dir_all(root.path(&format!("/proc/{number}"))).unwrap();
+        fs::write(root.path("/run/tuned/tuned.pid"), format!("{number}\n")).unwrap();
+        fs::write(root.path("/etc/tuned/active_profile"), "balanced\n").unwrap();
+        let refused = apply(&root, &cpus(), Profile::Latency);
+        assert!(
+            matches!(refused, Err(TuneError::Tuned { .. })),
+            "{refused:?}"
+        );
+        fs::remove_file(root.path("/run/tuned/tuned.pid")).unwrap();
+        fs::remove_file(root.path("/etc/tuned/active_profile")).unwrap();
+        assert_eq!(files(folder.path()), before);
+        apply(&root, &cpus(), Profile::Latency).unwrap();
+        let other = apply(&root, &BTreeSet::from([2]), Profile::Latency);
+        assert!(
+            matches!(other, Err(TuneError::AppliedOtherwise { .. })),
+            "{other:?}"
+        );
+        let _held = Journal::open(&root).unwrap();
+        assert!(matches!(revert(&root), Err(TuneError::Busy)));
+    }
+}

@@ -1,0 +1,50 @@
+//! What only the next boot can change: arguments for the kernel's command line, and where they go.
+
+use serde::{Deserialize, Serialize};
+
+use super::Audit;
+
+/// Arguments for the kernel's command line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootLine {
+    /// Those that the running kernel was not given, in the order of the settings.
+    pub arguments: Vec<String>,
+}
+
+/// Where the line goes, per boot loader: name, file, what to run then.
+pub const LOADERS: [(&str, &str, &str); 2] = [
+    (
+        "GRUB",
+        "append it to GRUB_CMDLINE_LINUX=\"...\" in /etc/default/grub",
+        "update-grub   (Fedora, RHEL: grub2-mkconfig -o /boot/grub2/grub.cfg), then reboot",
+    ),
+    (
+        "systemd-boot",
+        "append it to the line `options` in /boot/loader/entries/*.conf, and to /etc/kernel/cmdline for later kernels",
+        "reboot",
+    ),
+];
+
+impl BootLine {
+    /// The arguments that the audit's findings ask for.
+    #[must_use]
+    pub fn of(audit: &Audit) -> Self {
+        let mut arguments: Vec<String> = Vec::new();
+        for argument in audit.findings.iter().flat_map(|f| &f.change_at_boot) {
+            if !arguments.contains(argument) {
+                arguments.push(argument.clone());
+            }
+        }
+        Self { arguments }
+    }
+
+    /// The line, and where to put it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        if self.arguments.is_empty() {
+            return "nothing to add to the kernel's command line".to_owned();
+        }
+        let places = LOADERS.map(|(name, file, then)| format!("{name}: {file}; then: {then}"));
+        format!("{}\n\n{}", self.arguments.join(" "), places.join("\n"))
+    }
+}

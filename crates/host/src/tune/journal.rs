@@ -1,0 +1,160 @@
+//! The journal: what was there before each change, written to disk before the change is made.
+//!
+//! JSON lines. The first says for what was applied, and in which boot; each further one is a change that is about to be
+//! made. Values set at run time do not outlive a boot, so a journal of an earlier one has nothing left to say.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::step::Step;
+use super::{Group, Profile, Root, TuneError};
+
+const FOLDER: &str = "/run/taut";
+const FILE: &str = "/run/taut/tune.journal";
+
+/// For what the machine was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub boot: String,
+    pub cpus: String,
+    pub profile: Profile,
+}
+
+/// One change that was about to be made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub setting: String,
+    pub group: Group,
+    pub step: Step,
+    /// What was there.
+    pub before: String,
+}
+
+/// The journal of this machine, held by this process alone.
+pub(super) struct Journal<'a> {
+    root: &'a Root,
+    /// Locked as long as it is open.
+    _folder: File,
+    pub head: Option<Head>,
+    pub entries: Vec<Entry>,
+}
+
+/// What tells this boot from every other.
+pub(super) fn boot(root: &Root) -> String {
+    let id = root.text("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default()
+}
+
+impl<'a> Journal<'a> {
+    /// Opens the journal, if nobody else has it. That of an earlier boot is as good as none.
+    pub fn open(root: &'a Root) -> Result<Self, TuneError> {
+        let folder = root.path(FOLDER);
+        let failed = |source| TuneError::Journal {
+            path: root.path(FILE),
+            source,
+        };
+        fs::create_dir_all(&folder).map_err(failed)?;
+        let folder = File::open(&folder).map_err(failed)?;
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Err(TuneError::Busy),
+            other => other.map_err(|errno| failed(errno.into()))?,
+        }
+        let (head, entries) = read(root)?;
+        Ok(Self {
+            root,
+            _folder: folder,
+            head,
+            entries,
+        })
+    }
+
+    /// Whether it is of another boot than this.
+    pub fn is_stale(&self) -> bool {
+        self.head
+            .as_ref()
+            .is_some_and(|head| head.boot != boot(self.root))
+    }
+
+    /// Begins anew.
+    pub fn begin(&mut self, head: Head) -> io::Result<()> {
+        let path = self.root.path(FILE);
+        let mut file = File::create(&path)?;
+        line(&mut file, &head)?;
+        self.head = Some(head);
+        self.entries.clear();
+        Ok(())
+    }
+
+    /// Notes a change that is about to be made; one that is noted already keeps what was there at first.
+    pub fn note(&mut self, entry: Entry) -> io::Result<()> {
+        if self.entries.iter().any(|noted| noted.step == entry.step) {
+            return Ok(());
+        }
+        let mut file = OpenOptions::new().append(true).open(self.root.path(FILE))?;
+        line(&mut file, &entry)?;
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Leaves only these changes in it.
+    pub fn keep(&mut self, entries: Vec<Entry>) -> io::Result<()> {
+        let Some(head) = &self.head else {
+            return Ok(());
+        };
+        let path = self.root.path(FILE);
+        let new = path.with_extension("new");
+        let mut file = File::create(&new)?;
+        line(&mut file, head)?;
+        for entry in &entries {
+            line(&mut file, entry)?;
+        }
+        fs::rename(new, path)?;
+        self.entries = entries;
+        Ok(())
+    }
+
+    /// Ends it: everything is as it was.
+    pub fn remove(self) -> io::Result<()> {
+        match fs::remove_file(self.root.path(FILE)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Head and entries of the journal below `root`; none where there is none.
+pub(super) fn read(root: &Root) -> Result<(Option<Head>, Vec<Entry>), TuneError> {
+    let path: PathBuf = root.path(FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((None, Vec::new())),
+        Err(source) => return Err(TuneError::Journal { path, source }),
+    };
+    let bad = |line, reason: serde_json::Error| TuneError::NotAJournal {
+        path: root.path(FILE),
+        line,
+        reason: reason.to_string(),
+    };
+    let mut lines = text.split_inclusive('\n').enumerate();
+    // A line that was cut off (power, kill) is of a change that was not made.
+    let Some((_, head)) = lines.next().filter(|(_, line)| line.ends_with('\n')) else {
+        return Ok((None, Vec::new()));
+    };
+    let head = serde_json::from_str(head).map_err(|e| bad(1, e))?;
+    let whole = lines.filter(|(_, line)| line.ends_with('\n'));
+    let entries = whole.map(|(at, line)| serde_json::from_str(line).map_err(|e| bad(at + 1, e)));
+    Ok((Some(head), entries.collect::<Result<_, _>>()?))
+}
+
+/// Writes one line, and has it on the disk before it returns.
+fn line(file: &mut File, what: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_string(what)?;
+    text.push('\n');
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}

@@ -1,0 +1,490 @@
+//! Every setting of the machine that matters for latency: seen, explained, changed and changed back.
+//!
+//! One file per family of settings; a new setting is one entry in it. What can be changed at run time is a
+//! [`Step`], of which apply, revert and the printed commands are made.
+
+mod apply;
+mod boot;
+mod interrupts;
+mod isolation;
+mod journal;
+mod memory;
+mod network;
+pub mod noise;
+mod page;
+mod platform;
+mod power;
+mod root;
+mod scheduler;
+mod setting;
+mod step;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use apply::{Applied, Outcome, Reverted, apply, plan, revert, revert_plan};
+pub use boot::BootLine;
+pub use page::page;
+pub use root::Root;
+pub use setting::{Finding, Group, Profile, Setting, State};
+pub use step::{Format, Step};
+
+use crate::cpu_list::{format_cpu_list, parse_cpu_list};
+use crate::machine::Machine;
+use setting::{Looked, View};
+
+/// Why a machine cannot be looked at or changed as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError {
+    /// Not a list of CPUs.
+    #[error("`{0}` is no list of CPUs; want one such as 1 or 2-3,6")]
+    NotAList(String),
+    /// The machine does not have them.
+    #[error("CPU {missing} does not exist or is offline; online: {online}")]
+    NoSuchCpu {
+        /// Those that are missing.
+        missing: String,
+        /// Those there are.
+        online: String,
+    },
+    /// The system needs a CPU too.
+    #[error(
+        "{cpus} would be every CPU of this machine ({online}), and the system needs one; leave out at least one"
+    )]
+    LastCpu {
+        /// Those asked for.
+        cpus: String,
+        /// Those there are.
+        online: String,
+    },
+    /// The tree does not say which CPUs there are.
+    #[error("{0} cannot be read; is this a Linux machine with /sys?")]
+    NoCpus(PathBuf),
+    /// Only root may.
+    #[error(
+        "only root can change settings; run: sudo taut tune {0}   (taut tune audit and --dry-run need no root)"
+    )]
+    NotRoot(&'static str),
+    /// Another program is in charge.
+    #[error(
+        "tuned is active (profile {profile}) and would set its own values again; turn it off (tuned-adm off), or let it do the work (tuned-adm profile cpu-partitioning)"
+    )]
+    Tuned {
+        /// Its profile.
+        profile: String,
+    },
+    /// What is applied now is for others.
+    #[error("already applied for CPU {cpus}, profile {profile}; first run: taut tune revert")]
+    AppliedOtherwise {
+        /// The CPUs.
+        cpus: String,
+        /// The profile.
+        profile: String,
+    },
+    /// Another process is at it.
+    #[error("another taut tune apply or revert is at work")]
+    Busy,
+    /// The journal cannot be kept, so nothing may be changed.
+    #[error(
+        "{path}: {source}; without the journal nothing is changed, as it could not be changed back"
+    )]
+    Journal {
+        /// Where it would be.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The journal is not one.
+    #[error(
+        "{path}:{line}: not a journal of taut tune ({reason}); put the values back by hand and remove the file"
+    )]
+    NotAJournal {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// What an audit found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Audit {
+    /// What the machine is held against.
+    pub profile: Profile,
+    /// The CPUs to be quiet, as a list.
+    pub cpus: String,
+    /// Whether root's files could be read.
+    pub as_root: bool,
+    /// One entry per setting, families together.
+    pub findings: Vec<Finding>,
+}
+
+impl Audit {
+    /// How many settings cost something.
+    #[must_use]
+    pub fn bad(&self) -> usize {
+        let bad = |finding: &&Finding| finding.state == State::Bad;
+        self.findings.iter().filter(bad).count()
+    }
+}
+
+/// Every setting that is known, families together.
+pub fn settings() -> impl Iterator<Item = &'static Setting> {
+    [
+        isolation::SETTINGS,
+        interrupts::SETTINGS,
+        power::SETTINGS,
+        memory::SETTINGS,
+        scheduler::SETTINGS,
+        network::SETTINGS,
+        platform::SETTINGS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The CPUs in a list such as `1` or `2-3,6`, if all of them are online below `root`.
+///
+/// # Errors
+/// [`TuneError::NotAList`], [`TuneError::NoSuchCpu`], [`TuneError::NoCpus`].
+pub fn online_cpus(root: &Root, list: &str) -> Result<BTreeSet<usize>, TuneError> {
+    let cpus = parse_cpu_list(list)
+        .filter(|cpus| !cpus.is_empty())
+        .ok_or_else(|| TuneError::NotAList(list.to_owned()))?;
+    let online = online(root)?;
+    let missing = &cpus - &online;
+    if missing.is_empty() {
+        return Ok(cpus);
+    }
+    Err(TuneError::NoSuchCpu {
+        missing: format_cpu_list(&missing),
+        online: format_cpu_list(&online),
+    })
+}
+
+/// The CPU that an audit takes if it is told none: the last one, as the first serves most interrupts.
+///
+/// # Errors
+/// [`TuneError::NoCpus`].
+pub fn default_cpus(root: &Root) -> Result<BTreeSet<usize>, TuneError> {
+    Ok(online(root)?.last().copied().into_iter().collect())
+}
+
+/// Whether `cpus` are all that are online.
+///
+/// # Errors
+/// [`TuneError::NoCpus`].
+pub fn is_every_cpu(root: &Root, cpus: &BTreeSet<usize>) -> Result<bool, TuneError> {
+    Ok(other_cpu(root, cpus)?.is_none())
+}
+
+/// The first online CPU that is not among `cpus`.
+///
+/// # Errors
+/// [`TuneError::NoCpus`].
+pub fn other_cpu(root: &Root, cpus: &BTreeSet<usize>) -> Result<Option<usize>, TuneError> {
+    Ok((&online(root)? - cpus).first().copied())
+}
+
+fn online(root: &Root) -> Result<BTreeSet<usize>, TuneError> {
+    let path = "/sys/devices/system/cpu/online";
+    let cpus = root.text(path).and_then(|text| parse_cpu_list(&text));
+    cpus.filter(|cpus| !cpus.is_empty())
+        .ok_or_else(|| TuneError::NoCpus(root.path(path)))
+}
+
+/// Looks at every setting. Changes nothing and needs no root; what only root can read is unknown without.
+///
+/// # Errors
+/// [`TuneError::NoCpus`].
+pub fn audit(root: &Root, cpus: &BTreeSet<usize>, profile: Profile) -> Result<Audit, TuneError> {
+    let folder = root.path("/");
+    let view = View {
+        root,
+        cpus,
+        system: &online(root)? - cpus,
+        profile,
+        machine: Machine::read_under(&folder),
+    };
+    Ok(Audit {
+        profile,
+        cpus: format_cpu_list(cpus),
+        as_root: crate::permissions::is_root(),
+        findings: settings().map(|setting| finding(setting, &view)).collect(),
+    })
+}
+
+fn finding(setting: &Setting, view: &View) -> Finding {
+    let mut looked = (setting.look)(view);
+    if !setting.profiles.contains(&view.profile) && looked.state == State::Bad {
+        looked = Looked {
+            steps: Vec::new(),
+            arguments: Vec::new(),
+            ..Looked::is(true, looked.now, "any, in this profile")
+        };
+    }
+    let bad = looked.state == State::Bad;
+    let mut change_now: Vec<String> = Vec::new();
+    if bad {
+        change_now.extend(
+            looked
+                .steps
+                .iter()
+                .filter(|step| !step.is_done(view.root))
+                .map(Step::command),
+        );
+        if change_now.is_empty() && !setting.by_hand.is_empty() {
+            change_now.push(setting.by_hand.to_owned());
+        }
+    } else if looked.state == State::Unknown && !setting.by_hand.is_empty() {
+        change_now.push(setting.by_hand.to_owned());
+    }
+    Finding {
+        name: setting.name.to_owned(),
+        group: setting.group,
+        state: looked.state,
+        now: looked.now,
+        wanted: looked.wanted,
+        change_now,
+        change_at_boot: if bad { looked.arguments } else { Vec::new() },
+        change_below: if bad {
+            setting.below.to_owned()
+        } else {
+            String::new()
+        },
+        why: setting.cost.to_owned(),
+        source: setting.source.to_owned(),
+        can_be_applied: !looked.steps.is_empty(),
+        steps: looked.steps,
+    }
+}
+
+/// Takes the calling thread into the partition that [`apply`] made, if `cpu` is in one. With version 2 of control groups
+/// the whole process goes.
+pub(crate) fn enter_partition(cpu: usize) {
+    let root = Root::machine();
+    if let Some(path) = isolation::entrance(&root, cpu) {
+        let task = rustix::thread::gettid().as_raw_nonzero().to_string();
+        // Where that is refused, pinning says why.
+        let _ = root.write(&path, &task);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::root::tests::tree;
+    use super::*;
+
+    const ONLINE: (&str, &str) = ("/sys/devices/system/cpu/online", "0-3\n");
+
+    fn found(root: &Root, name: &str, profile: Profile) -> Finding {
+        let audit = audit(root, &BTreeSet::from([2, 3]), profile).unwrap();
+        audit.findings.into_iter().find(|f| f.name == name).unwrap()
+    }
+
+    #[test]
+    fn a_machine_that_says_nothing_has_no_bad_setting() {
+        let (_folder, root) = tree(&[ONLINE]);
+        let audit = audit(&root, &BTreeSet::from([2]), Profile::Latency).unwrap();
+        let bad: Vec<_> = audit
+            .findings
+            .iter()
+            .filter(|f| f.state == State::Bad)
+            .map(|f| &f.name)
+            .collect();
+        // What is not on the command line is known not to be.
+        assert_eq!(bad, ["isolated-cpus", "rcu-callbacks"]);
+        assert_eq!(audit.findings.len(), settings().count());
+    }
+
+    #[test]
+    fn names_are_unique_and_every_setting_says_why_and_whence() {
+        let names: BTreeSet<_> = settings().map(|setting| setting.name).collect();
+        assert_eq!(names.len(), settings().count());
+        for setting in settings() {
+            for text in [setting.what, setting.cost, setting.see, setting.source] {
+                assert!(!text.is_empty(), "{}", setting.name);
+            }
+        }
+    }
+
+    #[test]
+    fn isolation_by_boot_is_seen() {
+        let (_folder, root) = tree(&[
+            ONLINE,
+            ("/sys/devices/system/cpu/isolated", "2-3\n"),
+            ("/sys/devices/system/cpu/nohz_full", "3\n"),
+            ("/proc/cmdline", "quiet nohz_full=2-3 -- rcu_nocbs=1\n"),
+        ]);
+        assert_eq!(
+            found(&root, "isolated-cpus", Profile::Latency).state,
+            State::Ok
+        );
+        let tickless = found(&root, "tickless", Profile::Latency);
+        assert_eq!(
+            (tickless.state, tickless.now.as_str()),
+            (State::Bad, "CPU 3")
+        );
+        assert_eq!(tickless.change_at_boot, ["nohz_full=2-3"]);
+        assert_eq!(
+            found(&root, "rcu-callbacks", Profile::Latency).state,
+            State::Ok
+        );
+    }
+
+    #[test]
+    fn interrupts_on_the_cpus_are_bad_and_say_the_commands() {
+        let (_folder, root) = tree(&[
+            ONLINE,
+            ("/proc/irq/9/smp_affinity", "f\n"),
+            ("/proc/irq/10/smp_affinity", "1\n"),
+            ("/proc/irq/11/smp_affinity", "c\n"),
+            ("/proc/irq/default_smp_affinity", "f\n"),
+        ]);
+        let affinity = found(&root, "irq-affinity", Profile::Shared);
+        assert_eq!(affinity.state, State::Bad);
+        // An interrupt that only the quiet CPUs served goes to the others.
+        assert_eq!(
+            affinity.change_now,
+            [
+                "echo 3 > /proc/irq/9/smp_affinity",
+                "echo 3 > /proc/irq/11/smp_affinity"
+            ]
+        );
+        assert_eq!(affinity.change_at_boot, ["irqaffinity=0-1"]);
+        assert_eq!(
+            found(&root, "irq-affinity", Profile::Throughput).state,
+            State::Ok
+        );
+    }
+
+    #[test]
+    fn profiles_differ_in_what_they_want() {
+        let (_folder, root) = tree(&[
+            ONLINE,
+            ("/sys/devices/system/cpu/intel_pstate/no_turbo", "0\n"),
+            (
+                "/sys/kernel/mm/transparent_hugepage/enabled",
+                "[always] madvise never\n",
+            ),
+        ]);
+        let states = |name| {
+            [Profile::Latency, Profile::Throughput, Profile::Shared]
+                .map(|profile| found(&root, name, profile).state)
+        };
+        assert_eq!(states("turbo"), [State::Bad, State::Ok, State::Ok]);
+        assert_eq!(
+            states("transparent-huge-pages"),
+            [State::Bad, State::Ok, State::Ok]
+        );
+        assert_eq!(states("governor"), [State::NotHere; 3]);
+    }
+
+    #[test]
+    fn idle_states_that_sleep_are_turned_off_on_these_cpus_only() {
+        let (_folder, root) = tree(&[
+            ONLINE,
+            ("/sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C6\n"),
+            ("/sys/devices/system/cpu/cpu2/cpuidle/state0/name", "POLL\n"),
+            ("/sys/devices/system/cpu/cpu2/cpuidle/state0/latency", "0\n"),
+            ("/sys/devices/system/cpu/cpu2/cpuidle/state1/name", "C6\n"),
+            (
+                "/sys/devices/system/cpu/cpu2/cpuidle/state1/latency",
+                "133\n",
+            ),
+            ("/sys/devices/system/cpu/cpu2/cpuidle/state1/disable", "0\n"),
+        ]);
+        let idle = found(&root, "idle-states", Profile::Latency);
+        assert_eq!(idle.now, "C6 (133 us)");
+        assert_eq!(
+            idle.change_now,
+            ["echo 1 > /sys/devices/system/cpu/cpu2/cpuidle/state1/disable"]
+        );
+    }
+
+    #[test]
+    fn both_versions_of_control_groups_have_a_partition() {
+        let (_folder, root) = tree(&[
+            ONLINE,
+            ("/sys/fs/cgroup/cgroup.controllers", "cpu cpuset io\n"),
+            ("/sys/fs/cgroup/cgroup.subtree_control", "cpu\n"),
+        ]);
+        let commands = found(&root, "isolated-cpus", Profile::Latency).change_now;
+        assert_eq!(
+            commands[0],
+            "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control"
+        );
+        assert!(commands[1].contains("echo isolated > /sys/fs/cgroup/taut/cpuset.cpus.partition"));
+        let (_folder, root) = tree(&[
+            ONLINE,
+            ("/sys/fs/cgroup/cpuset/cpuset.sched_load_balance", "1\n"),
+            ("/sys/fs/cgroup/cpuset/cpuset.mems", "0\n"),
+            ("/sys/fs/cgroup/cpuset/tasks", "1\n"),
+        ]);
+        let commands = found(&root, "isolated-cpus", Profile::Latency).change_now;
+        assert!(commands[1].contains("echo 2-3 > /sys/fs/cgroup/cpuset/taut/cpuset.cpus"));
+    }
+
+    #[test]
+    fn stolen_time_and_tuned_are_seen() {
+        let own = format!("/proc/{}/comm", std::process::id());
+        let (_folder, root) = tree(&[
+            ONLINE,
+            (
+                "/proc/stat",
+                "cpu 0\ncpu2 50 0 0 949 0 0 0 1 0 0\ncpu3 0 0 0 0 0 0 0 0\n",
+            ),
+            ("/run/tuned/tuned.pid", &format!("{}\n", std::process::id())),
+            ("/etc/tuned/active_profile", "cpu-partitioning\n"),
+            (&own, "tuned\n"),
+        ]);
+        assert_eq!(found(&root, "steal-time", Profile::Latency).now, "0.100 %");
+        assert!(
+            found(&root, "tuned", Profile::Latency)
+                .now
+                .contains("cpu-partitioning")
+        );
+    }
+
+    #[test]
+    fn lists_of_cpus_are_checked() {
+        let (_folder, root) = tree(&[ONLINE]);
+        assert_eq!(online_cpus(&root, "1,3").unwrap(), BTreeSet::from([1, 3]));
+        assert!(matches!(
+            online_cpus(&root, "x"),
+            Err(TuneError::NotAList(_))
+        ));
+        assert!(matches!(
+            online_cpus(&root, ""),
+            Err(TuneError::NotAList(_))
+        ));
+        let error = online_cpus(&root, "2-7").unwrap_err().to_string();
+        assert!(
+            error.contains("CPU 4-7") && error.contains("0-3"),
+            "{error}"
+        );
+        assert_eq!(default_cpus(&root).unwrap(), BTreeSet::from([3]));
+        let (_folder, empty) = tree(&[]);
+        assert!(matches!(
+            online_cpus(&empty, "1"),
+            Err(TuneError::NoCpus(_))
+        ));
+    }
+
+    #[test]
+    fn this_machine_is_audited() {
+        let root = Root::machine();
+        let cpus = default_cpus(&root).unwrap();
+        for profile in [Profile::Latency, Profile::Throughput, Profile::Shared] {
+            let audit = audit(&root, &cpus, profile).unwrap();
+            let text = serde_json::to_string(&audit).unwrap();
+            let back: Audit = serde_json::from_str(&text).unwrap();
+            assert_eq!(back.findings.len(), audit.findings.len());
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Which event of the kernel's a gap belongs to, and what each cause sums up to.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use taut_port::Clock;
+use taut_traffic::Interruption;
+
+use super::Gap;
+use super::trace::{Event, What};
+
+/// The cause of gaps that have none.
+const UNEXPLAINED: &str = "unexplained";
+/// A gap that is longer than what the kernel did in it by more than this, and by more than half, comes from below:
+/// entering and leaving the kernel, also through a hypervisor, is shorter.
+const ENTRY_NS: f64 = 20_000.0;
+
+/// Gaps of one cause.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cause {
+    /// What it is.
+    pub name: String,
+    /// How many gaps.
+    pub count: u64,
+    /// How many a second.
+    pub per_second: f64,
+    /// Their median length, ns.
+    pub median_ns: f64,
+    /// The longest, ns.
+    pub longest_ns: f64,
+    /// Share of the time lost in all gaps, 0 to 1.
+    pub share_of_lost: f64,
+}
+
+/// Gaps of one range of lengths.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bin {
+    /// From this length on, ns.
+    pub from_ns: f64,
+    /// Below this length, ns.
+    pub to_ns: f64,
+    /// How many.
+    pub count: u64,
+}
+
+/// Looks causes up, gap after gap.
+pub(super) struct Causes<'a> {
+    events: Option<&'a [Event]>,
+    /// The first event that may be in the next gap.
+    next: usize,
+    any_lost: bool,
+    below: &'a str,
+}
+
+impl<'a> Causes<'a> {
+    pub fn new(events: Option<&'a [Event]>, below: &'a str) -> Self {
+        Self {
+            events,
+            next: 0,
+            any_lost: events.is_some_and(|all| all.iter().any(|event| event.what == What::Lost)),
+            below,
+        }
+    }
+
+    /// The cause of `gap`; gaps are asked for in their order.
+    pub fn of(&mut self, gap: &Interruption, clock: &Clock) -> String {
+        let Some(events) = self.events else {
+            return UNEXPLAINED.to_owned();
+        };
+        let end = gap.start_ticks + gap.length_ticks;
+        while events
+            .get(self.next)
+            .is_some_and(|event| event.ticks < gap.start_ticks)
+        {
+            self.next += 1;
+        }
+        let rest = &events[self.next..];
+        let inside = rest.iter().take_while(|event| event.ticks <= end).count();
+        let (covered, longest) = spans(&rest[..inside], end);
+        self.next += inside;
+        let length_ns = clock.to_ns(gap.length_ticks);
+        let outside_ns = length_ns - clock.to_ns(covered);
+        match longest {
+            Some(name) if outside_ns < ENTRY_NS || outside_ns < length_ns / 2.0 => name,
+            None if self.any_lost => UNEXPLAINED.to_owned(),
+            _ => self.below.to_owned(),
+        }
+    }
+}
+
+/// How many ticks of a gap the kernel or another task had, and the name of who had the most. What is nested counts for
+/// itself and not for what it is nested in, so that the parts add up.
+fn spans(events: &[Event], end: u64) -> (u64, Option<String>) {
+    let mut own: BTreeMap<String, u64> = BTreeMap::new();
+    let mut open: Vec<String> = Vec::new();
+    let mut task: Option<String> = None;
+    let (mut covered, mut last) = (0, events.first().map_or(end, |event| event.ticks));
+    let mut pass = |until: u64, last: &mut u64, open: &[String], task: &Option<String>| {
+        let ticks = until.saturating_sub(*last);
+        *last = until;
+        if let Some(name) = open.last().or(task.as_ref()) {
+            covered += ticks;
+            *own.entry(name.clone()).or_default() += ticks;
+        }
+    };
+    for event in events {
+        pass(event.ticks, &mut last, &open, &task);
+        match &event.what {
+            What::Entry(name) => open.push(name.clone()),
+            What::Exit => {
+                open.pop();
+            }
+            // It takes at least what its trace took; nothing says when it ends.
+            What::Moment(name) if open.is_empty() && task.is_none() => open.push(name.clone()),
+            What::Moment(_) | What::Lost => {}
+            // Back to the loop's own thread, or on to another.
+            What::Switch(name) => {
+                open.clear();
+                task = (name != OWN_TASK).then(|| name.clone());
+            }
+        }
+    }
+    pass(end, &mut last, &open, &task);
+    let longest = own.into_iter().max_by_key(|(_, ticks)| *ticks);
+    (covered, longest.map(|(name, _)| name))
+}
+
+/// The loop's thread, as [`super::listen`] names it.
+const OWN_TASK: &str = "task taut-noise";
+
+/// The causes of gaps, the largest share of lost time first.
+pub(super) fn sum_up(gaps: &[Gap], seconds: f64) -> Vec<Cause> {
+    let mut lengths: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for gap in gaps {
+        lengths.entry(&gap.cause).or_default().push(gap.length_ns);
+    }
+    let lost: f64 = gaps.iter().map(|gap| gap.length_ns).sum();
+    let mut causes: Vec<Cause> = lengths
+        .into_iter()
+        .map(|(name, mut lengths)| {
+            lengths.sort_by(f64::total_cmp);
+            Cause {
+                name: name.to_owned(),
+                count: lengths.len() as u64,
+                per_second: lengths.len() as f64 / seconds.max(1e-9),
+                median_ns: lengths[lengths.len() / 2],
+                longest_ns: lengths.last().copied().unwrap_or(0.0),
+                share_of_lost: lengths.iter().sum::<f64>() / lost.max(1.0),
+            }
+        })
+        .collect();
+    causes.sort_by(|a, b| b.share_of_lost.total_cmp(&a.share_of_lost));
+    causes
+}
+
+/// Gaps by powers of two of a microsecond, from the shortest to the longest there was.
+pub(super) fn histogram(gaps: &[Gap]) -> Vec<Bin> {
+    let mut bins: Vec<Bin> = Vec::new();
+    for gap in gaps {
+        while bins.last().is_none_or(|bin| gap.length_ns >= bin.to_ns) {
+            let from_ns = bins.last().map_or(1e3, |bin| bin.to_ns);
+            bins.push(Bin {
+                from_ns,
+                to_ns: from_ns * 2.0,
+                count: 0,
+            });
+        }
+        if let Some(bin) = bins
+            .iter_mut()
+            .rev()
+            .find(|bin| gap.length_ns >= bin.from_ns)
+        {
+            bin.count += 1;
+        }
+    }
+    bins
+}
+
+/// How much of the lost time, and of the gaps, has a cause.
+pub(super) fn explained(gaps: &[Gap]) -> super::Explained {
+    let known = || gaps.iter().filter(|gap| gap.cause != UNEXPLAINED);
+    let time = |gaps: &mut dyn Iterator<Item = &Gap>| gaps.map(|gap| gap.length_ns).sum::<f64>();
+    super::Explained {
+        share_of_time: time(&mut known()) / time(&mut gaps.iter()).max(1.0),
+        share_of_gaps: known().count() as f64 / gaps.len().max(1) as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BELOW: &str = "hypervisor";
+
+    fn clock() -> Clock {
+        Clock {
+            hz: 1e9,
+            error_ppm: 0.0,
+        }
+    }
+
+    fn entry(ticks: u64, name: &str) -> Event {
+        let what = What::Entry(name.to_owned());
+        Event { ticks, what }
+    }
+
+    fn exit(ticks: u64) -> Event {
+        let what = What::Exit;
+        Event { ticks, what }
+    }
+
+    fn switch(ticks: u64, name: &str) -> Event {
+        let what = What::Switch(name.to_owned());
+        Event { ticks, what }
+    }
+
+    fn gap(start_ticks: u64, length_ticks: u64) -> Interruption {
+        Interruption {
+            start_ticks,
+            length_ticks,
+        }
+    }
+
+    #[test]
+    fn a_gap_belongs_to_what_took_most_of_it() {
+        let events = [
+            entry(1_000, "timer"),
+            exit(3_000),
+            entry(3_100, "soft"),
+            exit(4_000),
+            entry(20_000, "disk"),
+            exit(22_000),
+            switch(40_000, "task cc"),
+            entry(41_000, "timer"),
+            exit(42_000),
+            switch(60_000, OWN_TASK),
+        ];
+        let mut causes = Causes::new(Some(&events), BELOW);
+        assert_eq!(causes.of(&gap(900, 3_500), &clock()), "timer");
+        assert_eq!(causes.of(&gap(10_000, 5_000), &clock()), BELOW);
+        assert_eq!(causes.of(&gap(19_000, 4_000), &clock()), "disk");
+        assert_eq!(causes.of(&gap(39_500, 21_000), &clock()), "task cc");
+    }
+
+    #[test]
+    fn a_gap_much_longer_than_what_the_kernel_did_comes_from_below() {
+        let events = [entry(1_000, "timer"), exit(3_000)];
+        let mut causes = Causes::new(Some(&events), BELOW);
+        assert_eq!(causes.of(&gap(900, 480_000), &clock()), BELOW);
+    }
+
+    #[test]
+    fn without_a_trace_or_with_holes_in_it_nothing_is_claimed() {
+        assert_eq!(
+            Causes::new(None, BELOW).of(&gap(0, 5_000), &clock()),
+            UNEXPLAINED
+        );
+        let lost = [Event {
+            ticks: 0,
+            what: What::Lost,
+        }];
+        assert_eq!(
+            Causes::new(Some(&lost), BELOW).of(&gap(10, 5_000), &clock()),
+            UNEXPLAINED
+        );
+    }
+
+    #[test]
+    fn sums_and_bins_hold_every_gap() {
+        let gap = |length_ns: f64, cause: &str| Gap {
+            start_ns: 0,
+            length_ns,
+            cause: cause.to_owned(),
+        };
+        let gaps = [
+            gap(1_500.0, "timer"),
+            gap(1_700.0, "timer"),
+            gap(9_000.0, UNEXPLAINED),
+        ];
+        let causes = sum_up(&gaps, 2.0);
+        assert_eq!((causes[0].name.as_str(), causes[0].count), (UNEXPLAINED, 1));
+        assert_eq!((causes[1].per_second, causes[1].median_ns), (1.0, 1_700.0));
+        let bins = histogram(&gaps);
+        assert_eq!(
+            bins.iter().map(|bin| bin.count).collect::<Vec<_>>(),
+            [2, 0, 0, 1]
+        );
+        let explained = explained(&gaps);
+        assert!((explained.share_of_gaps - 2.0 / 3.0).abs() < 1e-9);
+        assert!((explained.share_of_time - 3_200.0 / 12_200.0).abs() < 1e-9);
+        assert!(sum_up(&[], 1.0).is_empty() && histogram(&[]).is_empty());
+    }
+}

@@ -1,0 +1,412 @@
+//! The machine's own noise on a CPU: what interrupts a busy loop, how often, for how long, and by what.
+//!
+//! A loop on each CPU reads the time-stamp counter and keeps every gap. The kernel's trace points, on the same clock, say
+//! what the kernel did meanwhile; a gap in which it did nothing comes from below it. Without root the kernel's counters
+//! before and after are all there is, and which gap was whose stays open.
+
+mod causes;
+mod peers;
+mod trace;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use taut_port::{Clock, ClockReading, StampClock};
+use taut_traffic::{Interruptions, Watched, watch_interruptions};
+
+pub use causes::{Bin, Cause};
+pub use peers::{Peer, PeerFigures, peers};
+
+use crate::affinity::{AffinityError, pin_current_thread, set_realtime};
+use crate::noise::{Snapshot, SystemActivity};
+use causes::Causes;
+use trace::{Event, Trace};
+
+/// Interruptions kept one by one, per CPU: a minute of 17,000 a second. 16 MB.
+const ROOM: usize = 1 << 20;
+/// How often the trace is read.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How to listen.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The CPUs to listen on.
+    pub cpus: BTreeSet<usize>,
+    /// For how long.
+    pub duration: Duration,
+    /// Priority of SCHED_FIFO, 1 to 99, for the loops; none: as ordinary tasks.
+    pub fifo: Option<u8>,
+    /// Whether the kernel is asked what it did. Each event costs some 200 ns, which lengthens the gap.
+    pub trace: bool,
+}
+
+/// What was heard.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Heard {
+    /// One entry per CPU.
+    pub cpus: Vec<CpuNoise>,
+    /// The kernel's counters over the same time.
+    pub counted: SystemActivity,
+    /// Why gaps have no causes; none if they have.
+    pub untraced: Option<String>,
+    /// Stopped before its time.
+    pub stopped: bool,
+}
+
+/// The noise on one CPU.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CpuNoise {
+    /// The CPU.
+    pub cpu: usize,
+    /// The gaps, summed up.
+    pub interruptions: Interruptions,
+    /// Gaps by length: powers of two from 1 µs on.
+    pub histogram: Vec<Bin>,
+    /// What caused them, the largest share of lost time first.
+    pub causes: Vec<Cause>,
+    /// Share of the lost time whose cause is known, 0 to 1; of gaps over 10 µs, and of all.
+    pub explained: Explained,
+    /// Share of the CPU's time that the loop spent on noting, 0 to 1.
+    pub own_share: f64,
+    /// Gaps that were counted but not kept, for want of room; they have no cause.
+    pub unkept: u64,
+    /// Every gap kept.
+    #[serde(skip)]
+    pub gaps: Vec<Gap>,
+}
+
+/// How much of the lost time has a cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// Of the time, by gaps kept.
+    pub share_of_time: f64,
+    /// Of the number of gaps kept.
+    pub share_of_gaps: f64,
+}
+
+/// One gap.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gap {
+    /// Its start on `CLOCK_MONOTONIC`, ns.
+    pub start_ns: u64,
+    /// Its length, ns.
+    pub length_ns: f64,
+    /// The name of its cause.
+    pub cause: String,
+}
+
+/// Why nothing could be heard.
+#[derive(Debug, thiserror::Error)]
+pub enum NoiseError {
+    /// A CPU cannot be had.
+    #[error(transparent)]
+    Affinity(#[from] AffinityError),
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Listens as planned. `stop` ends it early, with what was heard until then.
+///
+/// # Errors
+/// [`NoiseError`].
+pub fn listen(plan: &Plan, stop: &AtomicBool) -> Result<Heard, NoiseError> {
+    let cpus: Vec<usize> = plan.cpus.iter().copied().collect();
+    keep_off(&plan.cpus);
+    let clock = Clock::calibrate(Duration::from_millis(100));
+    let (mut trace, mut untraced) = match plan.trace {
+        false => (None, Some("not asked for (--no-trace)".to_owned())),
+        true => match Trace::start(&cpus) {
+            Ok(trace) => (Some(trace), None),
+            Err(e) => (None, Some(untraceable(&e))),
+        },
+    };
+    let mut events: Vec<Vec<Event>> = vec![Vec::new(); cpus.len()];
+    let end_loops = AtomicBool::new(false);
+    let before = Snapshot::take();
+    let start = ClockReading::now(StampClock::Monotonic);
+    let watched = thread::scope(|scope| {
+        let loops: Vec<_> = cpus
+            .iter()
+            .map(|&cpu| {
+                let (clock, end) = (&clock, &end_loops);
+                thread::Builder::new()
+                    .name("taut-noise".to_owned())
+                    .spawn_scoped(scope, move || watch(cpu, plan, clock, end))
+            })
+            .collect();
+        let running = |loops: &[io::Result<thread::ScopedJoinHandle<_>>]| {
+            loops.iter().flatten().any(|handle| !handle.is_finished())
+        };
+        while running(&loops) {
+            thread::sleep(PAUSE);
+            if stop.load(Ordering::Relaxed) {
+                end_loops.store(true, Ordering::Relaxed);
+            }
+            take(&mut trace, &cpus, &mut events, &mut untraced);
+        }
+        let join =
+            |handle: io::Result<thread::ScopedJoinHandle<Result<Watched, AffinityError>>>| {
+                match handle?.join() {
+                    Ok(watched) => Ok(watched?),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            };
+        loops
+            .into_iter()
+            .map(join)
+            .collect::<Result<Vec<Watched>, NoiseError>>()
+    })?;
+    let end = ClockReading::now(StampClock::Monotonic);
+    if let Some(trace) = &trace {
+        trace.stop();
+    }
+    take(&mut trace, &cpus, &mut events, &mut untraced);
+    let counted = Snapshot::difference(&before, &Snapshot::take(), &cpus);
+    let below = below_the_kernel();
+    let noise = cpus
+        .iter()
+        .zip(watched)
+        .zip(&events)
+        .map(|((&cpu, watched), events)| {
+            let events = untraced.is_none().then_some(events.as_slice());
+            evaluate(cpu, &watched, events, &clock, &below, (start, end))
+        });
+    Ok(Heard {
+        cpus: noise.collect(),
+        counted,
+        untraced,
+        stopped: stop.load(Ordering::Relaxed),
+    })
+}
+
+/// The loop on one CPU.
+fn watch(
+    cpu: usize,
+    plan: &Plan,
+    clock: &Clock,
+    end: &AtomicBool,
+) -> Result<Watched, AffinityError> {
+    let ready = pin_current_thread(cpu).and_then(|()| plan.fifo.map_or(Ok(()), set_realtime));
+    if let Err(e) = ready {
+        end.store(true, Ordering::Relaxed);
+        return Err(e);
+    }
+    Ok(watch_interruptions(clock, plan.duration, ROOM, end))
+}
+
+/// Keeps this thread, which reads the trace, off the CPUs that are listened to, where there are others.
+fn keep_off(cpus: &BTreeSet<usize>) {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let Ok(mut set) = sched_getaffinity(None) else {
+        return;
+    };
+    for cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU) {
+        set.unset(*cpu);
+    }
+    if set.count() > 0 {
+        // It is only noisier without.
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+fn take(
+    trace: &mut Option<Trace>,
+    cpus: &[usize],
+    events: &mut [Vec<Event>],
+    untraced: &mut Option<String>,
+) {
+    let Some(running) = trace else { return };
+    let taken = running.take(|cpu, event| {
+        if let Some(at) = cpus.iter().position(|watched| *watched == cpu) {
+            events[at].push(event);
+        }
+    });
+    if let Err(e) = taken {
+        *untraced = Some(untraceable(&e));
+        *trace = None;
+    }
+}
+
+fn untraceable(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "needs root: which gap came from what is seen by the kernel's trace points".to_owned()
+        }
+        _ => format!("no trace of the kernel: {e}"),
+    }
+}
+
+/// What takes a CPU without an event in the kernel.
+fn below_the_kernel() -> String {
+    match crate::Machine::read().hypervisor {
+        Some(_) => "hypervisor (no event in the kernel)".to_owned(),
+        None => "firmware or hardware (no event in the kernel)".to_owned(),
+    }
+}
+
+fn evaluate(
+    cpu: usize,
+    watched: &Watched,
+    events: Option<&[Event]>,
+    clock: &Clock,
+    below: &str,
+    readings: (Option<ClockReading>, Option<ClockReading>),
+) -> CpuNoise {
+    let mut causes = Causes::new(events, below);
+    let to_monotonic = |ticks: u64| match readings {
+        // Between two readings, as the clock's rate is corrected.
+        (Some(a), Some(b)) if b.ticks > a.ticks => {
+            let share = (ticks as f64 - a.ticks as f64) / (b.ticks - a.ticks) as f64;
+            (a.ns as f64 + share * (b.ns - a.ns) as f64) as u64
+        }
+        _ => 0,
+    };
+    let gaps = watched
+        .each
+        .iter()
+        .map(|gap| Gap {
+            start_ns: to_monotonic(gap.start_ticks),
+            length_ns: clock.to_ns(gap.length_ticks),
+            cause: causes.of(gap, clock),
+        })
+        .collect();
+    CpuNoise::of(cpu, watched.found, gaps, watched.own_share, watched.unkept)
+}
+
+impl CpuNoise {
+    fn of(cpu: usize, found: Interruptions, gaps: Vec<Gap>, own_share: f64, unkept: u64) -> Self {
+        Self {
+            cpu,
+            interruptions: found,
+            histogram: causes::histogram(&gaps),
+            causes: causes::sum_up(&gaps, found.seconds),
+            explained: causes::explained(&gaps),
+            own_share,
+            unkept,
+            gaps,
+        }
+    }
+
+    fn join(self, other: Self) -> Self {
+        let (a, b) = (self.interruptions, other.interruptions);
+        let seconds = a.seconds + b.seconds;
+        let weighed = |x: f64, y: f64| (x * a.seconds + y * b.seconds) / seconds.max(1e-9);
+        let found = Interruptions {
+            seconds,
+            over_1_us: a.over_1_us + b.over_1_us,
+            over_10_us: a.over_10_us + b.over_10_us,
+            over_100_us: a.over_100_us + b.over_100_us,
+            over_1_ms: a.over_1_ms + b.over_1_ms,
+            longest_ns: a.longest_ns.max(b.longest_ns),
+            share: weighed(a.share, b.share),
+        };
+        let own_share = weighed(self.own_share, other.own_share);
+        let unkept = self.unkept + other.unkept;
+        let gaps = [self.gaps, other.gaps].concat();
+        Self::of(self.cpu, found, gaps, own_share, unkept)
+    }
+}
+
+impl Heard {
+    /// This and what was heard later on the same CPUs, as one.
+    #[must_use]
+    pub fn join(self, later: Self) -> Self {
+        let pairs = self.cpus.into_iter().zip(later.cpus);
+        Self {
+            cpus: pairs.map(|(a, b)| a.join(b)).collect(),
+            counted: self.counted.join(later.counted),
+            untraced: self.untraced.or(later.untraced),
+            stopped: self.stopped || later.stopped,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn plan(millis: u64) -> Plan {
+        Plan {
+            cpus: BTreeSet::from([crate::choose_cores().device]),
+            duration: Duration::from_millis(millis),
+            fifo: None,
+            trace: true,
+        }
+    }
+
+    #[test]
+    fn every_gap_has_a_cause_and_the_sums_agree() {
+        let never = AtomicBool::new(false);
+        // A thread of its own: it is kept off the CPU that it listens to.
+        let heard = thread::spawn(move || listen(&plan(200), &never))
+            .join()
+            .unwrap()
+            .unwrap();
+        let noise = &heard.cpus[0];
+        assert_eq!(noise.gaps.len() as u64, noise.interruptions.over_1_us);
+        let by_cause: u64 = noise.causes.iter().map(|cause| cause.count).sum();
+        let by_length: u64 = noise.histogram.iter().map(|bin| bin.count).sum();
+        assert_eq!(
+            (by_cause, by_length),
+            (noise.gaps.len() as u64, noise.gaps.len() as u64)
+        );
+        if let Some(why) = &heard.untraced {
+            return println!("skipped: {why}");
+        }
+        // A busy CPU with a tick of at least 100 a second.
+        assert!(
+            noise
+                .causes
+                .iter()
+                .any(|cause| cause.name.contains("interrupt")),
+            "{heard:?}"
+        );
+        assert!(noise.explained.share_of_gaps > 0.5, "{heard:?}");
+    }
+
+    #[test]
+    fn two_parts_join_into_one() {
+        let never = AtomicBool::new(false);
+        let (a, b) = thread::spawn(move || {
+            let plan = Plan {
+                trace: false,
+                ..plan(50)
+            };
+            (
+                listen(&plan, &never).unwrap(),
+                listen(&plan, &never).unwrap(),
+            )
+        })
+        .join()
+        .unwrap();
+        let count = a.cpus[0].gaps.len() + b.cpus[0].gaps.len();
+        let longest_ns = a.cpus[0]
+            .interruptions
+            .longest_ns
+            .max(b.cpus[0].interruptions.longest_ns);
+        let both = a.join(b);
+        assert_eq!(both.cpus[0].interruptions.over_1_us as usize, count);
+        assert_eq!(both.cpus[0].interruptions.longest_ns, longest_ns);
+        assert!(both.untraced.is_some());
+    }
+
+    #[test]
+    fn a_cpu_that_does_not_exist_ends_it() {
+        let plan = Plan {
+            cpus: BTreeSet::from([1023]),
+            ..plan(60_000)
+        };
+        let never = AtomicBool::new(false);
+        let refused = thread::spawn(move || listen(&plan, &never)).join().unwrap();
+        assert!(
+            matches!(refused, Err(NoiseError::Affinity(_))),
+            "{refused:?}"
+        );
+    }
+}

@@ -1,0 +1,220 @@
+//! The programs that others listen with, for comparison: `oslat` and `cyclictest` of Debian's rt-tests.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A program to compare with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// A busy loop, as ours.
+    Oslat,
+    /// A timer that wakes a task up: what waits in the kernel sees this.
+    Cyclictest,
+}
+
+/// What a program heard, over all its slices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PeerFigures {
+    /// Its name.
+    pub program: String,
+    /// What it measures.
+    pub measures: String,
+    /// Time it ran, s.
+    pub seconds: f64,
+    /// Interruptions over 10 µs, a second; of a wake-up latency, none.
+    pub over_10_us_per_second: Option<f64>,
+    /// Mean latency of wake-ups, ns.
+    pub mean_ns: Option<f64>,
+    /// The longest, ns.
+    pub longest_ns: f64,
+}
+
+/// The programs, in their order.
+#[must_use]
+pub fn peers() -> [Peer; 2] {
+    [Peer::Oslat, Peer::Cyclictest]
+}
+
+impl Peer {
+    /// The program's name.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Oslat => "oslat",
+            Self::Cyclictest => "cyclictest",
+        }
+    }
+
+    fn arguments(
+        self,
+        cpu: usize,
+        system_cpu: usize,
+        seconds: u64,
+        fifo: Option<u8>,
+    ) -> Vec<String> {
+        let text = match self {
+            Self::Oslat => format!("-q -c {cpu} -C {system_cpu} -D {seconds}"),
+            Self::Cyclictest => format!("-q -t 1 -a {cpu} -i 1000 -D {seconds} --default-system"),
+        };
+        let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+        if let Some(priority) = fifo {
+            words.extend([
+                if self == Self::Oslat { "-f" } else { "-p" }.to_owned(),
+                priority.to_string(),
+            ]);
+        }
+        words
+    }
+
+    /// Runs it on `cpu` for whole seconds, with its main thread on `system_cpu`, and its results in `folder`.
+    ///
+    /// # Errors
+    /// One line: what is missing, or what it said when it failed.
+    pub fn run(
+        self,
+        cpu: usize,
+        system_cpu: usize,
+        seconds: u64,
+        fifo: Option<u8>,
+        folder: &Path,
+    ) -> Result<PeerFigures, String> {
+        const GRACE: Duration = Duration::from_secs(30);
+        let program = self.program();
+        if !crate::is_installed(program) {
+            return Err(format!(
+                "`{program}` is not on the search path; get it with: apt-get install rt-tests"
+            ));
+        }
+        super::super::enter_partition(cpu);
+        let file = folder.join(program);
+        let errors = folder.join("errors");
+        let said =
+            std::fs::File::create(&errors).map_err(|e| format!("{}: {e}", errors.display()))?;
+        let mut child = Command::new(program)
+            .args(self.arguments(cpu, system_cpu, seconds, fifo))
+            .arg(format!("--json={}", file.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .map_err(|e| format!("cannot run `{program}`: {e}"))?;
+        let deadline = Instant::now() + Duration::from_secs(seconds) + GRACE;
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(50)),
+                _ => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(format!("`{program}` did not end"));
+                }
+            }
+        };
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let read = if status.success() {
+            self.read(&text)
+        } else {
+            None
+        };
+        read.ok_or_else(|| {
+            let said = std::fs::read_to_string(&errors).unwrap_or_default();
+            let line = said.lines().last().unwrap_or("no results");
+            format!("`{program}` failed ({status}): {line}")
+        })
+    }
+
+    /// The figures in its results.
+    fn read(self, text: &str) -> Option<PeerFigures> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let thread = &value["thread"]["0"];
+        let longest_ns = thread["max"].as_f64()? * 1e3;
+        let (measures, seconds, over, mean_ns) = match self {
+            Self::Oslat => {
+                let seconds = thread["duration"].as_f64()?;
+                let over = thread["histogram"]
+                    .as_object()?
+                    .iter()
+                    .filter_map(|(us, count)| {
+                        // A bucket ends at its name.
+                        us.parse::<u64>()
+                            .ok()
+                            .filter(|us| *us > 10)
+                            .and(count.as_f64())
+                    });
+                (
+                    "busy loop",
+                    seconds,
+                    Some(over.sum::<f64>() / seconds),
+                    None,
+                )
+            }
+            Self::Cyclictest => {
+                let mean_ns = thread["avg"].as_f64()? * 1e3;
+                let seconds = thread["cycles"].as_f64()? / 1e3;
+                ("wake-up by a timer", seconds, None, Some(mean_ns))
+            }
+        };
+        Some(PeerFigures {
+            program: self.program().to_owned(),
+            measures: measures.to_owned(),
+            seconds,
+            over_10_us_per_second: over,
+            mean_ns,
+            longest_ns,
+        })
+    }
+}
+
+impl PeerFigures {
+    /// This and another slice of the same program, as one.
+    #[must_use]
+    pub fn with(self, other: &Self) -> Self {
+        let seconds = self.seconds + other.seconds;
+        let weighed = |a: Option<f64>, b: Option<f64>| {
+            Some((a? * self.seconds + b? * other.seconds) / seconds.max(1e-9))
+        };
+        Self {
+            over_10_us_per_second: weighed(self.over_10_us_per_second, other.over_10_us_per_second),
+            mean_ns: weighed(self.mean_ns, other.mean_ns),
+            longest_ns: self.longest_ns.max(other.longest_ns),
+            seconds,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_the_programs_are_read_and_joined() {
+        let oslat = r#"{"thread": {"0": {"cpu": 1, "min": 1, "avg": 1.04, "max": 24, "duration": 2.0,
+            "histogram": {"1": 28645724, "10": 5, "11": 14, "32": 6}}}}"#;
+        let figures = Peer::Oslat.read(oslat).unwrap();
+        assert_eq!(
+            (figures.over_10_us_per_second, figures.longest_ns),
+            (Some(10.0), 24_000.0)
+        );
+        let cyclictest = r#"{"thread": {"0": {"histogram": {}, "cycles": 1000, "min": 34, "max": 90, "avg": 20.0}}}"#;
+        let figures = Peer::Cyclictest.read(cyclictest).unwrap();
+        let other = PeerFigures {
+            mean_ns: Some(40_000.0),
+            longest_ns: 1e6,
+            ..figures.clone()
+        };
+        let both = figures.with(&other);
+        assert_eq!(
+            (both.mean_ns, both.longest_ns, both.seconds),
+            (Some(30_000.0), 1e6, 2.0)
+        );
+        assert_eq!(Peer::Oslat.read("{}"), None);
+        assert_eq!(Peer::Oslat.read("x"), None);
+    }
+}

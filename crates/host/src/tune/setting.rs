@@ -1,0 +1,302 @@
+//! What a setting is, what it is looked at through, and what is found.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display};
+
+use serde::{Deserialize, Serialize};
+
+use super::root::Root;
+use super::step::Step;
+use crate::cpu_list::{format_cpu_list, mask_of_cpus, parse_cpu_list};
+use crate::machine::Machine;
+
+/// What a machine is tuned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// The shortest tail on the given CPUs, whatever it costs in power, memory and others' speed.
+    Latency,
+    /// The most work in a time: full clock, no hidden work of the kernel; tails may stay.
+    Throughput,
+    /// Quiet on the given CPUs without harm to whoever else uses the machine.
+    Shared,
+}
+
+/// The profiles in which a setting matters.
+pub(super) const EVERY: &[Profile] = &[Profile::Latency, Profile::Throughput, Profile::Shared];
+pub(super) const LATENCY: &[Profile] = &[Profile::Latency];
+pub(super) const QUIET: &[Profile] = &[Profile::Latency, Profile::Shared];
+pub(super) const FULL_SPEED: &[Profile] = &[Profile::Latency, Profile::Throughput];
+
+/// A family of settings; `apply` changes all of a group or nothing of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// Other tasks on the CPUs.
+    Isolation,
+    /// Interrupts and the kernel's own work on the CPUs.
+    Interrupts,
+    /// Clock frequency and sleep.
+    Power,
+    /// Pages and caches.
+    Memory,
+    /// Priorities, preemption, clocks.
+    Scheduler,
+    /// Network interfaces and sockets.
+    Network,
+    /// What lies below the operating system, and who else tunes.
+    Platform,
+}
+
+impl Group {
+    /// Every group, in the order in which it is applied. Tasks are moved first: they take settings of their own along.
+    pub const ALL: [Self; 7] = [
+        Self::Isolation,
+        Self::Interrupts,
+        Self::Power,
+        Self::Memory,
+        Self::Scheduler,
+        Self::Network,
+        Self::Platform,
+    ];
+}
+
+impl Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Isolation => "isolation",
+            Self::Interrupts => "interrupts",
+            Self::Power => "power",
+            Self::Memory => "memory",
+            Self::Scheduler => "scheduler",
+            Self::Network => "network",
+            Self::Platform => "platform",
+        })
+    }
+}
+
+/// How a setting stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// As the profile wants it, or the profile does not care.
+    Ok,
+    /// Costs latency or speed in this profile.
+    Bad,
+    /// Could not be read.
+    Unknown,
+    /// This machine has no such thing.
+    NotHere,
+}
+
+impl Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Bad => "BAD",
+            Self::Unknown => "unknown",
+            Self::NotHere => "not here",
+        })
+    }
+}
+
+/// A setting that matters: what is always true of it, and how to look at it. Its page in the documentation is made of this.
+pub struct Setting {
+    /// Short, in the file names of the documentation.
+    pub name: &'static str,
+    /// The family.
+    pub group: Group,
+    /// What it is, one sentence.
+    pub what: &'static str,
+    /// What the wrong value costs, and why.
+    pub cost: &'static str,
+    /// A command that shows it.
+    pub see: &'static str,
+    /// Whether `apply` changes it where this machine has it.
+    pub is_applied: bool,
+    /// How to change it by hand at run time, where `apply` does not; empty where it does or nobody can.
+    pub by_hand: &'static str,
+    /// How to change it at boot; empty where that is no way.
+    pub boot: &'static str,
+    /// How to change it in the BIOS or on the host; empty where that is no way.
+    pub below: &'static str,
+    /// Where the advice comes from.
+    pub source: &'static str,
+    pub(super) profiles: &'static [Profile],
+    pub(super) look: fn(&View) -> Looked,
+}
+
+/// What a look at one setting showed.
+pub(super) struct Looked {
+    pub state: State,
+    pub now: String,
+    pub wanted: String,
+    pub steps: Vec<Step>,
+    pub arguments: Vec<String>,
+}
+
+impl Looked {
+    fn new(state: State, now: impl Into<String>, wanted: impl Into<String>) -> Self {
+        Self {
+            state,
+            now: now.into(),
+            wanted: wanted.into(),
+            steps: Vec::new(),
+            arguments: Vec::new(),
+        }
+    }
+
+    pub fn not_here(why: &str) -> Self {
+        Self::new(State::NotHere, why, "")
+    }
+
+    pub fn unknown(why: impl Into<String>, wanted: &str) -> Self {
+        Self::new(State::Unknown, why, wanted)
+    }
+
+    pub fn is(good: bool, now: impl Into<String>, wanted: impl Into<String>) -> Self {
+        Self::new(if good { State::Ok } else { State::Bad }, now, wanted)
+    }
+
+    pub fn steps(mut self, steps: Vec<Step>) -> Self {
+        self.steps = steps;
+        self
+    }
+
+    /// Arguments for the kernel's command line.
+    pub fn boot<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments = arguments.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
+/// How one setting stands on this machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Finding {
+    /// The setting's name.
+    pub name: String,
+    /// Its family.
+    pub group: Group,
+    /// How it stands.
+    pub state: State,
+    /// What it is now, or why that is not known.
+    pub now: String,
+    /// What the profile wants.
+    pub wanted: String,
+    /// How to change it now: the commands of `taut tune apply`, or advice.
+    pub change_now: Vec<String>,
+    /// Arguments for the kernel's command line that change it from the next boot on.
+    pub change_at_boot: Vec<String>,
+    /// What to change in the BIOS or on the host; empty where that is no way.
+    pub change_below: String,
+    /// What it costs and why.
+    pub why: String,
+    /// Where that is said.
+    pub source: String,
+    /// Whether `taut tune apply` changes it.
+    pub can_be_applied: bool,
+    #[serde(skip)]
+    pub(super) steps: Vec<Step>,
+}
+
+impl Finding {
+    /// The commands that `taut tune apply` amounts to.
+    pub fn commands(&self) -> impl Iterator<Item = String> {
+        self.steps.iter().map(Step::command)
+    }
+}
+
+/// What settings are looked at through.
+pub(super) struct View<'a> {
+    pub root: &'a Root,
+    /// The CPUs to be quiet.
+    pub cpus: &'a BTreeSet<usize>,
+    /// The CPUs for everything else.
+    pub system: BTreeSet<usize>,
+    pub profile: Profile,
+    pub machine: Machine,
+}
+
+impl View<'_> {
+    pub fn list(&self) -> String {
+        format_cpu_list(self.cpus)
+    }
+
+    pub fn system_list(&self) -> String {
+        format_cpu_list(&self.system)
+    }
+
+    pub fn system_mask(&self) -> String {
+        let mask = mask_of_cpus(&self.system);
+        mask.trim_start_matches(['0', ',']).to_owned()
+    }
+
+    /// The folders of the given CPUs.
+    pub fn folders(&self, below: &str) -> Vec<String> {
+        let folder = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/{below}");
+        self.cpus.iter().map(folder).collect()
+    }
+
+    /// The list of CPUs in a file; an empty set for an empty file.
+    pub fn cpus_in(&self, path: &str) -> Option<BTreeSet<usize>> {
+        parse_cpu_list(&self.root.text(path)?)
+    }
+
+    /// The value of an argument on the kernel's command line; empty for one that has none.
+    pub fn argument(&self, name: &str) -> Option<String> {
+        let line = self.machine.kernel_command_line.as_ref()?;
+        // After ` -- ` come those of the first process.
+        let line = line.value.split(" -- ").next().unwrap_or_default();
+        line.split_whitespace().rev().find_map(|word| {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            (key == name).then(|| value.to_owned())
+        })
+    }
+
+    /// A line of the kernel's configuration: `None` where it cannot be read.
+    pub fn configured(&self, option: &str) -> Option<bool> {
+        let text = self.machine_configuration()?;
+        Some(text.lines().any(|line| line == format!("{option}=y")))
+    }
+
+    fn machine_configuration(&self) -> Option<String> {
+        use std::io::Read;
+        if let Ok(file) = std::fs::File::open(self.root.path("/proc/config.gz")) {
+            let mut text = String::new();
+            flate2::read::GzDecoder::new(file)
+                .read_to_string(&mut text)
+                .ok()?;
+            return Some(text);
+        }
+        let release = self.root.text("/proc/sys/kernel/osrelease")?;
+        self.root.text(&format!("/boot/config-{release}"))
+    }
+
+    /// A number in one file, wanted to be `value`.
+    pub fn number(&self, path: &str, value: i64) -> Looked {
+        self.number_where(path, value, |now| now == value)
+    }
+
+    /// A number in one file that shall pass `good`, and is set to `value` otherwise.
+    pub fn number_where(&self, path: &str, value: i64, good: impl Fn(i64) -> bool) -> Looked {
+        if self.root.is_secret(path) {
+            return Looked::unknown(format!("only root can read {path}"), &value.to_string());
+        }
+        let Some(now) = self.root.number(path) else {
+            return Looked::not_here(&format!("no {path}"));
+        };
+        Looked::is(good(now), now.to_string(), value.to_string())
+            .steps(vec![Step::write(path, value.to_string())])
+    }
+
+    /// The names of running programs.
+    pub fn runs(&self, program: &str) -> bool {
+        let numbers = self.root.names("/proc");
+        let mut pids = numbers.iter().filter(|n| n.parse::<u32>().is_ok());
+        pids.any(|pid| {
+            self.root
+                .text(&format!("/proc/{pid}/comm"))
+                .is_some_and(|name| name == program)
+        })
+    }
+}

@@ -1,0 +1,513 @@
+//! One change that can be made at run time: how it is made, seen, undone and said as a shell command.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use serde::{Deserialize, Serialize};
+
+use super::root::Root;
+use crate::command;
+use crate::cpu_list::{mask_cpus, parse_cpu_list};
+
+/// A change to the machine. Everything that `apply` does is one of these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// A value is written into a file of the kernel's.
+    Write {
+        /// The file.
+        path: String,
+        /// The value wanted.
+        value: String,
+        /// How values of this file are compared.
+        format: Format,
+    },
+    /// A control group is made.
+    Group {
+        /// Its folder.
+        path: String,
+        /// What is written into its files, in this order.
+        settings: Vec<(String, String)>,
+    },
+    /// A setting of a network card's driver is changed by `ethtool`.
+    Card {
+        /// Its interface.
+        interface: String,
+        /// `k` for offloads, `c` for coalescing: the letter that shows them; the capital sets them.
+        letter: char,
+        /// The setting's name where it is set.
+        key: String,
+        /// The setting's name where it is shown.
+        shown: String,
+        /// The value wanted.
+        value: String,
+    },
+    /// Tasks move from one control group to another, but for those that the kernel keeps.
+    Tasks {
+        /// The file with the tasks of the one.
+        from: String,
+        /// That of the other.
+        to: String,
+    },
+}
+
+/// How two texts of a file are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// As they are; of a choice (`always [madvise] never`), what is chosen.
+    Text,
+    /// As masks of CPUs in hexadecimal.
+    Mask,
+    /// As lists of CPUs.
+    List,
+    /// A switch such as `+cpuset` among the words of the file.
+    Switch,
+}
+
+impl Step {
+    pub(crate) fn write(path: impl Into<String>, value: impl Into<String>) -> Self {
+        Self::formatted(path, value, Format::Text)
+    }
+
+    pub(crate) fn formatted(
+        path: impl Into<String>,
+        value: impl Into<String>,
+        format: Format,
+    ) -> Self {
+        Self::Write {
+            path: path.into(),
+            value: value.into(),
+            format,
+        }
+    }
+
+    /// What is there now: the file's text; of a group, whether it is there; of tasks, nothing.
+    pub(crate) fn now(&self, root: &Root) -> io::Result<String> {
+        match self {
+            Self::Write { path, .. } => root.raw(path),
+            Self::Group { path, .. } => Ok(root.exists(path).to_string()),
+            Self::Tasks { .. } => Ok(String::new()),
+            Self::Card {
+                interface,
+                letter,
+                shown,
+                ..
+            } => card(root, *letter, interface, &[]).and_then(|text| {
+                let value = field(&text, shown).map(str::to_owned);
+                value.ok_or_else(|| io::Error::other(format!("the driver does not show {shown}")))
+            }),
+        }
+    }
+
+    /// Whether nothing is left to do.
+    pub(crate) fn is_done(&self, root: &Root) -> bool {
+        match self {
+            Self::Write {
+                path,
+                value,
+                format,
+            } => root.raw(path).is_ok_and(|now| format.is_same(&now, value)),
+            Self::Group { path, settings } => settings.iter().all(|(file, value)| {
+                root.text(&format!("{path}/{file}"))
+                    .is_some_and(|now| now == *value || same_list(&now, value))
+            }),
+            Self::Card { value, .. } => self.now(root).is_ok_and(|now| now == *value),
+            // What stays behind is the kernel's; what is born later is born in the new group.
+            Self::Tasks { from, to } => {
+                let empty = |path: &str| root.text(path).is_none_or(|tasks| tasks.is_empty());
+                !empty(to) || empty(from)
+            }
+        }
+    }
+
+    /// Makes the change and looks whether it holds.
+    pub(crate) fn make(&self, root: &Root) -> io::Result<()> {
+        match self {
+            Self::Write {
+                path,
+                value,
+                format,
+            } => {
+                root.write(path, value)?;
+                let now = root.raw(path)?;
+                if format.is_same(&now, value) {
+                    return Ok(());
+                }
+                Err(io::Error::other(format!(
+                    "the kernel took {value} and shows {}",
+                    chosen(&now)
+                )))
+            }
+            Self::Group { path, settings } => {
+                let folder = root.path(path);
+                if !folder.exists() {
+                    fs::create_dir(&folder)?;
+                }
+                for (file, value) in settings {
+                    fs::write(folder.join(file), format!("{value}\n"))
+                        .map_err(|e| io::Error::new(e.kind(), format!("{file}: {e}")))?;
+                }
+                if self.is_done(root) {
+                    return Ok(());
+                }
+                let shown = settings.iter().map(|(file, _)| {
+                    let now = root.text(&format!("{path}/{file}")).unwrap_or_default();
+                    format!("{file} = {now}")
+                });
+                Err(io::Error::other(format!(
+                    "the kernel shows {}",
+                    shown.collect::<Vec<_>>().join(", ")
+                )))
+            }
+            Self::Tasks { from, to } => move_tasks(root, from, to),
+            Self::Card { value, .. } => self.set_card(root, value),
+        }
+    }
+
+    /// Brings back what `before` (from [`Step::now`]) was.
+    pub(crate) fn undo(&self, root: &Root, before: &str) -> io::Result<()> {
+        match self {
+            Self::Write {
+                path,
+                value,
+                format,
+            } => {
+                if root.raw(path)? == before {
+                    return Ok(());
+                }
+                match format {
+                    Format::Switch => root.write(path, &value.replace('+', "-"))?,
+                    _ => root.write(path, chosen(before))?,
+                }
+                let now = root.raw(path)?;
+                if now == before {
+                    return Ok(());
+                }
+                Err(io::Error::other(format!(
+                    "it was {} and is {}",
+                    before.trim(),
+                    now.trim()
+                )))
+            }
+            Self::Group { path, settings } => {
+                if before == "true" || !root.exists(path) {
+                    return Ok(());
+                }
+                let (parent, _) = path.rsplit_once('/').unwrap_or(("", path));
+                for file in ["tasks", "cgroup.procs"] {
+                    let (from, to) = (format!("{path}/{file}"), format!("{parent}/{file}"));
+                    if root.exists(&from) && root.exists(&to) {
+                        move_all(root, &from, &to)?;
+                        break;
+                    }
+                }
+                if !root.is_machine() {
+                    // Where the kernel makes the files it also takes them away.
+                    for (file, _) in settings {
+                        fs::remove_file(root.path(path).join(file))?;
+                    }
+                }
+                remove_group(root, path)
+            }
+            Self::Card { .. } => {
+                if self.now(root)? == before {
+                    return Ok(());
+                }
+                self.set_card(root, before)
+            }
+            Self::Tasks { from, to } => {
+                if root.exists(to) {
+                    move_all(root, to, from)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Sets the value of a card's setting and looks whether it holds.
+    fn set_card(&self, root: &Root, value: &str) -> io::Result<()> {
+        let Self::Card {
+            interface,
+            letter,
+            key,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        card(root, letter.to_ascii_uppercase(), interface, &[key, value])?;
+        let now = self.now(root)?;
+        if now == value {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "the driver took {key} {value} and shows {now}"
+        )))
+    }
+
+    /// The shell command that does the same.
+    #[must_use]
+    pub fn command(&self) -> String {
+        match self {
+            Self::Write { path, value, .. } => format!("echo {value} > {path}"),
+            Self::Group { path, settings } => {
+                let writes = settings
+                    .iter()
+                    .map(|(file, value)| format!(" && echo {value} > {path}/{file}"));
+                format!("mkdir -p {path}{}", writes.collect::<String>())
+            }
+            Self::Card {
+                interface,
+                letter,
+                key,
+                value,
+                ..
+            } => {
+                let letter = letter.to_ascii_uppercase();
+                format!("ethtool -{letter} {interface} {key} {value}")
+            }
+            Self::Tasks { from, to } => {
+                format!("for task in $(cat {from}); do echo $task > {to}; done 2>/dev/null")
+            }
+        }
+    }
+
+    /// The file, folder or interface that is changed.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Write { path, .. } | Self::Group { path, .. } | Self::Tasks { to: path, .. } => {
+                path
+            }
+            Self::Card { interface, .. } => interface,
+        }
+    }
+}
+
+impl Format {
+    pub(crate) fn is_same(self, now: &str, wanted: &str) -> bool {
+        match self {
+            Self::Text => chosen(now) == wanted,
+            Self::Mask => mask_cpus(now).is_some_and(|cpus| Some(cpus) == mask_cpus(wanted)),
+            Self::List => same_list(now, wanted),
+            Self::Switch => {
+                let word = wanted.trim_start_matches('+');
+                now.split_whitespace().any(|switch| switch == word)
+            }
+        }
+    }
+}
+
+/// Runs `ethtool`, which knows only the running machine.
+fn card(root: &Root, letter: char, interface: &str, setting: &[&str]) -> io::Result<String> {
+    if !root.is_machine() {
+        return Err(io::Error::other(
+            "ethtool answers for the running machine only",
+        ));
+    }
+    if !root.exists(&format!("/sys/class/net/{interface}")) {
+        return Err(ErrorKind::NotFound.into());
+    }
+    let option = format!("-{letter}");
+    let arguments = [&[option.as_str(), interface], setting].concat();
+    command::run("ethtool", &arguments).map_err(io::Error::other)
+}
+
+/// What follows `key:` in a text of `ethtool`; the last time, as `ethtool -g` says its maxima first.
+pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().rev().find_map(|line| {
+        let (found, value) = line.trim().split_once(':')?;
+        (found == key).then(|| value.split_whitespace().next())?
+    })
+}
+
+fn same_list(now: &str, wanted: &str) -> bool {
+    parse_cpu_list(now).is_some_and(|cpus| Some(cpus) == parse_cpu_list(wanted))
+}
+
+/// What is chosen of `always [madvise] never` or `none (full)`; another text as it is.
+pub(crate) fn chosen(text: &str) -> &str {
+    let text = text.trim();
+    if !text.contains(' ') {
+        return text;
+    }
+    text.split_whitespace()
+        .find_map(|word| {
+            word.strip_prefix('[')
+                .and_then(|word| word.strip_suffix(']'))
+                .or_else(|| {
+                    word.strip_prefix('(')
+                        .and_then(|word| word.strip_suffix(')'))
+                })
+        })
+        .unwrap_or(text)
+}
+
+/// Moves the tasks that the kernel lets go; those of its own that belong to a CPU stay.
+fn move_tasks(root: &Root, from: &str, to: &str) -> io::Result<()> {
+    let tasks = root.raw(from)?;
+    let mut moved = 0;
+    for task in tasks.lines() {
+        match root.write(to, task) {
+            Ok(()) => moved += 1,
+            // One that ended, or one of the kernel's that has to stay.
+            Err(e) if matches!(e.raw_os_error(), Some(ESRCH | EINVAL)) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    if moved == 0
+        && !tasks.is_empty()
+        && root.is_machine()
+        && root.text(to).unwrap_or_default().is_empty()
+    {
+        return Err(io::Error::other("no task could be moved"));
+    }
+    Ok(())
+}
+
+const ESRCH: i32 = 3;
+const EINVAL: i32 = 22;
+
+/// Moves every task, also those that are born meanwhile. Those that die cannot be moved, and are gone soon.
+fn move_all(root: &Root, from: &str, to: &str) -> io::Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    if !root.is_machine() {
+        return Ok(());
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        let tasks = root.raw(from)?;
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let mut any_moved = false;
+        for task in tasks.lines() {
+            match root.write(to, task) {
+                Ok(()) => any_moved = true,
+                Err(e) if e.raw_os_error() == Some(ESRCH) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if !any_moved {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Err(io::Error::other(format!(
+        "tasks are still in {from} after {} s",
+        PATIENCE.as_secs()
+    )))
+}
+
+/// Removes a group's folder; tasks that end keep it busy for a moment.
+fn remove_group(root: &Root, path: &str) -> io::Result<()> {
+    const TRIES: usize = 100;
+    for _ in 0..TRIES {
+        match fs::remove_dir(root.path(path)) {
+            Err(e) if e.kind() == ErrorKind::ResourceBusy => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            done => return done,
+        }
+    }
+    fs::remove_dir(root.path(path))
+}
+
+/// The values of several files said shortly: `3` or `3 and 2 others`.
+pub(crate) fn tally(values: impl IntoIterator<Item = String>) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for value in values {
+        *counts.entry(value).or_default() += 1;
+    }
+    let parts: Vec<String> = counts
+        .iter()
+        .map(|(value, count)| match count {
+            1 => value.clone(),
+            _ => format!("{value} ({count} times)"),
+        })
+        .collect();
+    parts.join(", ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::root::tests::tree;
+    use super::*;
+
+    #[test]
+    fn the_chosen_word_of_a_choice_is_its_value() {
+        assert_eq!(chosen("always [madvise] never\n"), "madvise");
+        assert_eq!(chosen("none voluntary (full)\n"), "full");
+        assert_eq!(chosen("950000\n"), "950000");
+    }
+
+    #[test]
+    fn masks_and_lists_are_compared_by_their_cpus() {
+        assert!(Format::Mask.is_same("00000000,00000003\n", "3"));
+        assert!(!Format::Mask.is_same("2", "3"));
+        assert!(Format::List.is_same("0,1\n", "0-1"));
+        assert!(Format::Switch.is_same("cpu cpuset io\n", "+cpuset"));
+        assert!(!Format::Switch.is_same("cpu io\n", "+cpuset"));
+    }
+
+    #[test]
+    fn a_written_value_comes_back_byte_by_byte() {
+        let (_folder, root) = tree(&[("/proc/a", "3\n")]);
+        let step = Step::formatted("/proc/a", "1", Format::Mask);
+        let before = step.now(&root).unwrap();
+        assert!(!step.is_done(&root));
+        step.make(&root).unwrap();
+        assert!(step.is_done(&root));
+        step.undo(&root, &before).unwrap();
+        assert_eq!(root.raw("/proc/a").unwrap(), "3\n");
+        assert_eq!(step.command(), "echo 1 > /proc/a");
+    }
+
+    #[test]
+    fn a_group_goes_away_with_its_settings() {
+        let (_folder, root) = tree(&[("/sys/fs/cgroup/cgroup.procs", "")]);
+        let step = Step::Group {
+            path: "/sys/fs/cgroup/taut".into(),
+            settings: vec![("cpuset.cpus".into(), "1".into())],
+        };
+        let before = step.now(&root).unwrap();
+        step.make(&root).unwrap();
+        assert!(step.is_done(&root));
+        step.undo(&root, &before).unwrap();
+        assert!(!root.exists("/sys/fs/cgroup/taut"));
+    }
+
+    #[test]
+    fn the_last_of_equal_fields_counts() {
+        let text = "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t4096\nCurrent hardware settings:\nRX:\t\t256\nTX:\t\tn/a\n";
+        assert_eq!(field(text, "RX"), Some("256"));
+        assert_eq!(field(text, "TX"), Some("n/a"));
+        assert_eq!(field(text, "rx-usecs"), None);
+        let text = "Coalesce parameters for eth0:\nAdaptive RX: on  TX: off\n";
+        assert_eq!(field(text, "Adaptive RX"), Some("on"));
+    }
+
+    #[test]
+    fn cards_are_those_of_the_running_machine() {
+        let (_folder, root) = tree(&[]);
+        let step = Step::Card {
+            interface: "eth0".into(),
+            letter: 'k',
+            key: "gro".into(),
+            shown: "generic-receive-offload".into(),
+            value: "off".into(),
+        };
+        assert!(step.make(&root).is_err() && !step.is_done(&root));
+        assert_eq!(step.command(), "ethtool -K eth0 gro off");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_an_error() {
+        let (_folder, root) = tree(&[("/proc/a", "3\n")]);
+        assert!(Step::write("/proc/b", "1").make(&root).is_err());
+    }
+}

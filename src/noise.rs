@@ -1,0 +1,346 @@
+//! `taut tune noise`: what interrupts a busy loop on this machine, without any packet.
+
+use crate::exit::{self, Failure};
+use crate::{print, quantity};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_host::tune::noise::{CpuNoise, Heard, NoiseError, Peer, PeerFigures, Plan, listen, peers};
+use taut_host::tune::{self, Root};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sudo taut tune noise --cpus 1 --for 30s
+  taut tune noise --cpus 1 --for 10s --json
+  sudo taut tune noise --cpus 1 --for 30s --compare     with oslat and cyclictest (Debian: rt-tests) taking turns
+  sudo taut tune noise --cpus 1 --for 5s --gaps gaps.csv
+
+A loop on each CPU reads the clock and keeps every gap over 1 us. As root the kernel's trace points say what it did in
+each gap; without root only the kernel's counters are shown beside the gaps. Ctrl-C ends it with what was heard.")]
+pub struct Arguments {
+    /// CPUs to listen on, such as 1 or 2-3,6
+    #[arg(long, value_name = "LIST")]
+    cpus: String,
+    /// For how long, such as 30s or 500ms
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// Run the loops at this real-time priority (SCHED_FIFO, 1 to 99); only on CPUs that nothing else needs
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
+    fifo: Option<u8>,
+    /// Do not trace the kernel: gaps are a little shorter, and have no causes
+    #[arg(long)]
+    no_trace: bool,
+    /// Let oslat and cyclictest take turns with it on the first CPU, each as long in all
+    #[arg(long)]
+    compare: bool,
+    /// Write every gap into this file (CSV): CPU, start on the monotonic clock, length, cause
+    #[arg(long, value_name = "FILE")]
+    gaps: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Turns of each program in a comparison.
+const ROUNDS: u32 = 3;
+/// Causes shown; --json has all.
+const SHOWN_CAUSES: usize = 15;
+/// Kinds of interrupts shown of the kernel's counters.
+const SHOWN_COUNTS: usize = 4;
+
+#[derive(Serialize)]
+struct Results<'a> {
+    #[serde(flatten)]
+    heard: &'a Heard,
+    /// Of other programs, in the same run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    compared: Vec<PeerFigures>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    taut_port::duration(text)
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| "want a time such as 30s or 500ms".to_owned())
+}
+
+impl From<NoiseError> for Failure {
+    fn from(e: NoiseError) -> Self {
+        Self::Missing(e.to_string())
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let root = Root::machine();
+    let cpus = tune::online_cpus(&root, &arguments.cpus)?;
+    let stop = exit::stop_flag()?;
+    let plan = Plan {
+        cpus,
+        duration: arguments.duration,
+        fifo: arguments.fifo,
+        trace: !arguments.no_trace,
+    };
+    if arguments.fifo.is_some() && tune::is_every_cpu(&root, &plan.cpus)? {
+        return Err(Failure::Input(
+            "--fifo on every CPU would stop the whole machine; leave one out of --cpus".to_owned(),
+        ));
+    }
+    // A file that cannot be written is said before the wait, not after.
+    let file = arguments.gaps.as_deref().map(create).transpose()?;
+    let (heard, compared) = match arguments.compare {
+        true => compare(&plan, stop)?,
+        false => (listen(&plan, stop)?, Vec::new()),
+    };
+    if let Some((mut file, path)) = file {
+        std::io::Write::write_all(&mut file, csv(&heard).as_bytes())
+            .map_err(|e| unwritable(path, &e))?;
+    }
+    if arguments.json {
+        let results = Results {
+            heard: &heard,
+            compared,
+        };
+        print::line(serde_json::to_string_pretty(&results).unwrap_or_default());
+    } else {
+        print_heard(&heard);
+        print_compared(&heard, &compared);
+    }
+    Ok(())
+}
+
+fn create(path: &Path) -> Result<(std::fs::File, &Path), Failure> {
+    let file = std::fs::File::create(path).map_err(|e| unwritable(path, &e))?;
+    Ok((file, path))
+}
+
+fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
+    Failure::Input(format!("{}: {e}", path.display()))
+}
+
+fn csv(heard: &Heard) -> String {
+    let mut text = String::from("cpu,start_ns,length_ns,cause\n");
+    for noise in &heard.cpus {
+        for gap in &noise.gaps {
+            let cause = gap.cause.replace(['"', ','], " ");
+            let _ = writeln!(
+                text,
+                "{},{},{:.0},{cause}",
+                noise.cpu, gap.start_ns, gap.length_ns
+            );
+        }
+    }
+    text
+}
+
+/// Takes turns with the other programs.
+fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), Failure> {
+    let cpu = plan.cpus.first().copied().unwrap_or_default();
+    let system_cpu = tune::other_cpu(&Root::machine(), &plan.cpus)?.unwrap_or(cpu);
+    let whole_s = plan
+        .duration
+        .div_f64(f64::from(ROUNDS))
+        .as_secs_f64()
+        .ceil()
+        .max(1.0);
+    let slice = Plan {
+        duration: Duration::from_secs_f64(whole_s),
+        ..plan.clone()
+    };
+    let folder = Scratch::new()?;
+    let mut heard: Option<Heard> = None;
+    let mut figures: Vec<(Peer, Option<PeerFigures>)> = peers().map(|peer| (peer, None)).to_vec();
+    for _ in 0..ROUNDS {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let part = listen(&slice, stop)?;
+        heard = Some(match heard {
+            Some(so_far) => so_far.join(part),
+            None => part,
+        });
+        for (peer, figures) in &mut figures {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let part = peer
+                .run(cpu, system_cpu, whole_s as u64, plan.fifo, &folder.0)
+                .map_err(Failure::Missing)?;
+            *figures = Some(match figures.take() {
+                Some(so_far) => so_far.with(&part),
+                None => part,
+            });
+        }
+    }
+    let heard = heard
+        .ok_or_else(|| Failure::Interrupted("stopped before anything was heard".to_owned()))?;
+    Ok((
+        heard,
+        figures
+            .into_iter()
+            .filter_map(|(_, figures)| figures)
+            .collect(),
+    ))
+}
+
+/// A folder that goes away.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, Failure> {
+        let path = std::env::temp_dir().join(format!("taut-noise-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|e| unwritable(&path, &e))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn print_heard(heard: &Heard) {
+    for noise in &heard.cpus {
+        print_cpu(noise, heard);
+    }
+    if let Some(why) = &heard.untraced {
+        print::line(format!("Causes unknown: {why}"));
+    }
+    if heard.stopped {
+        print::line("Stopped before its time.");
+    }
+}
+
+fn print_cpu(noise: &CpuNoise, heard: &Heard) {
+    let found = &noise.interruptions;
+    let rate = |count: u64| count as f64 / found.seconds.max(1e-9);
+    print::line(format!(
+        "CPU {}, {:.1} s: {:.3} % of the time lost in gaps over 1 us; longest {}",
+        noise.cpu,
+        found.seconds,
+        found.share * 100.0,
+        quantity::ns(found.longest_ns)
+    ));
+    print::line(format!(
+        "  a second: {:.1} over 1 us, {:.1} over 10 us, {:.2} over 100 us, {:.2} over 1 ms",
+        rate(found.over_1_us),
+        rate(found.over_10_us),
+        rate(found.over_100_us),
+        rate(found.over_1_ms)
+    ));
+    print::line("\n  gaps of this length");
+    let most = noise
+        .histogram
+        .iter()
+        .map(|bin| bin.count)
+        .max()
+        .unwrap_or(0)
+        .max(1);
+    for bin in &noise.histogram {
+        const WIDTH: u64 = 40;
+        // By the logarithm: a single long gap matters.
+        let share = ((bin.count + 1) as f64).ln() / ((most + 1) as f64).ln();
+        let bar = "#".repeat((share * WIDTH as f64).round() as usize);
+        let from = quantity::ns(bin.from_ns);
+        print::line(format!("  {from:>10} {:>9} {bar}", bin.count));
+    }
+    print::line(
+        "\n  causes                                       a second     median    longest  share of lost time",
+    );
+    for cause in noise.causes.iter().take(SHOWN_CAUSES) {
+        print::line(format!(
+            "  {:<42} {:>10.2} {:>10} {:>10} {:>10.1} %",
+            cause.name,
+            cause.per_second,
+            quantity::ns(cause.median_ns),
+            quantity::ns(cause.longest_ns),
+            cause.share_of_lost * 100.0
+        ));
+    }
+    if noise.causes.len() > SHOWN_CAUSES {
+        let more = noise.causes.len() - SHOWN_CAUSES;
+        print::line(format!("  and {more} more (--json)"));
+    }
+    print::line(format!(
+        "  explained: {:.1} % of the lost time, {:.1} % of the gaps; the loop's own share of the CPU: {:.4} %",
+        noise.explained.share_of_time * 100.0,
+        noise.explained.share_of_gaps * 100.0,
+        noise.own_share * 100.0
+    ));
+    if noise.unkept > 0 {
+        print::line(format!(
+            "  {} gaps more were counted and not kept: no room",
+            noise.unkept
+        ));
+    }
+    print_counted(noise.cpu, heard);
+    print::line("");
+}
+
+/// The kernel's own counters over the same time.
+fn print_counted(cpu: usize, heard: &Heard) {
+    let Some(core) = heard.counted.cores.iter().find(|core| core.cpu == cpu) else {
+        return;
+    };
+    let seconds = heard.counted.duration_ms.max(1) as f64 / 1e3;
+    let list = |counts: &[taut_host::noise::Count]| {
+        let shown = counts.iter().take(SHOWN_COUNTS);
+        let parts: Vec<String> = shown
+            .map(|count| format!("{} {:.1}/s", count.name, count.count as f64 / seconds))
+            .collect();
+        if parts.is_empty() {
+            "none".to_owned()
+        } else {
+            parts.join(", ")
+        }
+    };
+    print::line(format!(
+        "  counted by the kernel: interrupts: {}",
+        list(&core.interrupts)
+    ));
+    print::line(format!(
+        "                         soft interrupts: {}",
+        list(&core.softirqs)
+    ));
+    print::line(format!(
+        "                         steal time: {} ms; switches away from the loop: {}",
+        core.steal_ms, heard.counted.involuntary_switches
+    ));
+}
+
+fn print_compared(heard: &Heard, compared: &[PeerFigures]) {
+    let (Some(first), false) = (heard.cpus.first(), compared.is_empty()) else {
+        return;
+    };
+    print::line(
+        "In the same run, by turns        measures              over 10 us a second      mean    longest",
+    );
+    let row =
+        |name: &str, measures: &str, over: Option<f64>, mean_ns: Option<f64>, longest_ns: f64| {
+            print::line(format!(
+                "  {name:<30} {measures:<22} {:>18} {:>9} {:>10}",
+                over.map_or("-".to_owned(), |over| format!("{over:.1}")),
+                mean_ns.map_or("-".to_owned(), quantity::ns),
+                quantity::ns(longest_ns)
+            ));
+        };
+    let found = &first.interruptions;
+    let over = found.over_10_us as f64 / found.seconds.max(1e-9);
+    row(
+        "taut tune noise",
+        "busy loop",
+        Some(over),
+        None,
+        found.longest_ns,
+    );
+    for peer in compared {
+        row(
+            &peer.program,
+            &peer.measures,
+            peer.over_10_us_per_second,
+            peer.mean_ns,
+            peer.longest_ns,
+        );
+    }
+}

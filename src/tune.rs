@@ -1,0 +1,377 @@
+//! `taut tune`: sees and changes the settings of this machine that matter for latency, and listens to its noise.
+
+use crate::exit::Failure;
+use crate::{noise, print};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use taut_host::tune::{
+    self, Applied, Audit, BootLine, Finding, Group, Outcome, Profile, Root, State, TuneError,
+};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Say how every setting that matters for latency stands, what it costs, and how to change it
+    Audit(AuditArguments),
+    /// Change what can be changed at run time; every old value goes into a journal first
+    Apply(ApplyArguments),
+    /// Bring back what apply changed
+    Revert(RevertArguments),
+    /// Listen for what interrupts a busy loop on these CPUs: how often, how long, by what
+    Noise(noise::Arguments),
+    /// Print the page of a setting, or the names of all
+    Explain(ExplainArguments),
+}
+
+#[derive(clap::Args)]
+struct On {
+    /// What to tune for
+    #[arg(long, value_enum, default_value = "latency")]
+    profile: ProfileName,
+    /// Look at the tree of proc and sys below this folder instead of this machine's
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "/",
+        hide_default_value = true
+    )]
+    root: PathBuf,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut tune audit --cpus 1
+  taut tune audit --cpus 2-5 --profile shared
+  taut tune audit --check --json | jq -r '.findings[] | select(.state == \"bad\") | .name'
+
+Changes nothing and needs no root; what only root can read is unknown without.")]
+struct AuditArguments {
+    /// CPUs to be quiet, such as 1 or 2-3,6 (default: the last one)
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    #[command(flatten)]
+    on: On,
+    /// End with code 1 if a setting is bad
+    #[arg(long)]
+    check: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sudo taut tune apply --cpus 1
+  taut tune apply --cpus 1 --dry-run      the commands that it would run
+  taut tune apply --cpus 1 --boot         the kernel arguments for what only a boot can change
+
+A group of settings is changed as a whole or not at all. What is as wanted already stays untouched. Values last until
+taut tune revert or the next boot.")]
+struct ApplyArguments {
+    /// CPUs to be quiet, such as 1 or 2-3,6; at least one must remain for the system
+    #[arg(long, value_name = "LIST")]
+    cpus: String,
+    #[command(flatten)]
+    on: On,
+    /// Print the commands instead
+    #[arg(long)]
+    dry_run: bool,
+    /// Print arguments for the kernel's command line instead, and where they go
+    #[arg(long, conflicts_with = "dry_run")]
+    boot: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:  sudo taut tune revert
+
+Works from the journal, so also after an apply that was killed midway. After a reboot there is nothing to revert.")]
+struct RevertArguments {
+    /// Print the commands instead
+    #[arg(long)]
+    dry_run: bool,
+    /// Work below this folder instead of on this machine
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "/",
+        hide_default_value = true
+    )]
+    root: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:  taut tune explain irq-affinity")]
+struct ExplainArguments {
+    /// The setting (default: list them)
+    setting: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum ProfileName {
+    /// The shortest tail on the CPUs, whatever it costs in power, memory and others' speed
+    Latency,
+    /// The most work in a time
+    Throughput,
+    /// Quiet CPUs without harm to whoever else uses the machine
+    Shared,
+}
+
+impl From<ProfileName> for Profile {
+    fn from(name: ProfileName) -> Self {
+        match name {
+            ProfileName::Latency => Self::Latency,
+            ProfileName::Throughput => Self::Throughput,
+            ProfileName::Shared => Self::Shared,
+        }
+    }
+}
+
+impl From<TuneError> for Failure {
+    fn from(e: TuneError) -> Self {
+        match e {
+            TuneError::NotAList(_)
+            | TuneError::NoSuchCpu { .. }
+            | TuneError::LastCpu { .. }
+            | TuneError::AppliedOtherwise { .. } => Self::Input(e.to_string()),
+            other => Self::Missing(other.to_string()),
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.what {
+        What::Audit(arguments) => audit(arguments),
+        What::Apply(arguments) => apply(arguments),
+        What::Revert(arguments) => revert(arguments),
+        What::Noise(arguments) => noise::run(arguments),
+        What::Explain(arguments) => explain(arguments),
+    }
+}
+
+fn json(what: &impl serde::Serialize) {
+    print::line(serde_json::to_string_pretty(what).unwrap_or_default());
+}
+
+fn audit(arguments: &AuditArguments) -> Result<(), Failure> {
+    let root = Root::at(&arguments.on.root);
+    let cpus = match &arguments.cpus {
+        Some(list) => tune::online_cpus(&root, list)?,
+        None => tune::default_cpus(&root)?,
+    };
+    let audit = tune::audit(&root, &cpus, arguments.on.profile.into())?;
+    if arguments.json {
+        json(&audit);
+    } else {
+        print_audit(&audit);
+    }
+    match audit.bad() {
+        bad if bad > 0 && arguments.check => Err(Failure::Limit(format!("{bad} settings are bad"))),
+        _ => Ok(()),
+    }
+}
+
+fn print_audit(audit: &Audit) {
+    for group in Group::ALL {
+        print::line(group);
+        for finding in audit.findings.iter().filter(|f| f.group == group) {
+            print_finding(finding);
+        }
+    }
+    let count = |state| audit.findings.iter().filter(|f| f.state == state).count();
+    print::line(format!(
+        "\nCPU {}, profile {}: {} bad, {} ok, {} unknown, {} not on this machine.",
+        audit.cpus,
+        format!("{:?}", audit.profile).to_lowercase(),
+        count(State::Bad),
+        count(State::Ok),
+        count(State::Unknown),
+        count(State::NotHere)
+    ));
+    if !audit.as_root {
+        print::line("Without root some files cannot be read: sudo taut tune audit says more.");
+    }
+    print::line(format!(
+        "Change what can be changed now: sudo taut tune apply --cpus {}; what it is all about: taut tune explain NAME",
+        audit.cpus
+    ));
+}
+
+fn print_finding(finding: &Finding) {
+    const SHOWN_COMMANDS: usize = 2;
+    let change = match (finding.state, finding.wanted.as_str()) {
+        (State::NotHere | State::Ok, _) | (_, "") => finding.now.clone(),
+        (_, wanted) => format!("{}; wanted: {wanted}", finding.now),
+    };
+    print::line(format!(
+        "  {:<9} {:<30} {change}",
+        finding.state, finding.name
+    ));
+    if !matches!(finding.state, State::Bad | State::Unknown) {
+        return;
+    }
+    let line = |title: &str, text: &str| print::line(format!("  {:<9}   {title:<8} {text}", ""));
+    if finding.state == State::Bad {
+        line("why", &finding.why);
+    }
+    for command in finding.change_now.iter().take(SHOWN_COMMANDS) {
+        line("now", command);
+    }
+    if finding.change_now.len() > SHOWN_COMMANDS {
+        let more = finding.change_now.len() - SHOWN_COMMANDS;
+        line(
+            "",
+            &format!("and {more} more of this kind (taut tune apply --dry-run)"),
+        );
+    }
+    if !finding.change_at_boot.is_empty() {
+        line("boot", &finding.change_at_boot.join(" "));
+    }
+    if !finding.change_below.is_empty() {
+        line("below", &finding.change_below);
+    }
+    line("source", &finding.source);
+}
+
+fn apply(arguments: &ApplyArguments) -> Result<(), Failure> {
+    let root = Root::at(&arguments.on.root);
+    let cpus = tune::online_cpus(&root, &arguments.cpus)?;
+    let profile = arguments.on.profile.into();
+    // Also refuses the last CPU.
+    let plan = tune::plan(&root, &cpus, profile)?;
+    if arguments.boot {
+        let line = BootLine::of(&tune::audit(&root, &cpus, profile)?);
+        if arguments.json {
+            json(&line);
+        } else {
+            print::line(line.text());
+        }
+        return Ok(());
+    }
+    if arguments.dry_run {
+        print_plan(&plan, arguments.json);
+        return Ok(());
+    }
+    let applied = tune::apply(&root, &cpus, profile)?;
+    if arguments.json {
+        json(&applied);
+    } else {
+        print_applied(&applied, &cpus);
+    }
+    let refused: Vec<String> = applied
+        .groups
+        .iter()
+        .filter_map(|(group, outcome)| match outcome {
+            Outcome::Refused(why) => Some(format!("{group} ({why})")),
+            _ => None,
+        })
+        .collect();
+    match refused.len() {
+        0 => Ok(()),
+        _ => Err(Failure::Missing(format!(
+            "left as they were: {}",
+            refused.join("; ")
+        ))),
+    }
+}
+
+fn print_plan(plan: &[Finding], as_json: bool) {
+    let commands: Vec<String> = plan.iter().flat_map(Finding::commands).collect();
+    if as_json {
+        return json(&commands);
+    }
+    if commands.is_empty() {
+        print::line("# nothing to change");
+    }
+    for finding in plan {
+        let mut commands = finding.commands().peekable();
+        if commands.peek().is_some() {
+            print::line(format!("# {}", finding.name));
+        }
+        for command in commands {
+            print::line(command);
+        }
+    }
+}
+
+fn print_applied(applied: &Applied, cpus: &BTreeSet<usize>) {
+    for (group, outcome) in &applied.groups {
+        let text = match outcome {
+            Outcome::Changed(1) => "1 change".to_owned(),
+            Outcome::Changed(count) => format!("{count} changes"),
+            Outcome::AlreadySo => "as wanted already".to_owned(),
+            Outcome::NothingHere => "nothing to change on this machine".to_owned(),
+            Outcome::Refused(why) => format!("left as it was: {why}"),
+        };
+        print::line(format!("{:<11} {text}", group.to_string()));
+    }
+    for note in &applied.notes {
+        print::line(format!("note: {note}"));
+    }
+    let first = cpus.first().copied().unwrap_or_default();
+    print::line(format!(
+        "\nBring everything back: sudo taut tune revert. What it gained: taut tune noise --cpus {first}, before and after"
+    ));
+}
+
+fn revert(arguments: &RevertArguments) -> Result<(), Failure> {
+    let root = Root::at(&arguments.root);
+    if arguments.dry_run {
+        let commands = tune::revert_plan(&root)?;
+        if arguments.json {
+            json(&commands);
+        } else if commands.is_empty() {
+            print::line("# nothing to revert");
+        } else {
+            print::line(commands.join("\n"));
+        }
+        return Ok(());
+    }
+    let reverted = tune::revert(&root)?;
+    if arguments.json {
+        json(&reverted);
+    } else {
+        for note in &reverted.notes {
+            print::line(format!("note: {note}"));
+        }
+        print::line(match reverted.restored {
+            0 => "nothing to revert".to_owned(),
+            1 => "1 change brought back".to_owned(),
+            count => format!("{count} changes brought back"),
+        });
+    }
+    match reverted.refused.len() {
+        0 => Ok(()),
+        _ => Err(Failure::Missing(format!(
+            "not brought back, and still in the journal: {}",
+            reverted.refused.join("; ")
+        ))),
+    }
+}
+
+fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
+    let Some(name) = &arguments.setting else {
+        for setting in tune::settings() {
+            print::line(format!("{:<30} {}", setting.name, setting.what));
+        }
+        return Ok(());
+    };
+    let found = tune::settings().find(|setting| setting.name == name);
+    let setting = found.ok_or_else(|| {
+        Failure::Input(format!(
+            "no setting is named `{name}`; taut tune explain lists them"
+        ))
+    })?;
+    print::line(tune::page(setting).trim_end());
+    Ok(())
+}
