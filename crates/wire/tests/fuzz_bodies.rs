@@ -61,6 +61,7 @@ fn fuzz_bodies_survive_seeded_noise() {
         }
         wire::parse(&bytes);
         wire::parse(bytes.get(14..).unwrap_or_default());
+        wire::gtpu(bytes.get(42..).unwrap_or_default());
         wire::stamp(&[&port[..], &bytes].concat());
     }
 }
