@@ -8,37 +8,23 @@ use crate::run::now;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+macro_rules! built_in {
+    ($($name:literal,)*) => {
+        &[$(($name, include_str!(concat!("../../../experiments/", $name, ".toml")))),*]
+    };
+}
+
 /// The reference experiments, built in: names and files.
-pub const REFERENCE: &[(&str, &str)] = &[
-    ("demo", include_str!("../../../experiments/demo.toml")),
-    (
-        "stylianopoulos-fig2",
-        include_str!("../../../experiments/stylianopoulos-fig2.toml"),
-    ),
-    (
-        "stylianopoulos-fig4",
-        include_str!("../../../experiments/stylianopoulos-fig4.toml"),
-    ),
-    (
-        "gallenmueller-table3-2",
-        include_str!("../../../experiments/gallenmueller-table3-2.toml"),
-    ),
-    (
-        "gallenmueller-fig5-2",
-        include_str!("../../../experiments/gallenmueller-fig5-2.toml"),
-    ),
-    (
-        "gallenmueller-fig5-3",
-        include_str!("../../../experiments/gallenmueller-fig5-3.toml"),
-    ),
-    (
-        "gallenmueller-fig5-4",
-        include_str!("../../../experiments/gallenmueller-fig5-4.toml"),
-    ),
-    (
-        "gallenmueller-fig5-5",
-        include_str!("../../../experiments/gallenmueller-fig5-5.toml"),
-    ),
+pub const REFERENCE: &[(&str, &str)] = built_in![
+    "demo",
+    "stylianopoulos-fig2",
+    "stylianopoulos-fig3",
+    "stylianopoulos-fig4",
+    "gallenmueller-table3-2",
+    "gallenmueller-fig5-2",
+    "gallenmueller-fig5-3",
+    "gallenmueller-fig5-4",
+    "gallenmueller-fig5-5",
 ];
 
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.

@@ -169,6 +169,8 @@ impl SystemActivity {
                 steal_ms: a.steal_ms + b.steal_ms,
                 interrupt_ms: a.interrupt_ms + b.interrupt_ms,
                 softirq_ms: a.softirq_ms + b.softirq_ms,
+                interrupt_count: a.interrupt_count + b.interrupt_count,
+                softirq_count: a.softirq_count + b.softirq_count,
                 interrupts: join_counts(a.interrupts, b.interrupts),
                 softirqs: join_counts(a.softirqs, b.softirqs),
             });
