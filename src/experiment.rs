@@ -6,6 +6,7 @@ use crate::print;
 use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use taut_experiment::compare::{Kept, Limit, Wanted};
 use taut_experiment::folder::{Folder, Stage, State};
 use taut_experiment::{Changes, Experiment, ExperimentError, Request};
 
@@ -16,7 +17,8 @@ use taut_experiment::{Changes, Experiment, ExperimentError, Request};
   taut experiment run latency.toml
   taut experiment run stylianopoulos-fig2   one of those of `taut experiment list --reference`
   taut experiment resume results/latency-1  after an interruption: the missing runs only
-  taut experiment show results/latency-1")]
+  taut experiment show results/latency-1
+  taut experiment compare results/latency-1 results/latency-2 --worse 'latency.p99_ns 10%'")]
 pub struct Arguments {
     #[command(subcommand)]
     what: What,
@@ -86,6 +88,25 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Hold two results folders against each other: what differs, by how much, how surely
+    Compare {
+        /// Results folder, published folder or archive: what B is compared to
+        a: PathBuf,
+        /// The other one
+        b: PathBuf,
+        /// Fail if a metric is worse by more than a share: 'latency.p99_ns 10%', or 'score -5%' where less is worse
+        #[arg(long, value_name = "LIMIT")]
+        worse: Vec<Limit>,
+        /// Compare all metrics, not only those that the experiment file names
+        #[arg(long)]
+        all: bool,
+        /// Folder for comparison.html and comparison.json
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Print the comparison as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove what interrupted and failed runs have left
     Clean {
         /// The results folder
@@ -147,6 +168,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             verify,
             json,
         } => show(folder, *runs, *verify, *json),
+        What::Compare {
+            a,
+            b,
+            worse,
+            all,
+            out,
+            json,
+        } => {
+            let wanted = Wanted {
+                all: *all,
+                limits: worse.clone(),
+            };
+            compare([a, b], &wanted, out.as_deref(), *json)
+        }
         What::Clean { folder } => clean(folder),
         What::Schema => {
             print::line(taut_experiment::schema());
@@ -359,6 +394,37 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
     }
     print::line(format!("report: {}", page.display()));
     Ok(())
+}
+
+fn compare(
+    folders: [&Path; 2],
+    wanted: &Wanted,
+    out: Option<&Path>,
+    json: bool,
+) -> Result<(), Failure> {
+    let found = taut_experiment::compare::compare(folders[0], folders[1], wanted)?;
+    if json {
+        print::line(serde_json::to_string_pretty(&found).unwrap_or_default());
+    } else {
+        print::line(found.to_string().trim_end());
+    }
+    if let Some(out) = out {
+        let page = taut_experiment::write_comparison(&found, out)?;
+        if !json {
+            print::line(format!("report: {}", page.display()));
+        }
+    }
+    let worse: Vec<&str> = found
+        .limits
+        .iter()
+        .filter(|judgement| judgement.kept == Kept::No)
+        .map(|judgement| judgement.text.as_str())
+        .collect();
+    if worse.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Limit(worse.join("; ")))
+    }
 }
 
 fn clean(dir: &Path) -> Result<(), Failure> {

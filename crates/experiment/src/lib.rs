@@ -5,6 +5,7 @@
 
 pub mod agent;
 mod check;
+pub mod compare;
 pub mod definition;
 mod error;
 pub mod evaluate;
@@ -24,6 +25,7 @@ pub use error::ExperimentError;
 pub use experiment::{Changes, Experiment, Variant};
 pub use folder::list;
 pub use open::{REFERENCE, TEMPLATE, fresh_folder, name_of, open, schema};
+pub use page::write_comparison;
 pub use plan::PlannedRun;
 pub use run::{Request, run};
 pub use variables::Values;

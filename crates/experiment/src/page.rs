@@ -1,14 +1,16 @@
 //! The report of an experiment: one page that needs no network, made from the results folder alone.
 
+use crate::compare::{Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
 use crate::evaluate::{Evaluation, Figure, Table, Verdict, VerdictKind, nodes_of};
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, Stage};
 use crate::run::text_of;
 use askama::Template;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use taut_lab::report::{HOVER, STYLE, flatten};
-use taut_lab::results::write_whole;
+use taut_lab::results::{write_json, write_whole};
+use taut_measure::Finding;
 
 /// Runs that the page lists; the rest is in the table of metrics.
 const LISTED: usize = 500;
@@ -110,6 +112,55 @@ pub(crate) fn write(
         name: &state.name,
         command_line: &state.command_line,
     };
+    let text = page
+        .render()
+        .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
+    write_whole(&path, text.as_bytes())?;
+    Ok(path)
+}
+
+#[derive(Template)]
+#[template(path = "comparison.html")]
+struct ComparisonPage<'a> {
+    style: &'a str,
+    hover: &'a str,
+    found: &'a Comparisons,
+    headings: [&'static str; 8],
+    rows: Vec<([String; 8], bool)>,
+    only: Vec<String>,
+    differing: usize,
+}
+
+/// Writes `comparison.html` and `comparison.json` into a folder.
+///
+/// # Errors
+/// They cannot be written.
+pub fn write_comparison(found: &Comparisons, dir: &Path) -> Result<PathBuf, ExperimentError> {
+    std::fs::create_dir_all(dir).map_err(ExperimentError::io(dir))?;
+    write_json(&dir.join("comparison.json"), found)?;
+    let rows: Vec<_> = found
+        .metrics
+        .iter()
+        .map(|one| (one.cells(), one.finding == Finding::Differs))
+        .collect();
+    let only = ["A", "B"]
+        .into_iter()
+        .zip(&found.only_in)
+        .flat_map(|(name, all)| {
+            all.iter()
+                .map(move |values| format!("only in {name}: {}", words(values)))
+        })
+        .collect();
+    let page = ComparisonPage {
+        style: STYLE,
+        hover: HOVER,
+        found,
+        headings: HEADINGS,
+        differing: rows.iter().filter(|(_, differs)| *differs).count(),
+        rows,
+        only,
+    };
+    let path = dir.join("comparison.html");
     let text = page
         .render()
         .map_err(|e| ExperimentError::results(&path, e.to_string()))?;

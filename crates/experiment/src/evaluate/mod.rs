@@ -6,9 +6,10 @@ mod formula;
 mod selection;
 mod tidy;
 
+pub(crate) use draw::draw;
 pub(crate) use formula::{Formulas, verdict};
 pub use formula::{Verdict, VerdictKind};
-pub(crate) use selection::Runs;
+pub(crate) use selection::{Runs, key_of, number};
 
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
@@ -131,7 +132,7 @@ impl Evaluation {
             .collect();
         let mut figures = Vec::new();
         for figure in &definition.figure {
-            match draw::draw(experiment, figure, &runs, folder) {
+            match draw(experiment, figure, &runs) {
                 Ok(drawn) => figures.push(drawn),
                 Err(reason) => problems.push(format!("figure {}: {reason}", figure.name)),
             }
