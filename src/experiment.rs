@@ -414,16 +414,13 @@ fn compare(
             print::line(format!("report: {}", page.display()));
         }
     }
-    let worse: Vec<&str> = found
-        .limits
-        .iter()
-        .filter(|judgement| judgement.kept == Kept::No)
-        .map(|judgement| judgement.text.as_str())
-        .collect();
-    if worse.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::Limit(worse.join("; ")))
+    let worse = found.limits.iter().filter(|one| one.kept == Kept::No);
+    match worse.count() {
+        0 => Ok(()),
+        count => Err(Failure::Limit(format!(
+            "{count} of {} limits are exceeded",
+            found.limits.len()
+        ))),
     }
 }
 

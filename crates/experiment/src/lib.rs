@@ -18,6 +18,7 @@ mod open;
 mod page;
 mod plan;
 mod run;
+mod secrets;
 mod variables;
 
 pub use check::{Check, PlannedCommand};

@@ -340,15 +340,15 @@ impl Drawing<'_> {
         );
         let svg = curves::chart(&self.chart(), axes.0, axes.1, curves::Extent::Band, all);
         let spread = if few {
-            "from the smallest to the largest, as fewer than six runs have no interval"
+            "goes from the smallest to the largest, as fewer than six runs have no interval"
         } else {
-            "95 % interval"
+            "is its 95 % interval"
         };
         Ok((
             svg,
             self.values_csv(&[x, y]),
             format!(
-                "Median of the runs; the band is the {spread}. {} runs.",
+                "Median of the runs; the band {spread}. {} runs.",
                 self.member_count()
             ),
         ))
