@@ -177,7 +177,7 @@ impl Loaded {
     /// Reads a results folder. With `verify`, runs whose files are not what they were are left out, and named.
     pub(crate) fn read(dir: &Path, verify: bool) -> Result<Self, ExperimentError> {
         let folder = Folder::open(dir)?;
-        let experiment = Experiment::read(&folder.experiment_file())?;
+        let experiment = folder.experiment()?;
         let mut runs = Runs::load(&folder)?;
         let mut problems = Vec::new();
         if verify {
@@ -304,7 +304,7 @@ fn facts_of(facts: &crate::agent::Facts) -> BTreeMap<String, String> {
     }
     flatten(&value)
         .into_iter()
-        .filter(|(name, _)| !name.ends_with(": source"))
+        .filter(|(name, _)| !name.ends_with(": source") && !name.ends_with(": free"))
         .map(|(name, value)| {
             let name = name.strip_prefix("machine: ").unwrap_or(&name);
             (

@@ -4,7 +4,8 @@ use crate::compare::{Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
 use crate::evaluate::{Evaluation, Figure, Table, Verdict, VerdictKind, nodes_of};
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun, Stage};
+use crate::folder::{Folder, IndexedRun, Stage, State};
+use crate::replicate::Replication;
 use crate::run::text_of;
 use askama::Template;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,10 @@ struct Page<'a> {
     unlisted: usize,
     name: &'a str,
     command_line: &'a str,
+    replication: Option<&'a Replication>,
+    headings: [&'static str; 8],
+    /// Its name, where it is the first page of a publication.
+    site: Option<&'a str>,
 }
 
 struct Judged<'a> {
@@ -58,7 +63,52 @@ pub(crate) fn write(
     folder: &Folder,
     evaluation: &Evaluation,
 ) -> Result<PathBuf, ExperimentError> {
-    let path = folder.path().join("report.html");
+    write_as(experiment, folder, evaluation, None)
+}
+
+/// Writes `index.html` of a publication of this name into its folder.
+pub(crate) fn write_index(
+    experiment: &Experiment,
+    folder: &Folder,
+    evaluation: &Evaluation,
+    name: &str,
+) -> Result<PathBuf, ExperimentError> {
+    write_as(experiment, folder, evaluation, Some(name))
+}
+
+/// What a reader must know before anything else.
+pub(crate) fn alert(state: &State) -> Option<String> {
+    let partial = state
+        .published
+        .as_ref()
+        .is_some_and(|published| published.partial);
+    match state.stage {
+        Stage::Finished => None,
+        _ if partial => Some(format!(
+            "Published in part: {} of {} runs are here.",
+            state.done, state.planned
+        )),
+        Stage::Incomplete => Some(format!(
+            "{} runs failed; they are in no figure.",
+            state.failed
+        )),
+        Stage::Interrupted => Some("Interrupted: only whole runs are shown.".to_owned()),
+        Stage::Running => Some("This experiment has not come to its end.".to_owned()),
+    }
+}
+
+fn write_as(
+    experiment: &Experiment,
+    folder: &Folder,
+    evaluation: &Evaluation,
+    site: Option<&str>,
+) -> Result<PathBuf, ExperimentError> {
+    let file = if site.is_some() {
+        "index.html"
+    } else {
+        "report.html"
+    };
+    let path = folder.path().join(file);
     let runs = folder.index()?;
     let variables = experiment.loop_names();
     let check = experiment.check()?;
@@ -81,15 +131,7 @@ pub(crate) fn write(
             "{} · {} of {} runs · plan {} · taut {}",
             state.started, state.done, state.planned, state.fingerprint, state.taut_version
         ),
-        alert: match state.stage {
-            Stage::Finished => None,
-            Stage::Incomplete => Some(format!(
-                "{} runs failed; they are in no figure.",
-                state.failed
-            )),
-            Stage::Interrupted => Some("Interrupted: only whole runs are shown.".to_owned()),
-            Stage::Running => Some("This experiment has not come to its end.".to_owned()),
-        },
+        alert: alert(state),
         verdicts: evaluation.verdicts.iter().map(judged).collect(),
         tables: &evaluation.tables,
         figures: &evaluation.figures,
@@ -111,6 +153,9 @@ pub(crate) fn write(
         variables,
         name: &state.name,
         command_line: &state.command_line,
+        replication: evaluation.replication.as_ref(),
+        headings: HEADINGS,
+        site,
     };
     let text = page
         .render()
@@ -200,7 +245,7 @@ fn listed(run: &IndexedRun, variables: &[String]) -> Listed {
     }
 }
 
-fn schedule(experiment: &Experiment) -> String {
+pub(crate) fn schedule(experiment: &Experiment) -> String {
     let plan = &experiment.definition.plan;
     let order = match plan.order {
         crate::definition::Order::Interleaved => {
