@@ -6,8 +6,10 @@ use crate::print;
 use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use taut_experiment::compare::{Kept, Limit, Wanted};
 use taut_experiment::folder::{Folder, Stage, State};
-use taut_experiment::{Changes, Experiment, ExperimentError, Request};
+use taut_experiment::publish;
+use taut_experiment::{Changes, Experiment, ExperimentError, Request, Results};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -16,7 +18,10 @@ use taut_experiment::{Changes, Experiment, ExperimentError, Request};
   taut experiment run latency.toml
   taut experiment run stylianopoulos-fig2   one of those of `taut experiment list --reference`
   taut experiment resume results/latency-1  after an interruption: the missing runs only
-  taut experiment show results/latency-1")]
+  taut experiment show results/latency-1
+  taut experiment compare results/latency-1 results/latency-2 --worse 'latency.p99_ns 10%'
+  taut experiment publish results/latency-1 --out latency
+  taut experiment run latency.tar.gz        published results: run again and compared")]
 pub struct Arguments {
     #[command(subcommand)]
     what: What,
@@ -86,6 +91,48 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Hold two results folders against each other: what differs, by how much, how surely
+    Compare {
+        /// Results folder, published folder or archive: what B is compared to
+        a: PathBuf,
+        /// The other one
+        b: PathBuf,
+        /// Fail if a metric is worse by more than a share: 'latency.p99_ns 10%', or 'score -5%' where less is worse
+        #[arg(long, value_name = "LIMIT")]
+        worse: Vec<Limit>,
+        /// Compare all metrics, not only those that the experiment file names
+        #[arg(long)]
+        all: bool,
+        /// Folder for comparison.html and comparison.json
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Print the comparison as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a folder and an archive that others can read in a browser and run again
+    Publish {
+        /// The results folder
+        folder: PathBuf,
+        /// The folder to write, its archive beside it (default: the experiment's name)
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+        /// Publish though runs are missing; every page says so
+        #[arg(long)]
+        partial: bool,
+        /// Replace names of machines and people, IP and MAC addresses
+        #[arg(long)]
+        pseudonyms: bool,
+        /// With --pseudonyms: keep files that are no text, in which nothing is replaced
+        #[arg(long, requires = "pseudonyms")]
+        keep_captures: bool,
+        /// Licence of the results: an SPDX name such as CC-BY-4.0, or an address
+        #[arg(long)]
+        license: Option<String>,
+        /// Print what was published as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove what interrupted and failed runs have left
     Clean {
         /// The results folder
@@ -147,6 +194,44 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             verify,
             json,
         } => show(folder, *runs, *verify, *json),
+        What::Compare {
+            a,
+            b,
+            worse,
+            all,
+            out,
+            json,
+        } => {
+            let wanted = Wanted {
+                all: *all,
+                limits: worse.clone(),
+            };
+            compare([a, b], &wanted, out.as_deref(), *json)
+        }
+        What::Publish {
+            folder,
+            out,
+            partial,
+            pseudonyms,
+            keep_captures,
+            license,
+            json,
+        } => {
+            let options = publish::Options {
+                folder: match out {
+                    Some(out) => out.clone(),
+                    None => Path::new(&taut_experiment::name_of(
+                        &Folder::open(folder)?.state()?.name,
+                    ))
+                    .to_owned(),
+                },
+                partial: *partial,
+                pseudonyms: *pseudonyms,
+                keep_captures: *keep_captures,
+                license: license.clone(),
+            };
+            publish(folder, &options, *json)
+        }
         What::Clean { folder } => clean(folder),
         What::Schema => {
             print::line(taut_experiment::schema());
@@ -170,8 +255,21 @@ fn new(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The experiment that is called so, and the results that it came with: those are to be replicated.
+fn experiment_of(what: &str, changes: &Changes) -> Result<(Experiment, Option<Results>), Failure> {
+    match Results::open(what)? {
+        Some(results) if *changes == Changes::default() => {
+            Ok((results.experiment()?, Some(results)))
+        }
+        Some(_) if Path::new(what).is_file() => Err(Failure::Input(format!(
+            "{what}: published results are run again as they are; to change something, unpack the archive and run its experiment.toml"
+        ))),
+        _ => Ok((taut_experiment::open(what, changes)?, None)),
+    }
+}
+
 fn check(experiment: &str, changes: &Changes, json: bool) -> Result<(), Failure> {
-    let check = taut_experiment::open(experiment, changes)?.check()?;
+    let check = experiment_of(experiment, changes)?.0.check()?;
     if json {
         print::line(serde_json::to_string_pretty(&check).unwrap_or_default());
     } else {
@@ -216,14 +314,22 @@ fn check(experiment: &str, changes: &Changes, json: bool) -> Result<(), Failure>
 }
 
 fn start(what: &str, out: Option<&Path>, changes: &Changes, json: bool) -> Result<(), Failure> {
-    let experiment = taut_experiment::open(what, changes)?;
-    let name = taut_experiment::name_of(what);
+    let (mut experiment, results) = experiment_of(what, changes)?;
+    let (name, changes) = match &results {
+        Some(results) => results.name_and_changes()?,
+        None => (taut_experiment::name_of(what), changes.clone()),
+    };
     let dir = out.map_or_else(
         || taut_experiment::fresh_folder(Path::new("results"), &name),
         Path::to_path_buf,
     );
     let command_line = std::env::args().collect::<Vec<_>>().join(" ");
-    let folder = Folder::begin(&dir, &experiment, &name, &command_line, changes)?;
+    let folder = Folder::begin(&dir, &experiment, &name, &command_line, &changes)?;
+    if let Some(results) = results {
+        results.keep_in(&folder)?;
+        // What was unpacked is gone soon; the files are beside this one too.
+        experiment = folder.experiment()?;
+    }
     go_on(experiment, folder, json)
 }
 
@@ -231,6 +337,12 @@ fn resume(dir: &Path, json: bool) -> Result<(), Failure> {
     let folder = Folder::open(dir)?;
     let experiment = folder.experiment()?;
     let state = folder.state()?;
+    if state.published.is_some() {
+        return Err(Failure::Input(format!(
+            "{}: published results stay as they are; run them again with: taut experiment run {0}",
+            dir.display()
+        )));
+    }
     if state.fingerprint != experiment.fingerprint() {
         return Err(Failure::Input(format!(
             "{}: the file has another plan than the runs that are there; run it into a new folder",
@@ -354,11 +466,85 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
     for verdict in &evaluation.verdicts {
         print::line(verdict);
     }
+    if let Some(replication) = &evaluation.replication {
+        for claim in &replication.claims {
+            let [there, here] = claim.cells();
+            print::line(format!(
+                "claim: {}\n  there: {there}\n  here:  {here}",
+                claim.here.text
+            ));
+        }
+        print::line(&replication.text);
+    }
     for problem in &evaluation.problems {
         print::line(format!("note: {problem}"));
     }
     print::line(format!("report: {}", page.display()));
     Ok(())
+}
+
+fn publish(dir: &Path, options: &publish::Options, json: bool) -> Result<(), Failure> {
+    let published = publish::publish(dir, options)?;
+    if json {
+        print::line(serde_json::to_string_pretty(&published).unwrap_or_default());
+        return Ok(());
+    }
+    for replaced in &published.replaced {
+        print::line(format!("replaced: {replaced}"));
+    }
+    for file in &published.left_out {
+        print::line(format!("left out: {file}"));
+    }
+    for note in &published.notes {
+        print::line(format!("note: {note}"));
+    }
+    let archive = published.archive.display();
+    print::line(format!(
+        "{} runs; website: {}; archive: {archive}",
+        published.runs,
+        published.folder.join("index.html").display()
+    ));
+    print::line(format!("others run it with: taut experiment run {archive}"));
+    Ok(())
+}
+
+/// Results that are there, in a folder or an archive.
+fn results_at(path: &Path) -> Result<Results, Failure> {
+    Results::open(&path.display().to_string())?.ok_or_else(|| {
+        Failure::Input(format!(
+            "{}: neither a results folder nor a published archive",
+            path.display()
+        ))
+    })
+}
+
+fn compare(
+    places: [&Path; 2],
+    wanted: &Wanted,
+    out: Option<&Path>,
+    json: bool,
+) -> Result<(), Failure> {
+    let (a, b) = (results_at(places[0])?, results_at(places[1])?);
+    let found = taut_experiment::compare::compare(&a.folder, &b.folder, wanted)?;
+    if json {
+        print::line(serde_json::to_string_pretty(&found).unwrap_or_default());
+    } else {
+        print::line(found.to_string().trim_end());
+    }
+    if let Some(out) = out {
+        let page = taut_experiment::write_comparison(&found, out)?;
+        if !json {
+            print::line(format!("report: {}", page.display()));
+        }
+    }
+    let worse = found.limits.iter().filter(|one| one.kept == Kept::No);
+    match worse.count() {
+        0 => Ok(()),
+        count => Err(Failure::Limit(format!(
+            "{count} of {} limits are exceeded",
+            found.limits.len()
+        ))),
+    }
 }
 
 fn clean(dir: &Path) -> Result<(), Failure> {

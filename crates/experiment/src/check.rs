@@ -103,7 +103,14 @@ impl Experiment {
 
     /// What this machine lacks: programs of local steps, devices.
     fn missing(&self) -> Vec<String> {
-        let mut missing = Vec::new();
+        let mut missing: Vec<String> = match self.secrets() {
+            Ok(secrets) => secrets
+                .unset
+                .iter()
+                .map(|name| format!("the secret ${name} is not set in the environment"))
+                .collect(),
+            Err(e) => vec![e.to_string()],
+        };
         let mut seen = std::collections::BTreeSet::new();
         for variant in &self.variants {
             for task in &self.tasks {

@@ -28,6 +28,10 @@ pub struct Definition {
     #[serde(default)]
     #[schemars(with = "Vec<IndexMap<String, LoopValues>>")]
     pub zip: Vec<IndexMap<String, Spanned<toml::Value>>>,
+    /// Names of environment variables whose values the commands get but the results never show.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub secrets: Vec<Spanned<String>>,
     /// How often, in which order, for how long.
     #[serde(default)]
     pub plan: Schedule,

@@ -4,6 +4,7 @@ use crate::definition::{Definition, NodeDefinition, Order};
 use crate::error::{ExperimentError, Source, suggestion};
 use crate::measurement::{Task, tasks};
 use crate::node::Place;
+use crate::secrets::Secrets;
 use crate::variables::{GIVEN, Templates, Values, combinations, scalar, unknown};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -151,6 +152,7 @@ impl Experiment {
         experiment.check_plan()?;
         experiment.variants = experiment.make_variants()?;
         experiment.check_names()?;
+        experiment.check_secrets()?;
         experiment.check_variables()?;
         experiment.check_texts()?;
         Ok(experiment)
@@ -356,6 +358,66 @@ impl Experiment {
             }
         }
         Ok(())
+    }
+
+    /// Secrets are names of environment variables, and nothing but this machine's own commands gets them.
+    fn check_secrets(&self) -> Result<(), ExperimentError> {
+        for name in &self.definition.secrets {
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if name.get_ref().is_empty() || !name.get_ref().chars().all(plain) {
+                return Err(self.source.wrong(
+                    name.span(),
+                    "a secret is the name of an environment variable: letters, digits and _",
+                ));
+            }
+            if let Some((role, _)) = self
+                .nodes
+                .iter()
+                .find(|(_, node)| node.place != Place::Local)
+            {
+                return Err(self.source.wrong(
+                    name.span(),
+                    format!("secrets reach local nodes only, and node `{role}` is none"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of its secrets, as far as the environment has them.
+    pub(crate) fn secrets(&self) -> Result<Secrets, ExperimentError> {
+        let names = self.definition.secrets.iter();
+        Secrets::read(names.map(|name| name.get_ref().as_str()))
+            .map_err(|reason| self.source.wrong_somewhere(reason))
+    }
+
+    /// The values of its secrets, which must all be there and stand in no file that is kept.
+    pub(crate) fn secrets_to_run(&self) -> Result<Secrets, ExperimentError> {
+        let secrets = self.secrets()?;
+        if let Some(name) = secrets.unset.first() {
+            return Err(self
+                .source
+                .wrong_somewhere(format!("the secret ${name} is not set in the environment")));
+        }
+        let from = self
+            .definition
+            .file
+            .iter()
+            .filter_map(|file| file.from.as_ref());
+        for path in from.map(|from| self.folder.join(from.get_ref())) {
+            if secrets.are_in(&path)? {
+                return Err(ExperimentError::results(
+                    path,
+                    "the value of a secret stands in this file; use the environment variable instead",
+                ));
+            }
+        }
+        if secrets.text(&self.source.text) != self.source.text {
+            return Err(self.source.wrong_somewhere(
+                "the value of a secret stands in the file; use the environment variable instead",
+            ));
+        }
+        Ok(secrets)
     }
 
     /// The role of a task's node.

@@ -73,6 +73,20 @@ pub struct State {
     /// What was asked for other than the file says.
     #[serde(default)]
     pub changes: Changes,
+    /// How it was published; `None` for results as they were made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Publication>,
+}
+
+/// How results were published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publication {
+    /// When, RFC 3339.
+    pub at: String,
+    /// Runs are missing.
+    pub partial: bool,
+    /// Names and addresses were replaced.
+    pub pseudonyms: bool,
 }
 
 impl State {
@@ -302,7 +316,7 @@ impl Folder {
         Ok(runs)
     }
 
-    fn entry(record: &RunRecord, checksum: String) -> IndexedRun {
+    pub(crate) fn entry(record: &RunRecord, checksum: String) -> IndexedRun {
         IndexedRun {
             id: record.id.clone(),
             variant: record.variant,

@@ -5,6 +5,7 @@
 
 pub mod agent;
 mod check;
+pub mod compare;
 pub mod definition;
 mod error;
 pub mod evaluate;
@@ -16,7 +17,10 @@ mod node;
 mod open;
 mod page;
 mod plan;
+pub mod publish;
+mod replicate;
 mod run;
+mod secrets;
 mod variables;
 
 pub use check::{Check, PlannedCommand};
@@ -24,6 +28,8 @@ pub use error::ExperimentError;
 pub use experiment::{Changes, Experiment, Variant};
 pub use folder::list;
 pub use open::{REFERENCE, TEMPLATE, fresh_folder, name_of, open, schema};
+pub use page::write_comparison;
 pub use plan::PlannedRun;
+pub use replicate::{Reached, Replication, Results};
 pub use run::{Request, run};
 pub use variables::Values;

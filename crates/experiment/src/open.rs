@@ -91,6 +91,7 @@ impl Folder {
         command_line: &str,
         changes: &Changes,
     ) -> Result<Self, ExperimentError> {
+        let secrets = experiment.secrets_to_run()?;
         let folder = Self::create(dir)?;
         taut_lab::results::write_whole(
             &folder.experiment_file(),
@@ -116,7 +117,7 @@ impl Folder {
             taut_version: env!("CARGO_PKG_VERSION").to_owned(),
             started: now(),
             ended: None,
-            command_line: command_line.to_owned(),
+            command_line: secrets.text(command_line),
             stage: Stage::Running,
             fingerprint: experiment.fingerprint(),
             planned: experiment.plan().len(),
@@ -125,6 +126,7 @@ impl Folder {
             notes: Vec::new(),
             replicates: None,
             changes: changes.clone(),
+            published: None,
         })?;
         Ok(folder)
     }

@@ -1,14 +1,17 @@
 //! The report of an experiment: one page that needs no network, made from the results folder alone.
 
+use crate::compare::{Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
 use crate::evaluate::{Evaluation, Figure, Table, Verdict, VerdictKind, nodes_of};
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun, Stage};
+use crate::folder::{Folder, IndexedRun, Stage, State};
+use crate::replicate::Replication;
 use crate::run::text_of;
 use askama::Template;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use taut_lab::report::{HOVER, STYLE, flatten};
-use taut_lab::results::write_whole;
+use taut_lab::results::{write_json, write_whole};
+use taut_measure::Finding;
 
 /// Runs that the page lists; the rest is in the table of metrics.
 const LISTED: usize = 500;
@@ -35,6 +38,10 @@ struct Page<'a> {
     unlisted: usize,
     name: &'a str,
     command_line: &'a str,
+    replication: Option<&'a Replication>,
+    headings: [&'static str; 8],
+    /// Its name, where it is the first page of a publication.
+    site: Option<&'a str>,
 }
 
 struct Judged<'a> {
@@ -56,7 +63,52 @@ pub(crate) fn write(
     folder: &Folder,
     evaluation: &Evaluation,
 ) -> Result<PathBuf, ExperimentError> {
-    let path = folder.path().join("report.html");
+    write_as(experiment, folder, evaluation, None)
+}
+
+/// Writes `index.html` of a publication of this name into its folder.
+pub(crate) fn write_index(
+    experiment: &Experiment,
+    folder: &Folder,
+    evaluation: &Evaluation,
+    name: &str,
+) -> Result<PathBuf, ExperimentError> {
+    write_as(experiment, folder, evaluation, Some(name))
+}
+
+/// What a reader must know before anything else.
+pub(crate) fn alert(state: &State) -> Option<String> {
+    let partial = state
+        .published
+        .as_ref()
+        .is_some_and(|published| published.partial);
+    match state.stage {
+        Stage::Finished => None,
+        _ if partial => Some(format!(
+            "Published in part: {} of {} runs are here.",
+            state.done, state.planned
+        )),
+        Stage::Incomplete => Some(format!(
+            "{} runs failed; they are in no figure.",
+            state.failed
+        )),
+        Stage::Interrupted => Some("Interrupted: only whole runs are shown.".to_owned()),
+        Stage::Running => Some("This experiment has not come to its end.".to_owned()),
+    }
+}
+
+fn write_as(
+    experiment: &Experiment,
+    folder: &Folder,
+    evaluation: &Evaluation,
+    site: Option<&str>,
+) -> Result<PathBuf, ExperimentError> {
+    let file = if site.is_some() {
+        "index.html"
+    } else {
+        "report.html"
+    };
+    let path = folder.path().join(file);
     let runs = folder.index()?;
     let variables = experiment.loop_names();
     let check = experiment.check()?;
@@ -79,15 +131,7 @@ pub(crate) fn write(
             "{} · {} of {} runs · plan {} · taut {}",
             state.started, state.done, state.planned, state.fingerprint, state.taut_version
         ),
-        alert: match state.stage {
-            Stage::Finished => None,
-            Stage::Incomplete => Some(format!(
-                "{} runs failed; they are in no figure.",
-                state.failed
-            )),
-            Stage::Interrupted => Some("Interrupted: only whole runs are shown.".to_owned()),
-            Stage::Running => Some("This experiment has not come to its end.".to_owned()),
-        },
+        alert: alert(state),
         verdicts: evaluation.verdicts.iter().map(judged).collect(),
         tables: &evaluation.tables,
         figures: &evaluation.figures,
@@ -109,7 +153,59 @@ pub(crate) fn write(
         variables,
         name: &state.name,
         command_line: &state.command_line,
+        replication: evaluation.replication.as_ref(),
+        headings: HEADINGS,
+        site,
     };
+    let text = page
+        .render()
+        .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
+    write_whole(&path, text.as_bytes())?;
+    Ok(path)
+}
+
+#[derive(Template)]
+#[template(path = "comparison.html")]
+struct ComparisonPage<'a> {
+    style: &'a str,
+    hover: &'a str,
+    found: &'a Comparisons,
+    headings: [&'static str; 8],
+    rows: Vec<([String; 8], bool)>,
+    only: Vec<String>,
+    differing: usize,
+}
+
+/// Writes `comparison.html` and `comparison.json` into a folder.
+///
+/// # Errors
+/// They cannot be written.
+pub fn write_comparison(found: &Comparisons, dir: &Path) -> Result<PathBuf, ExperimentError> {
+    std::fs::create_dir_all(dir).map_err(ExperimentError::io(dir))?;
+    write_json(&dir.join("comparison.json"), found)?;
+    let rows: Vec<_> = found
+        .metrics
+        .iter()
+        .map(|one| (one.cells(), one.finding == Finding::Differs))
+        .collect();
+    let only = ["A", "B"]
+        .into_iter()
+        .zip(&found.only_in)
+        .flat_map(|(name, all)| {
+            all.iter()
+                .map(move |values| format!("only in {name}: {}", words(values)))
+        })
+        .collect();
+    let page = ComparisonPage {
+        style: STYLE,
+        hover: HOVER,
+        found,
+        headings: HEADINGS,
+        differing: rows.iter().filter(|(_, differs)| *differs).count(),
+        rows,
+        only,
+    };
+    let path = dir.join("comparison.html");
     let text = page
         .render()
         .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
@@ -149,7 +245,7 @@ fn listed(run: &IndexedRun, variables: &[String]) -> Listed {
     }
 }
 
-fn schedule(experiment: &Experiment) -> String {
+pub(crate) fn schedule(experiment: &Experiment) -> String {
     let plan = &experiment.definition.plan;
     let order = match plan.order {
         crate::definition::Order::Interleaved => {

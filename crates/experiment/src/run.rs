@@ -8,6 +8,7 @@ use crate::measurement::Task;
 use crate::metrics;
 use crate::node::{Node, Place, RunFile, Site, of_role, take_this_machine};
 use crate::plan::PlannedRun;
+use crate::secrets::Secrets;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -106,6 +107,7 @@ struct Driver<'a> {
     done: Vec<IndexedRun>,
     failed: BTreeSet<String>,
     notes: Vec<String>,
+    secrets: Secrets,
 }
 
 impl<'a> Driver<'a> {
@@ -139,6 +141,7 @@ impl<'a> Driver<'a> {
             _held: held,
             failed: BTreeSet::new(),
             notes: Vec::new(),
+            secrets: experiment.secrets_to_run()?,
         })
     }
 
@@ -237,6 +240,12 @@ impl<'a> Driver<'a> {
             let outcome = self.one_run(planned, &mut making);
             // Whatever happened: nothing of the run goes on.
             let ended = self.end(&mut making, outcome.is_ok());
+            for file in self.secrets.scrub(&making.folder)? {
+                making
+                    .record
+                    .notes
+                    .push(format!("a secret was taken out of {file}"));
+            }
             let outcome = outcome
                 .and(ended)
                 .and_then(|()| self.gather(&mut making).map_err(Failed::Run));
@@ -254,6 +263,7 @@ impl<'a> Driver<'a> {
                 }
                 Err(Failed::Fatal(e)) => return Err(e),
                 Err(Failed::Run(reason)) => {
+                    let reason = self.secrets.text(&reason);
                     self.observer.note(&format!("{}: {reason}", planned.id));
                     making.record.failure = Some(reason);
                     self.failed.insert(planned.id.clone());
@@ -425,10 +435,18 @@ impl<'a> Driver<'a> {
         let mut command = node.agent("step", &["--name", name, "--limit", &seconds, "--", script]);
         let log = |kind: &str| making.folder.join("logs").join(format!("{name}.{kind}"));
         let create = |path: PathBuf| File::create(&path).map_err(ExperimentError::io(path));
+        let logs = [create(log("out"))?, create(log("err"))?];
+        let mut scrubbed = None;
+        let [out, err] = if self.secrets.is_empty() {
+            logs.map(Stdio::from)
+        } else {
+            scrubbed = Some(logs);
+            [Stdio::piped(), Stdio::piped()]
+        };
         let mut child = command
             .stdin(Stdio::piped())
-            .stdout(create(log("out"))?)
-            .stderr(create(log("err"))?)
+            .stdout(out)
+            .stderr(err)
             .process_group(0)
             .spawn()
             .map_err(|e| Failed::Run(format!("node {role}: cannot start a command there: {e}")))?;
@@ -442,11 +460,20 @@ impl<'a> Driver<'a> {
         });
         let stdin = child.stdin.take();
         let pid = child.id();
+        let mut copies = Vec::new();
+        if let Some([out, err]) = scrubbed {
+            copies.extend(child.stdout.take().map(|from| self.scrub(from, out)));
+            copies.extend(child.stderr.take().map(|from| self.scrub(from, err)));
+        }
         let (ended, end) = channel();
         std::thread::spawn(move || {
             let code = child.wait().map_or(1, |status| {
                 status.code().unwrap_or(128 + status.signal().unwrap_or(0))
             });
+            // Logs are whole before the command counts as ended.
+            for copy in copies {
+                let _ = copy.join();
+            }
             let _ = ended.send(code);
         });
         Ok(Running {
@@ -456,6 +483,18 @@ impl<'a> Driver<'a> {
             end,
             began: Instant::now(),
             command: making.record.commands.len() - 1,
+        })
+    }
+
+    /// Writes what a command prints to its log, without secrets.
+    fn scrub(
+        &self,
+        from: impl std::io::Read + Send + 'static,
+        log: File,
+    ) -> std::thread::JoinHandle<()> {
+        let secrets = self.secrets.clone();
+        std::thread::spawn(move || {
+            let _ = secrets.copy(from, log);
         })
     }
 

@@ -1,10 +1,10 @@
 //! Figures from runs: which values they show. How they look is up to the laboratory's figures.
 
-use super::selection::{Group, latencies, number};
+use super::selection::{Group, SIDE, latencies, number};
 use super::{Figure, Runs, csv_line, quantity_of};
 use crate::definition::{FigureDefinition, FigureKind, LogAxes};
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun};
+use crate::folder::IndexedRun;
 use crate::run::text_of;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -19,11 +19,10 @@ use taut_measure::{LatencyHistogram, median};
 const MOST_SERIES: usize = 40;
 
 /// Draws one figure.
-pub(super) fn draw(
+pub(crate) fn draw(
     experiment: &Experiment,
     figure: &FigureDefinition,
     runs: &Runs,
-    folder: &Folder,
 ) -> Result<Figure, String> {
     let problem = RefCell::new(None);
     let wanted = |run: &IndexedRun| {
@@ -37,10 +36,12 @@ pub(super) fn draw(
                 })
         })
     };
+    let side = runs.overlaid.then(|| SIDE.to_owned());
     let by: Vec<String> = figure
         .by
         .iter()
         .map(|name| name.get_ref().clone())
+        .chain(side)
         .collect();
     let groups = runs.groups_where(&by, wanted);
     if let Some(reason) = problem.take() {
@@ -64,7 +65,6 @@ pub(super) fn draw(
         experiment,
         figure,
         runs,
-        folder,
         groups: &groups,
         by: &by,
         title: &title,
@@ -93,7 +93,6 @@ struct Drawing<'a> {
     experiment: &'a Experiment,
     figure: &'a FigureDefinition,
     runs: &'a Runs,
-    folder: &'a Folder,
     groups: &'a [Group],
     by: &'a [String],
     title: &'a str,
@@ -117,12 +116,35 @@ impl Drawing<'_> {
         };
         self.groups
             .iter()
-            .enumerate()
-            .map(|(index, group)| Series {
+            .zip(self.styles())
+            .map(|(group, style)| Series {
                 label: label(group),
-                style: Style::of(index),
+                style,
             })
             .collect()
+    }
+
+    /// Of two experiments, what belongs together has one colour: A solid, B dashed.
+    fn styles(&self) -> Vec<Style> {
+        if !self.runs.overlaid {
+            return (0..self.groups.len()).map(Style::of).collect();
+        }
+        let mut seen: Vec<&[Value]> = Vec::new();
+        let mut styles = Vec::new();
+        for group in self.groups {
+            let (side, common) = group.of.split_last().unwrap_or((&Value::Null, &[]));
+            let place = seen.iter().position(|other| *other == common);
+            let style = Style::of(place.unwrap_or(seen.len()));
+            if place.is_none() {
+                seen.push(common);
+            }
+            styles.push(if side == "B" {
+                style.dashed()
+            } else {
+                style.solid()
+            });
+        }
+        styles
     }
 
     /// The value of a key of the figure that this kind needs.
@@ -172,7 +194,7 @@ impl Drawing<'_> {
             .map_or("latency", |s| s.get_ref().as_str());
         let mut all: Vec<LatencyHistogram> = Vec::new();
         for group in self.groups {
-            all.push(latencies(self.folder, self.runs, group, samples)?);
+            all.push(latencies(self.runs, group, samples)?);
         }
         let items: Vec<Item<'_>> = self
             .series()
@@ -318,15 +340,15 @@ impl Drawing<'_> {
         );
         let svg = curves::chart(&self.chart(), axes.0, axes.1, curves::Extent::Band, all);
         let spread = if few {
-            "from the smallest to the largest, as fewer than six runs have no interval"
+            "goes from the smallest to the largest, as fewer than six runs have no interval"
         } else {
-            "95 % interval"
+            "is its 95 % interval"
         };
         Ok((
             svg,
             self.values_csv(&[x, y]),
             format!(
-                "Median of the runs; the band is the {spread}. {} runs.",
+                "Median of the runs; the band {spread}. {} runs.",
                 self.member_count()
             ),
         ))

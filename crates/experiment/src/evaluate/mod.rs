@@ -6,13 +6,15 @@ mod formula;
 mod selection;
 mod tidy;
 
+pub(crate) use draw::draw;
 pub(crate) use formula::{Formulas, verdict};
 pub use formula::{Verdict, VerdictKind};
-pub(crate) use selection::Runs;
+pub(crate) use selection::{Runs, key_of, number};
 
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State};
+use crate::replicate::Replication;
 use crate::run::text_of;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -37,6 +39,9 @@ pub struct Evaluation {
     pub figures: Vec<Figure>,
     /// What could not be evaluated, one sentence each.
     pub problems: Vec<String>,
+    /// How it compares with the published results that it replicates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
 }
 
 /// A table: a row per combination, a column per metric.
@@ -131,7 +136,7 @@ impl Evaluation {
             .collect();
         let mut figures = Vec::new();
         for figure in &definition.figure {
-            match draw::draw(experiment, figure, &runs, folder) {
+            match draw(experiment, figure, &runs) {
                 Ok(drawn) => figures.push(drawn),
                 Err(reason) => problems.push(format!("figure {}: {reason}", figure.name)),
             }
@@ -143,6 +148,11 @@ impl Evaluation {
             tables,
             figures,
             problems,
+            replication: if runs.is_empty() {
+                None
+            } else {
+                Replication::of(folder.path())?
+            },
         })
     }
 
@@ -212,7 +222,7 @@ impl Table {
         format!("{title}\n{}\n", lines.join("\n"))
     }
 
-    fn csv(&self) -> String {
+    pub(crate) fn csv(&self) -> String {
         let mut lines = Vec::new();
         let metrics = &self.columns[self.variables..];
         let head = self.columns[..self.variables].iter().cloned().chain(
@@ -366,6 +376,10 @@ pub fn evaluate(dir: &Path) -> Result<(Evaluation, std::path::PathBuf), Experime
     let folder = Folder::open(dir)?;
     let experiment = folder.experiment()?;
     let evaluation = Evaluation::of(&experiment, &folder)?;
+    // What is published stays as it is.
+    if evaluation.state.published.is_some() {
+        return Ok((evaluation, dir.join("index.html")));
+    }
     evaluation.write(&folder)?;
     let page = crate::page::write(&experiment, &folder, &evaluation)?;
     Ok((evaluation, page))

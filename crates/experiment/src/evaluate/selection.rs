@@ -7,11 +7,18 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use taut_measure::LatencyHistogram;
 
-/// The counted runs of an experiment.
-#[derive(Debug)]
+/// The counted runs of an experiment, or of two that are laid over each other.
+#[derive(Debug, Clone)]
 pub(crate) struct Runs {
     pub(crate) runs: Vec<IndexedRun>,
+    /// Where each has its files.
+    folders: Vec<PathBuf>,
+    /// They are of two experiments, told apart by the variable [`SIDE`].
+    pub(crate) overlaid: bool,
 }
+
+/// The variable that says of which of two experiments a run is. No file can have one of this name.
+pub(crate) const SIDE: &str = "A or B";
 
 /// Runs that share the values of some variables.
 #[derive(Debug)]
@@ -28,7 +35,46 @@ impl Runs {
         runs.retain(|run| !run.warm_up);
         // The same whatever the order in which they were made.
         runs.sort_by_key(|run| (run.variant, run.repetition));
-        Ok(Self { runs })
+        Ok(Self {
+            folders: runs.iter().map(|run| folder.run_folder(&run.id)).collect(),
+            runs,
+            overlaid: false,
+        })
+    }
+
+    /// Both, the runs of each combination side by side.
+    pub(crate) fn overlay(a: &Self, b: &Self) -> Self {
+        let mut places = std::collections::HashMap::new();
+        let mut all = Vec::new();
+        for (side, runs) in [("A", a), ("B", b)] {
+            for (run, folder) in runs.runs.iter().zip(&runs.folders) {
+                let next = places.len();
+                let place = *places.entry(key_of(&run.variables)).or_insert(next);
+                let mut run = run.clone();
+                run.id = format!("{side}/{}", run.id);
+                run.variables.insert(SIDE.to_owned(), Value::from(side));
+                all.push((place, side, run, folder.clone()));
+            }
+        }
+        all.sort_by_key(|(place, side, run, _)| (*place, *side, run.repetition));
+        let (runs, folders) = all
+            .into_iter()
+            .map(|(_, _, run, folder)| (run, folder))
+            .unzip();
+        Self {
+            runs,
+            folders,
+            overlaid: true,
+        }
+    }
+
+    /// Without the runs of these names.
+    pub(crate) fn without(&mut self, ids: &BTreeSet<String>) {
+        let kept: Vec<bool> = self.runs.iter().map(|run| !ids.contains(&run.id)).collect();
+        let mut of_run = kept.iter();
+        self.runs.retain(|_| *of_run.next().unwrap_or(&true));
+        let mut of_folder = kept.iter();
+        self.folders.retain(|_| *of_folder.next().unwrap_or(&true));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -102,6 +148,12 @@ impl Runs {
     }
 }
 
+/// The same for the same values, whatever their order.
+pub(crate) fn key_of(variables: &crate::variables::Values) -> String {
+    let sorted: std::collections::BTreeMap<_, _> = variables.iter().collect();
+    serde_json::to_string(&sorted).unwrap_or_default()
+}
+
 /// A metric of a run, or a variable that is a number.
 pub(crate) fn number(run: &IndexedRun, name: &str) -> Option<f64> {
     run.metrics
@@ -132,7 +184,6 @@ fn as_number(text: &str) -> Option<f64> {
 /// The latencies of a group's packets: the histogram logs of its runs, one after the other. Memory does not grow
 /// with packets or runs.
 pub(crate) fn latencies(
-    folder: &Folder,
     runs: &Runs,
     group: &Group,
     samples: &str,
@@ -140,7 +191,7 @@ pub(crate) fn latencies(
     let mut all = LatencyHistogram::new();
     for index in &group.members {
         let run = &runs.runs[*index];
-        let logs = logs_of(&folder.run_folder(&run.id), samples);
+        let logs = logs_of(&runs.folders[*index], samples);
         if logs.is_empty() {
             return Err(format!("run {} has no {samples}/latency.hlog", run.id));
         }

@@ -1,0 +1,786 @@
+//! Two experiments held against each other: what differs around them first, then which metrics differ, by how much
+//! and how surely, and figures laid over each other.
+
+use crate::definition::{FigureDefinition, FigureKind};
+use crate::error::{ExperimentError, suggestion};
+use crate::evaluate::{Figure, Runs, draw, key_of, nodes_of, number, quantity_of};
+use crate::experiment::Experiment;
+use crate::folder::{Folder, State};
+use crate::run::text_of;
+use crate::variables::Values;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use taut_lab::quantity::Quantity;
+use taut_lab::report::flatten;
+use taut_measure::{Comparison, Finding, judge};
+
+/// Resamples behind each interval.
+const RESAMPLES: usize = 2000;
+/// Chance of any false "differs" among all comparisons.
+const LEVEL: f64 = 0.05;
+
+/// What is compared, and what counts as worse.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// All metrics, not only those that the experiment file names.
+    pub all: bool,
+    /// What must not have become worse.
+    pub limits: Vec<Limit>,
+}
+
+/// How much worse a metric may be.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Limit {
+    /// The metric.
+    pub metric: String,
+    /// By which share: 0.1 for 10 %.
+    pub share: f64,
+    /// Less of it is worse, as of rates.
+    pub less_is_worse: bool,
+}
+
+impl std::str::FromStr for Limit {
+    type Err = String;
+
+    /// Reads `latency.p99_ns 10%`, or with a sign that says which way is worse, `score -5%`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is no limit: a metric and a share, such as 'latency.p99_ns 10%'; 'score -5%' where less is worse"
+            )
+        };
+        let (metric, share) = text.trim().rsplit_once(' ').ok_or_else(wrong)?;
+        let metric = metric.trim();
+        let (less_is_worse, digits) = match share.as_bytes().first() {
+            Some(b'+') => (false, &share[1..]),
+            Some(b'-') => (true, &share[1..]),
+            _ => (quantity_of(metric) == Quantity::RatePps, share),
+        };
+        let share = match digits.strip_suffix('%') {
+            Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
+            None => digits.parse::<f64>(),
+        }
+        .map_err(|_| wrong())?;
+        if !(share >= 0.0 && share.is_finite()) || metric.is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            metric: metric.to_owned(),
+            share,
+            less_is_worse,
+        })
+    }
+}
+
+/// One of the two.
+#[derive(Debug, Clone, Serialize)]
+pub struct Side {
+    /// Where it is.
+    pub folder: PathBuf,
+    /// How far it came, by which version, of which plan.
+    pub state: State,
+    /// Runs that are compared.
+    pub runs: usize,
+    #[serde(skip)]
+    facts: BTreeMap<String, BTreeMap<String, String>>,
+    #[serde(skip)]
+    variables: BTreeMap<String, String>,
+    #[serde(skip)]
+    tasks: Vec<String>,
+}
+
+/// Something around the experiments that is not the same.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// What.
+    pub what: String,
+    /// In A.
+    pub a: String,
+    /// In B.
+    pub b: String,
+}
+
+/// A metric of one combination of the loop variables.
+#[derive(Debug, Clone, Serialize)]
+pub struct Compared {
+    /// The combination.
+    pub variables: Values,
+    /// The metric.
+    pub metric: String,
+    /// Medians, difference, effect.
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// p-value corrected for all comparisons made here (Holm).
+    pub corrected_p_value: Option<f64>,
+    /// What it says.
+    pub finding: Finding,
+}
+
+/// Whether a limit was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kept {
+    /// The interval does not lie wholly beyond the limit.
+    Yes,
+    /// Even the interval's better end is beyond the limit.
+    No,
+    /// There is no interval: too few runs.
+    Unknown,
+}
+
+/// A limit and what became of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Judgement {
+    /// The limit.
+    #[serde(flatten)]
+    pub limit: Limit,
+    /// The combination.
+    pub variables: Values,
+    /// Whether it was kept.
+    pub kept: Kept,
+    /// In words.
+    pub text: String,
+}
+
+/// Two experiments compared.
+#[derive(Debug, Serialize)]
+pub struct Comparisons {
+    /// The first, to which the other is compared.
+    pub a: Side,
+    /// The other.
+    pub b: Side,
+    /// What differs around them.
+    pub environment: Vec<Difference>,
+    /// Combinations that only one of them has.
+    pub only_in: [Vec<Values>; 2],
+    /// The metrics.
+    pub metrics: Vec<Compared>,
+    /// The limits.
+    pub limits: Vec<Judgement>,
+    /// What a reader should know: damaged files, metrics without values.
+    pub problems: Vec<String>,
+    /// Figures of both.
+    #[serde(skip)]
+    pub figures: Vec<Figure>,
+}
+
+/// A results folder with what is needed of it.
+pub(crate) struct Loaded {
+    pub(crate) experiment: Experiment,
+    pub(crate) runs: Runs,
+    side: Side,
+    problems: Vec<String>,
+}
+
+impl Loaded {
+    /// Reads a results folder. With `verify`, runs whose files are not what they were are left out, and named.
+    pub(crate) fn read(dir: &Path, verify: bool) -> Result<Self, ExperimentError> {
+        let folder = Folder::open(dir)?;
+        let experiment = folder.experiment()?;
+        let mut runs = Runs::load(&folder)?;
+        let mut problems = Vec::new();
+        if verify {
+            let mut damaged = BTreeSet::new();
+            for run in &runs.runs {
+                let found = match folder.damaged(run) {
+                    Ok(found) => found,
+                    Err(e) => vec![e.to_string()],
+                };
+                if !found.is_empty() {
+                    damaged.insert(run.id.clone());
+                    problems.extend(
+                        found
+                            .into_iter()
+                            .map(|what| format!("run {} is left out: {what}", run.id)),
+                    );
+                }
+            }
+            runs.without(&damaged);
+        }
+        let variant = &experiment.variants[0];
+        let side = Side {
+            folder: dir.to_owned(),
+            state: folder.state()?,
+            runs: runs.runs.len(),
+            facts: nodes_of(&folder)
+                .into_iter()
+                .map(|(role, facts)| (role, facts_of(&facts)))
+                .collect(),
+            variables: variant
+                .variables
+                .iter()
+                .filter(|(name, _)| !variant.loops.contains_key(*name))
+                .map(|(name, value)| (name.clone(), text_of(value)))
+                .chain(experiment.nodes.iter().flat_map(|(role, node)| {
+                    node.variables
+                        .iter()
+                        .map(move |(name, value)| (format!("{role}.{name}"), text_of(value)))
+                }))
+                .collect(),
+            tasks: experiment
+                .tasks
+                .iter()
+                .map(|task| format!("{}: {}", task.name, task.run.get_ref().trim()))
+                .collect(),
+        };
+        Ok(Self {
+            experiment,
+            runs,
+            side,
+            problems,
+        })
+    }
+
+    /// The metrics that the file names, where runs have them.
+    fn named(&self) -> Vec<String> {
+        let definition = &self.experiment.definition;
+        let tables = definition.table.iter().flat_map(|table| &table.metrics);
+        let figures = definition
+            .figure
+            .iter()
+            .flat_map(|figure| [&figure.x, &figure.y, &figure.value].into_iter().flatten());
+        let plain = tables.chain(figures).map(|name| name.get_ref().as_str());
+        let claims = definition
+            .claim
+            .iter()
+            .flat_map(|claim| claim.value.get_ref().split(['\'', '"']));
+        let until = definition
+            .plan
+            .until
+            .iter()
+            .map(|until| until.metric.as_str());
+        let mut names: Vec<String> = Vec::new();
+        let known = self.metrics();
+        for name in plain.chain(claims).chain(until) {
+            if known.contains(name) && !names.iter().any(|other| other == name) {
+                names.push(name.to_owned());
+            }
+        }
+        names
+    }
+
+    /// All metrics of the runs.
+    fn metrics(&self) -> BTreeSet<&str> {
+        self.runs
+            .runs
+            .iter()
+            .flat_map(|run| run.metrics.keys())
+            .map(String::as_str)
+            .collect()
+    }
+
+    /// The combinations that were run, by key, and the places of their runs.
+    fn variants(&self) -> Vec<(String, Values, Vec<usize>)> {
+        let mut places = std::collections::HashMap::new();
+        let mut variants: Vec<(String, Values, Vec<usize>)> = Vec::new();
+        for (index, run) in self.runs.runs.iter().enumerate() {
+            let place = *places
+                .entry(key_of(&run.variables))
+                .or_insert_with_key(|key| {
+                    variants.push((key.clone(), run.variables.clone(), Vec::new()));
+                    variants.len() - 1
+                });
+            variants[place].2.push(index);
+        }
+        variants
+    }
+
+    /// Values of a metric in these runs.
+    fn values(&self, members: &[usize], metric: &str) -> Vec<f64> {
+        members
+            .iter()
+            .filter_map(|index| number(&self.runs.runs[*index], metric))
+            .collect()
+    }
+}
+
+/// The facts of a node that stay what they are from run to run, by name.
+fn facts_of(facts: &crate::agent::Facts) -> BTreeMap<String, String> {
+    let mut value = serde_json::to_value(facts).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        // The kernel moves interrupts about; one row says that they are elsewhere.
+        fields.remove("interrupt_affinity");
+    }
+    flatten(&value)
+        .into_iter()
+        .filter(|(name, _)| !name.ends_with(": source") && !name.ends_with(": free"))
+        .map(|(name, value)| {
+            let name = name.strip_prefix("machine: ").unwrap_or(&name);
+            (
+                name.strip_suffix(": value").unwrap_or(name).to_owned(),
+                value,
+            )
+        })
+        .collect()
+}
+
+/// Compares the results in two folders.
+///
+/// # Errors
+/// One of them cannot be read, or a limit names a metric that neither has.
+pub fn compare(a: &Path, b: &Path, wanted: &Wanted) -> Result<Comparisons, ExperimentError> {
+    compare_loaded(
+        &Loaded::read(a, true)?,
+        &Loaded::read(b, true)?,
+        wanted,
+        true,
+    )
+}
+
+/// Compares what was read; figures need the files of the runs.
+pub(crate) fn compare_loaded(
+    a: &Loaded,
+    b: &Loaded,
+    wanted: &Wanted,
+    figures: bool,
+) -> Result<Comparisons, ExperimentError> {
+    let mut problems: Vec<String> = [("A", a), ("B", b)]
+        .into_iter()
+        .flat_map(|(name, side)| {
+            side.problems
+                .iter()
+                .map(move |problem| format!("{name}: {problem}"))
+        })
+        .collect();
+    let metrics = metrics(a, b, wanted)?;
+    let (of_a, of_b) = (a.variants(), b.variants());
+    let only = |these: &[(String, Values, Vec<usize>)], others: &[(String, Values, Vec<usize>)]| {
+        let there: BTreeSet<&str> = others.iter().map(|(key, ..)| key.as_str()).collect();
+        let lacking = these
+            .iter()
+            .filter(|(key, ..)| !there.contains(key.as_str()));
+        lacking
+            .map(|(_, values, _)| values.clone())
+            .collect::<Vec<_>>()
+    };
+    let mut found = Vec::new();
+    for (key, variables, members) in &of_a {
+        let Some((.., twins)) = of_b.iter().find(|(other, ..)| other == key) else {
+            continue;
+        };
+        for metric in &metrics {
+            let (in_a, in_b) = (a.values(members, metric), b.values(twins, metric));
+            let seed = a.experiment.definition.plan.seed;
+            match taut_measure::compare(&in_a, &in_b, 0.95, RESAMPLES, seed) {
+                Some(comparison) => found.push((variables.clone(), metric.clone(), comparison)),
+                None if in_a.is_empty() != in_b.is_empty() => problems.push(format!(
+                    "{metric}: only {} has it{}",
+                    if in_a.is_empty() { "B" } else { "A" },
+                    of(variables)
+                )),
+                None => {}
+            }
+        }
+    }
+    if found.is_empty() {
+        problems.push(
+            "nothing to compare: no combination of the loop variables with metrics is in both"
+                .to_owned(),
+        );
+    }
+    let comparisons: Vec<Comparison> = found.iter().map(|(_, _, c)| c.clone()).collect();
+    let metrics: Vec<Compared> = found
+        .into_iter()
+        .zip(judge(&comparisons, LEVEL))
+        .map(|((variables, metric, comparison), judged)| Compared {
+            variables,
+            metric,
+            comparison,
+            corrected_p_value: judged.corrected_p_value,
+            finding: judged.finding,
+        })
+        .collect();
+    let limits = wanted
+        .limits
+        .iter()
+        .flat_map(|limit| {
+            metrics
+                .iter()
+                .filter(|compared| compared.metric == limit.metric)
+                .map(|compared| judgement(limit, compared))
+        })
+        .collect();
+    Ok(Comparisons {
+        environment: environment(&a.side, &b.side),
+        only_in: [only(&of_a, &of_b), only(&of_b, &of_a)],
+        metrics,
+        limits,
+        figures: if figures {
+            overlaid(a, b, &mut problems)
+        } else {
+            Vec::new()
+        },
+        problems,
+        a: a.side.clone(),
+        b: b.side.clone(),
+    })
+}
+
+fn metrics(a: &Loaded, b: &Loaded, wanted: &Wanted) -> Result<Vec<String>, ExperimentError> {
+    let known: BTreeSet<&str> = a.metrics().union(&b.metrics()).copied().collect();
+    let mut names = Vec::new();
+    if !wanted.all {
+        names = a.named();
+        for name in b.named() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    if names.is_empty() {
+        names = known.iter().map(|name| (*name).to_owned()).collect();
+    }
+    for limit in &wanted.limits {
+        if !known.contains(limit.metric.as_str()) {
+            return Err(ExperimentError::Unknown(format!(
+                "no run has the metric `{}`{}",
+                limit.metric,
+                suggestion(&limit.metric, known.iter().copied())
+            )));
+        }
+        if !names.contains(&limit.metric) {
+            names.push(limit.metric.clone());
+        }
+    }
+    Ok(names)
+}
+
+/// ` (size 64, mode a)`, or nothing.
+fn of(variables: &Values) -> String {
+    if variables.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", words(variables))
+}
+
+/// `size 64, mode a`.
+pub(crate) fn words(variables: &Values) -> String {
+    let words: Vec<String> = variables
+        .iter()
+        .map(|(name, value)| format!("{name} {}", text_of(value)))
+        .collect();
+    words.join(", ")
+}
+
+fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
+    let comparison = &compared.comparison;
+    let sign = if limit.less_is_worse { -1.0 } else { 1.0 };
+    // The better end of the interval, as a change for the worse and a share of A's median.
+    let change = match (&comparison.ratio, &comparison.difference) {
+        (Some(ratio), _) => {
+            let end = if limit.less_is_worse {
+                ratio.high
+            } else {
+                ratio.low
+            };
+            Some(sign * (end - 1.0) > limit.share)
+        }
+        (None, Some(difference)) => {
+            let end = if limit.less_is_worse {
+                difference.high
+            } else {
+                difference.low
+            };
+            Some(sign * end > limit.share * comparison.medians[0].abs())
+        }
+        (None, None) => None,
+    };
+    let kept = match change {
+        Some(true) => Kept::No,
+        Some(false) => Kept::Yes,
+        None => Kept::Unknown,
+    };
+    let quantity = quantity_of(&limit.metric);
+    let [a, b] = comparison.medians.map(|value| quantity.text(value));
+    let text = format!(
+        "{}{}: {} by more than {} %: {a} in A, {b} in B{}",
+        limit.metric,
+        of(&compared.variables),
+        match kept {
+            Kept::No => "worse",
+            Kept::Yes => "not shown to be worse",
+            Kept::Unknown => "too few runs to tell whether it is worse",
+        },
+        short(limit.share * 100.0),
+        comparison
+            .ratio
+            .as_ref()
+            .map_or_else(String::new, |ratio| format!(
+                ", ratio {} to {}",
+                short(ratio.low),
+                short(ratio.high)
+            )),
+    );
+    Judgement {
+        limit: limit.clone(),
+        variables: compared.variables.clone(),
+        kept,
+        text,
+    }
+}
+
+/// A ratio as people read it.
+fn short(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// What differs around two experiments.
+fn environment(a: &Side, b: &Side) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut hold = |what: String, a: &str, b: &str| {
+        if a != b {
+            found.push(Difference {
+                what,
+                a: a.to_owned(),
+                b: b.to_owned(),
+            });
+        }
+    };
+    hold("title".into(), &a.state.title, &b.state.title);
+    hold("taut".into(), &a.state.taut_version, &b.state.taut_version);
+    hold("plan".into(), &a.state.fingerprint, &b.state.fingerprint);
+    hold("commands".into(), &a.tasks.join("\n"), &b.tasks.join("\n"));
+    maps("variable ", &a.variables, &b.variables, &mut hold);
+    let roles: BTreeSet<&String> = a.facts.keys().chain(b.facts.keys()).collect();
+    let none = BTreeMap::new();
+    for role in roles {
+        let [of_a, of_b] = [a, b].map(|side| side.facts.get(role).unwrap_or(&none));
+        maps(&format!("node {role}: "), of_a, of_b, &mut hold);
+    }
+    found
+}
+
+fn maps(
+    prefix: &str,
+    a: &BTreeMap<String, String>,
+    b: &BTreeMap<String, String>,
+    hold: &mut impl FnMut(String, &str, &str),
+) {
+    let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    for name in names {
+        let text =
+            |map: &BTreeMap<String, String>| map.get(name).map_or("–", String::as_str).to_owned();
+        hold(format!("{prefix}{name}"), &text(a), &text(b));
+    }
+}
+
+/// Facts of the machines that differ, whatever the version of taut.
+pub(crate) fn machines_differ(differences: &[Difference], pseudonyms: bool) -> Vec<&Difference> {
+    differences
+        .iter()
+        .filter(|difference| {
+            difference.what.starts_with("node ")
+                && !difference.what.ends_with(": taut version")
+                && !(pseudonyms && difference.what.ends_with(": host name"))
+        })
+        .collect()
+}
+
+fn overlaid(a: &Loaded, b: &Loaded, problems: &mut Vec<String>) -> Vec<Figure> {
+    let both = Runs::overlay(&a.runs, &b.runs);
+    let mut figures = Vec::new();
+    let mut add = |figure: &FigureDefinition, runs: &Runs| match draw(&a.experiment, figure, runs) {
+        Ok(drawn) => figures.push(drawn),
+        Err(reason) => problems.push(format!("figure {}: {reason}", figure.name)),
+    };
+    for figure in &a.experiment.definition.figure {
+        if figure.kind == FigureKind::HeatMap {
+            for (name, side) in [("A", a), ("B", b)] {
+                let title = if figure.title.is_empty() {
+                    &figure.name
+                } else {
+                    &figure.title
+                };
+                let of_side = FigureDefinition {
+                    name: format!("{}-{name}", figure.name),
+                    title: format!("{name}: {title}"),
+                    ..figure.clone()
+                };
+                add(&of_side, &side.runs);
+            }
+        } else {
+            add(figure, &both);
+        }
+    }
+    figures
+}
+
+/// How a finding is called.
+pub(crate) fn finding(finding: &Finding) -> String {
+    match finding {
+        Finding::Differs => "differs".to_owned(),
+        Finding::NotShown => "not shown".to_owned(),
+        Finding::TooFewRuns { needed } => format!("too few runs ({needed} needed)"),
+    }
+}
+
+impl Compared {
+    /// The columns that people read: combination, metric, A, B, ratio or difference, effect, p, finding.
+    pub(crate) fn cells(&self) -> [String; 8] {
+        let quantity = quantity_of(&self.metric);
+        let comparison = &self.comparison;
+        let change = match (&comparison.ratio, &comparison.difference) {
+            (Some(ratio), _) => format!(
+                "×{} ({} to {})",
+                short(ratio.point),
+                short(ratio.low),
+                short(ratio.high)
+            ),
+            (None, Some(difference)) => {
+                let signed = |value: f64| {
+                    let text = quantity.text(value.abs());
+                    if value < 0.0 {
+                        format!("-{text}")
+                    } else {
+                        format!("+{text}")
+                    }
+                };
+                format!(
+                    "{} ({} to {})",
+                    signed(difference.point),
+                    signed(difference.low),
+                    signed(difference.high)
+                )
+            }
+            (None, None) => "–".to_owned(),
+        };
+        [
+            words(&self.variables),
+            self.metric.clone(),
+            quantity.text(comparison.medians[0]),
+            quantity.text(comparison.medians[1]),
+            change,
+            format!("{:+.2}", comparison.cliffs_delta),
+            self.corrected_p_value.map_or_else(
+                || "–".to_owned(),
+                |p| {
+                    if p < 0.001 {
+                        "< 0.001".to_owned()
+                    } else {
+                        format!("{p:.3}")
+                    }
+                },
+            ),
+            finding(&self.finding),
+        ]
+    }
+}
+
+/// Headings of [`Compared::cells`].
+pub(crate) const HEADINGS: [&str; 8] = [
+    "of",
+    "metric",
+    "A",
+    "B",
+    "B to A (95 %)",
+    "effect",
+    "p",
+    "finding",
+];
+
+impl std::fmt::Display for Comparisons {
+    /// For a terminal.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (name, side) in [("A", &self.a), ("B", &self.b)] {
+            writeln!(
+                f,
+                "{name}: {} ({} runs, {}): {}",
+                side.folder.display(),
+                side.runs,
+                side.state.started,
+                side.state.title
+            )?;
+        }
+        writeln!(f)?;
+        if self.environment.is_empty() {
+            writeln!(f, "Same plan, commands, versions and machines.")?;
+        } else {
+            writeln!(f, "What differs around them:")?;
+            for difference in &self.environment {
+                let flat = |text: &str| text.replace('\n', " | ");
+                writeln!(
+                    f,
+                    "  {}: {} -> {}",
+                    difference.what,
+                    flat(&difference.a),
+                    flat(&difference.b)
+                )?;
+            }
+        }
+        for (name, variants) in ["A", "B"].into_iter().zip(&self.only_in) {
+            for values in variants {
+                writeln!(f, "only in {name}: {}", words(values))?;
+            }
+        }
+        writeln!(f)?;
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(comfy_table::presets::NOTHING)
+            .set_header(HEADINGS);
+        for compared in &self.metrics {
+            table.add_row(compared.cells());
+        }
+        for line in table.to_string().lines() {
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        for judgement in &self.limits {
+            writeln!(f, "limit: {}", judgement.text)?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "note: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn limit(text: &str) -> Result<Limit, String> {
+        text.parse()
+    }
+
+    #[test]
+    fn limits_know_which_way_is_worse() {
+        let found = limit("latency.p99_ns 10%").unwrap();
+        assert_eq!((found.less_is_worse, found.share), (false, 0.1));
+        assert!(limit("throughput.rate_pps 5%").unwrap().less_is_worse);
+        assert!(limit("score -5%").unwrap().less_is_worse);
+        assert!(!limit("rate_pps +0.05").unwrap().less_is_worse);
+        for wrong in ["", "p99", "p99 x", "p99 10%%", " 10%", "p99 nan"] {
+            assert!(limit(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    fn judged(limit_text: &str, a: &[f64], b: &[f64]) -> Kept {
+        let limit = limit(limit_text).unwrap();
+        let compared = Compared {
+            variables: Values::new(),
+            metric: limit.metric.clone(),
+            comparison: taut_measure::compare(a, b, 0.95, RESAMPLES, 1).unwrap(),
+            corrected_p_value: None,
+            finding: Finding::NotShown,
+        };
+        judgement(&limit, &compared).kept
+    }
+
+    #[test]
+    fn limits_hold_the_better_end_of_the_interval() {
+        let a = [100.0, 101.0, 99.0, 102.0, 98.0];
+        let twice = a.map(|value| value * 2.0);
+        assert_eq!(judged("x_ns 10%", &a, &twice), Kept::No);
+        assert_eq!(judged("x_ns 150%", &a, &twice), Kept::Yes);
+        assert_eq!(judged("x_ns 10%", &twice, &a), Kept::Yes);
+        assert_eq!(judged("x_pps 10%", &twice, &a), Kept::No);
+        assert_eq!(judged("x_ns 10%", &a[..2], &twice), Kept::Unknown);
+        assert_eq!(
+            judged("lost 10%", &[0.0; 5], &[3.0, 4.0, 5.0, 3.0, 4.0]),
+            Kept::No
+        );
+        assert_eq!(judged("lost 10%", &[0.0; 5], &[0.0; 5]), Kept::Yes);
+    }
+}

@@ -1,0 +1,203 @@
+//! What machines and people read first: `ro-crate-metadata.json` (RO-Crate 1.2) and `REPLICATE.md`.
+
+use crate::agent::{checksum, files_below};
+use crate::error::ExperimentError;
+use crate::experiment::Experiment;
+use crate::folder::{Folder, State};
+use serde_json::{Value, json};
+use std::path::Path;
+use taut_lab::results::{write_json, write_whole};
+
+/// Writes both.
+pub(super) fn write(
+    folder: &Folder,
+    state: &State,
+    name: &str,
+    experiment: &Experiment,
+    license: Option<&str>,
+) -> Result<(), ExperimentError> {
+    let dir = folder.path();
+    write_whole(
+        &dir.join("REPLICATE.md"),
+        replicate(state, name, experiment).as_bytes(),
+    )?;
+    let mut parts = Vec::new();
+    for file in files_below(dir).map_err(ExperimentError::io(dir))? {
+        if !file.starts_with("runs") {
+            parts.push(file_entity(dir, &file)?);
+        }
+    }
+    let runs: Vec<Value> = folder
+        .index()?
+        .iter()
+        .map(|run| {
+            let variables: Vec<Value> = run
+                .variables
+                .iter()
+                .map(|(name, value)| json!(format!("{name}={}", crate::run::text_of(value))))
+                .collect();
+            json!({
+                "@id": format!("runs/{}/", run.id),
+                "@type": "Dataset",
+                "name": format!("Run {}", run.id),
+                "description": "Commands, logs, samples and checksums of one run",
+                "keywords": variables,
+            })
+        })
+        .collect();
+    let of = |entities: &[Value]| -> Vec<Value> {
+        entities
+            .iter()
+            .map(|entity| json!({ "@id": entity["@id"] }))
+            .collect()
+    };
+    let description = if experiment.definition.about.trim().is_empty() {
+        state.title.clone()
+    } else {
+        experiment.definition.about.trim().to_owned()
+    };
+    let published = state
+        .published
+        .as_ref()
+        .map_or(&state.started, |published| &published.at);
+    let has_part = [of(&parts), of(&runs)].concat();
+    let mut root = json!({
+        "@id": "./",
+        "@type": "Dataset",
+        "name": state.title,
+        "description": description,
+        "datePublished": published,
+        "hasPart": has_part,
+        "mentions": [{ "@id": "#experiment" }],
+    });
+    let mut graph = vec![json!({
+        "@id": "ro-crate-metadata.json",
+        "@type": "CreativeWork",
+        "conformsTo": { "@id": "https://w3id.org/ro/crate/1.2" },
+        "about": { "@id": "./" },
+    })];
+    let licence = license.map(|license| {
+        let id = if license.contains("://") {
+            license.to_owned()
+        } else {
+            format!("https://spdx.org/licenses/{license}")
+        };
+        root["license"] = json!({ "@id": id });
+        json!({ "@id": id, "@type": "CreativeWork", "name": license })
+    });
+    graph.push(root);
+    graph.extend(licence);
+    graph.push(json!({
+        "@id": "#experiment",
+        "@type": "CreateAction",
+        "name": state.title,
+        "startTime": state.started,
+        "endTime": state.ended,
+        "instrument": { "@id": "#taut" },
+        "object": { "@id": "experiment.toml" },
+        "result": { "@id": "./" },
+    }));
+    graph.push(json!({
+        "@id": "#taut",
+        "@type": "SoftwareApplication",
+        "name": "taut",
+        "softwareVersion": state.taut_version,
+    }));
+    graph.extend(parts);
+    graph.extend(runs);
+    let document = json!({ "@context": "https://w3id.org/ro/crate/1.2/context", "@graph": graph });
+    Ok(write_json(&dir.join("ro-crate-metadata.json"), &document)?)
+}
+
+fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
+    let path = dir.join(file);
+    let size = path.metadata().map_err(ExperimentError::io(&path))?.len();
+    let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
+    let mut entity = json!({
+        "@id": file.display().to_string(),
+        "@type": "File",
+        "name": file.file_name().unwrap_or_default().to_string_lossy(),
+        "contentSize": size.to_string(),
+        "sha256": sum,
+    });
+    let format = match file.extension().and_then(|end| end.to_str()) {
+        Some("html") => "text/html",
+        Some("csv") => "text/csv",
+        Some("json") => "application/json",
+        Some("jsonl") => "application/jsonl",
+        Some("svg") => "image/svg+xml",
+        Some("toml") => "application/toml",
+        Some("md") => "text/markdown",
+        Some("parquet") => "application/vnd.apache.parquet",
+        _ => return Ok(entity),
+    };
+    entity["encodingFormat"] = json!(format);
+    Ok(entity)
+}
+
+/// What a person needs to run it again.
+fn replicate(state: &State, name: &str, experiment: &Experiment) -> String {
+    let roles: Vec<String> = experiment
+        .nodes
+        .iter()
+        .map(|(role, node)| {
+            let at = node
+                .definition
+                .at
+                .as_ref()
+                .map_or("local", |at| at.get_ref());
+            format!("- `{role}`: `{at}`")
+        })
+        .collect();
+    let secrets: Vec<String> = experiment
+        .definition
+        .secrets
+        .iter()
+        .map(|name| {
+            format!(
+                "\nSet `{}` in the environment first: its value is not part of these results.\n",
+                name.get_ref()
+            )
+        })
+        .collect();
+    let expected = experiment.plan().len();
+    format!(
+        "# Run this experiment again
+
+{title}
+
+1. Get taut {version}.
+2. See what is missing on your machine:
+
+       taut experiment check {name}.tar.gz
+
+3. Run it ({expected} runs):
+
+       taut experiment run {name}.tar.gz
+
+   The folder works as well as the archive. The plan is the same, run by run (fingerprint {fingerprint}).
+{secrets}
+taut then compares your numbers with those published here, claim by claim, and says whether they were repeated (on the
+same machines) or replicated (on others). `taut experiment compare` compares any two results.
+
+## Nodes
+
+{roles}
+
+To use other machines, unpack the archive, change `at` in `experiment.toml`, run that file, and compare the results.
+
+## What is here
+
+- `index.html`: all of this in a browser
+- `experiment.toml`: the experiment
+- `metrics.csv`, `metrics.parquet`: a row per run and metric
+- `runs/`: each run with commands, logs, samples
+- `SHA256SUMS`: check all files with `sha256sum -c SHA256SUMS`
+",
+        title = state.title,
+        version = state.taut_version,
+        fingerprint = state.fingerprint,
+        secrets = secrets.concat(),
+        roles = roles.join("\n"),
+    )
+}

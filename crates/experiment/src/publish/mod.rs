@@ -1,0 +1,442 @@
+//! Publication: a folder and an archive of it with all results, a website that needs no network, and what others need
+//! to run it again. Whoever unpacks it has a results folder like any other.
+
+pub(crate) mod archive;
+mod metadata;
+mod pseudonyms;
+mod site;
+
+use crate::agent::{checksum, files_below};
+use crate::error::ExperimentError;
+use crate::evaluate::Evaluation;
+use crate::experiment::Experiment;
+use crate::folder::{Folder, IndexedRun, Publication, RunRecord, Stage, State};
+use crate::node::Place;
+use crate::run::now;
+use pseudonyms::Pseudonyms;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use taut_lab::results::{write_json, write_whole};
+
+/// The list of all files and their SHA-256, as `sha256sum -c` reads it.
+pub(crate) const SUMS: &str = "SHA256SUMS";
+/// Where results that replicate others keep the published numbers.
+pub(crate) const PUBLISHED: &str = "published";
+
+/// How to publish.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The folder to write; its archive lies beside it.
+    pub folder: PathBuf,
+    /// Publish though runs are missing.
+    pub partial: bool,
+    /// Replace names of machines and people, and addresses.
+    pub pseudonyms: bool,
+    /// With pseudonyms: keep files that are no text, in which nothing is replaced.
+    pub keep_captures: bool,
+    /// Under which licence others may use it: a name or an address.
+    pub license: Option<String>,
+}
+
+/// What was published.
+#[derive(Debug, Serialize)]
+pub struct Published {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Its archive.
+    pub archive: PathBuf,
+    /// Runs in it.
+    pub runs: usize,
+    /// What was replaced, in words.
+    pub replaced: Vec<String>,
+    /// Files that were left out.
+    pub left_out: Vec<String>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// Publishes the results in `dir`.
+///
+/// # Errors
+/// Results that are damaged, not finished, or hold a secret; or nothing can be written.
+pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentError> {
+    let folder = Folder::open(dir)?;
+    let state = folder.state()?;
+    let runs = whole_runs(&folder)?;
+    if runs.is_empty() {
+        return Err(ExperimentError::results(
+            dir,
+            "no run is whole: there is nothing to publish",
+        ));
+    }
+    if state.stage != Stage::Finished && !options.partial {
+        return Err(ExperimentError::results(
+            dir,
+            format!(
+                "{} of {} runs are there: make the others with `taut experiment resume`, or publish what there is with --partial",
+                runs.len(),
+                state.planned
+            ),
+        ));
+    }
+    let archive = archive_of(&options.folder);
+    for path in [&options.folder, &archive] {
+        if path.exists() {
+            return Err(ExperimentError::results(
+                path,
+                "it is there already: choose another --out, or remove it",
+            ));
+        }
+    }
+    let experiment = folder.experiment()?;
+    let staging = Staging::make(&options.folder)?;
+    let mut work = Work {
+        from: &folder,
+        to: staging.0.clone(),
+        pseudonyms: if options.pseudonyms {
+            Some(pseudonyms_for(&folder, &experiment)?)
+        } else {
+            None
+        },
+        keep_captures: options.keep_captures,
+        left_out: Vec::new(),
+    };
+    work.copy(&experiment, &runs, state, options)?;
+    let secrets = experiment.secrets()?;
+    let published = Folder::open(&staging.0)?;
+    let experiment = published.experiment()?;
+    let mut state = published.state()?;
+    // Names in the file may have been replaced, and so its plan.
+    state.fingerprint = experiment.fingerprint();
+    published.write_state(&state)?;
+    let evaluation = Evaluation::of(&experiment, &published)?;
+    evaluation.write(&published)?;
+    let name = options
+        .folder
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    site::write(&experiment, &published, &evaluation, &name)?;
+    metadata::write(
+        &published,
+        &state,
+        &name,
+        &experiment,
+        options.license.as_deref(),
+    )?;
+    for file in files_below(&staging.0).map_err(ExperimentError::io(&staging.0))? {
+        if secrets.are_in(&staging.0.join(&file))? {
+            return Err(ExperimentError::results(
+                dir.join(file),
+                "the value of a secret stands in this file: nothing is published; take it out and run again",
+            ));
+        }
+    }
+    write_sums(&staging.0)?;
+    fs::rename(&staging.0, &options.folder).map_err(ExperimentError::io(&options.folder))?;
+    let modified_s = state
+        .ended
+        .as_deref()
+        .and_then(|time| humantime::parse_rfc3339(time).ok())
+        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+        .map_or(0, |time| time.as_secs());
+    archive::pack(&options.folder, &archive, modified_s)?;
+    let mut notes: Vec<String> = secrets
+        .unset
+        .iter()
+        .map(|name| format!("${name} is not set here: it was not looked for; it was taken out when the runs were made"))
+        .collect();
+    let kept = work.pseudonyms.iter().flat_map(|p| &p.kept);
+    notes.extend(kept.map(|name| {
+        format!("the name `{name}` is also a word of the experiment: it was not replaced")
+    }));
+    Ok(Published {
+        folder: options.folder.clone(),
+        archive,
+        runs: runs.len(),
+        replaced: work
+            .pseudonyms
+            .as_ref()
+            .map(Pseudonyms::replaced)
+            .unwrap_or_default(),
+        left_out: work.left_out,
+        notes,
+    })
+}
+
+/// The archive of a folder.
+fn archive_of(folder: &Path) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_owned();
+    name.push(".tar.gz");
+    folder.with_file_name(name)
+}
+
+/// The runs, each checked against its checksums.
+fn whole_runs(folder: &Folder) -> Result<Vec<IndexedRun>, ExperimentError> {
+    let runs = folder.index()?;
+    let mut damaged = Vec::new();
+    for run in &runs {
+        damaged.extend(folder.damaged(run)?);
+    }
+    match damaged.first() {
+        None => Ok(runs),
+        Some(first) => Err(ExperimentError::results(
+            folder.path(),
+            format!(
+                "{} files are not what they were; remove the folders of their runs and make those again with `taut experiment resume`: {first}",
+                damaged.len()
+            ),
+        )),
+    }
+}
+
+/// The folder in which a publication is made; gone if it does not come to its end.
+struct Staging(PathBuf);
+
+impl Staging {
+    fn make(folder: &Path) -> Result<Self, ExperimentError> {
+        if folder.file_name().is_none() {
+            return Err(ExperimentError::results(folder, "no name for a folder"));
+        }
+        let mut name = folder.file_name().unwrap_or_default().to_owned();
+        name.push(".partial");
+        let path = folder.with_file_name(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("runs")).map_err(ExperimentError::io(&path))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Work<'a> {
+    from: &'a Folder,
+    to: PathBuf,
+    pseudonyms: Option<Pseudonyms>,
+    keep_captures: bool,
+    left_out: Vec<String>,
+}
+
+impl Work<'_> {
+    fn copy(
+        &mut self,
+        experiment: &Experiment,
+        runs: &[IndexedRun],
+        mut state: State,
+        options: &Options,
+    ) -> Result<(), ExperimentError> {
+        let mut files = vec![PathBuf::from("experiment.toml")];
+        let named = experiment
+            .definition
+            .file
+            .iter()
+            .filter_map(|file| file.from.as_ref());
+        files.extend(named.map(|from| PathBuf::from(from.get_ref())));
+        for below in ["nodes", PUBLISHED] {
+            let folder = self.from.path().join(below);
+            let found = files_below(&folder).unwrap_or_default();
+            files.extend(found.into_iter().map(|file| Path::new(below).join(file)));
+        }
+        for file in files {
+            self.copy_file(&file)?;
+        }
+        let mut index = Vec::new();
+        for run in runs {
+            let entry = self.copy_run(run)?;
+            serde_json::to_writer(&mut index, &entry)
+                .map_err(|e| ExperimentError::results(&self.to, e.to_string()))?;
+            index.push(b'\n');
+        }
+        write_whole(&self.to.join("runs.jsonl"), &index)?;
+        state.published = Some(Publication {
+            at: now(),
+            partial: state.stage != Stage::Finished,
+            pseudonyms: options.pseudonyms,
+        });
+        let state = self.rewritten(&state)?;
+        Ok(write_json(&self.to.join("state.json"), &state)?)
+    }
+
+    fn copy_run(&mut self, run: &IndexedRun) -> Result<IndexedRun, ExperimentError> {
+        let record: RunRecord = self.from.run(&run.id)?;
+        let mut published: RunRecord = self.rewritten(&record)?;
+        published.files.clear();
+        let below = Path::new("runs").join(&run.id);
+        for name in record.files.keys() {
+            if self.copy_file(&below.join(name))? {
+                let path = self.to.join(&below).join(name);
+                let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
+                published.files.insert(name.clone(), sum);
+            }
+        }
+        let path = self.to.join(&below).join("run.json");
+        fs::create_dir_all(self.to.join(&below)).map_err(ExperimentError::io(&path))?;
+        write_json(&path, &published)?;
+        let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
+        Ok(Folder::entry(&published, sum))
+    }
+
+    /// A record with pseudonyms.
+    fn rewritten<T: Serialize + serde::de::DeserializeOwned + Clone>(
+        &mut self,
+        record: &T,
+    ) -> Result<T, ExperimentError> {
+        let Some(pseudonyms) = &mut self.pseudonyms else {
+            return Ok(record.clone());
+        };
+        let wrong =
+            |e: serde_json::Error| ExperimentError::results(self.from.path(), e.to_string());
+        let text = serde_json::to_string(record).map_err(wrong)?;
+        serde_json::from_str(&pseudonyms.text(&text)).map_err(wrong)
+    }
+
+    /// Copies a file of the results; says whether it is part of the publication.
+    fn copy_file(&mut self, file: &Path) -> Result<bool, ExperimentError> {
+        let (from, to) = (self.from.path().join(file), self.to.join(file));
+        let shown = file.display().to_string();
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
+        }
+        let Some(pseudonyms) = &mut self.pseudonyms else {
+            fs::copy(&from, &to).map_err(ExperimentError::io(&from))?;
+            return Ok(true);
+        };
+        if pseudonyms.text(&shown) != shown {
+            self.left_out
+                .push(format!("{} (its name)", pseudonyms.text(&shown)));
+            return Ok(false);
+        }
+        if is_text(&from).map_err(ExperimentError::io(&from))? {
+            let copy = || -> std::io::Result<()> {
+                let mut lines = BufReader::new(File::open(&from)?);
+                let mut out = BufWriter::new(File::create(&to)?);
+                let mut line = String::new();
+                while lines.read_line(&mut line)? > 0 {
+                    out.write_all(pseudonyms.text(&line).as_bytes())?;
+                    line.clear();
+                }
+                out.flush()
+            };
+            let mut copy = copy;
+            copy().map_err(ExperimentError::io(&from))?;
+            return Ok(true);
+        }
+        if self.keep_captures {
+            fs::copy(&from, &to).map_err(ExperimentError::io(&from))?;
+        } else {
+            self.left_out.push(shown);
+        }
+        Ok(self.keep_captures)
+    }
+}
+
+/// Whether a file is text from its beginning to its end.
+fn is_text(path: &Path) -> std::io::Result<bool> {
+    let mut lines = BufReader::new(File::open(path)?);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        if line.contains(&0) || std::str::from_utf8(&line).is_err() {
+            return Ok(false);
+        }
+        line.clear();
+    }
+    Ok(true)
+}
+
+/// Names of the machines and people that took part.
+fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms, ExperimentError> {
+    let mut machines = BTreeSet::new();
+    let mut people = BTreeSet::new();
+    let here = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    machines.insert(here.trim().to_owned());
+    people.extend(
+        ["USER", "LOGNAME", "SUDO_USER"]
+            .into_iter()
+            .filter_map(|name| std::env::var(name).ok()),
+    );
+    for file in files_below(&folder.path().join("nodes")).unwrap_or_default() {
+        machines.insert(folder.facts(&file.display().to_string())?.host_name);
+    }
+    for role in experiment.nodes.values() {
+        if let Place::Ssh { destination, .. } = &role.place {
+            let (person, host) = destination.split_once('@').unwrap_or(("", destination));
+            people.insert(person.to_owned());
+            // Addresses are replaced as such.
+            if host.parse::<std::net::IpAddr>().is_err() {
+                machines.insert(host.to_owned());
+            }
+        }
+    }
+    // A name and its domain may stand alone too.
+    let short: Vec<String> = machines
+        .iter()
+        .filter_map(|name| Some(name.split_once('.')?.0.to_owned()))
+        .collect();
+    machines.extend(short);
+    Pseudonyms::new(&machines, &people, &words_of(experiment))
+        .map_err(|reason| ExperimentError::results(folder.path(), reason))
+}
+
+/// Names that hold the experiment together.
+fn words_of(experiment: &Experiment) -> BTreeSet<String> {
+    let definition = &experiment.definition;
+    let variables = experiment.variants[0].variables.keys().cloned();
+    variables
+        .chain(experiment.nodes.keys().cloned())
+        .chain(experiment.tasks.iter().map(|task| task.name.clone()))
+        .chain(definition.table.iter().map(|table| table.name.clone()))
+        .chain(definition.figure.iter().map(|figure| figure.name.clone()))
+        .collect()
+}
+
+fn write_sums(folder: &Path) -> Result<(), ExperimentError> {
+    let mut text = String::new();
+    for file in files_below(folder).map_err(ExperimentError::io(folder))? {
+        let path = folder.join(&file);
+        let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
+        text += &format!("{sum}  {}\n", file.display());
+    }
+    Ok(write_whole(&folder.join(SUMS), text.as_bytes())?)
+}
+
+/// Checks a published folder: every file is listed and what it was. Names the first that is not.
+pub(crate) fn check_sums(folder: &Path) -> Result<(), ExperimentError> {
+    let path = folder.join(SUMS);
+    let text = fs::read_to_string(&path).map_err(ExperimentError::io(&path))?;
+    let mut listed = BTreeSet::new();
+    for line in text.lines() {
+        let (expected, name) = line.split_once("  ").ok_or_else(|| {
+            ExperimentError::results(&path, "damaged: a line is no checksum and file")
+        })?;
+        let file = folder.join(name);
+        match checksum(&file) {
+            Ok(sum) if sum == expected => listed.insert(PathBuf::from(name)),
+            Ok(_) => {
+                return Err(ExperimentError::results(
+                    file,
+                    "changed since it was published",
+                ));
+            }
+            Err(e) => return Err(ExperimentError::io(file)(e)),
+        };
+    }
+    let found = files_below(folder).map_err(ExperimentError::io(folder))?;
+    match found
+        .iter()
+        .find(|file| !listed.contains(*file) && file.as_os_str() != SUMS)
+    {
+        None => Ok(()),
+        Some(file) => Err(ExperimentError::results(
+            folder.join(file),
+            "is not what was published",
+        )),
+    }
+}

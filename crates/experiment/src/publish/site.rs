@@ -1,0 +1,297 @@
+//! The website of a publication: the report as its first page, and a page for whatever the report names.
+
+use crate::check::PlannedCommand;
+use crate::error::ExperimentError;
+use crate::evaluate::{Evaluation, nodes_of, quantity_of};
+use crate::experiment::Experiment;
+use crate::folder::{Folder, RunRecord};
+use crate::page;
+use crate::run::text_of;
+use askama::Template;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use taut_lab::report::{HOVER, STYLE, flatten};
+use taut_lab::results::write_whole;
+
+/// Lines of data that a page shows.
+const MOST_LINES: usize = 200;
+/// Bytes of a log that a page shows.
+const MOST_LOG: u64 = 16 << 10;
+
+/// What all pages have.
+struct Frame<'a> {
+    style: &'a str,
+    hover: &'a str,
+    title: &'a str,
+    alert: Option<String>,
+    up: &'a str,
+    heading: String,
+    subtitle: String,
+}
+
+#[derive(Template)]
+#[template(path = "site/node.html")]
+struct NodePage<'a> {
+    frame: Frame<'a>,
+    facts: Vec<(String, String)>,
+}
+
+#[derive(Template)]
+#[template(path = "site/setup.html")]
+struct SetupPage<'a> {
+    frame: Frame<'a>,
+    schedule: String,
+    fingerprint: &'a str,
+    order: Vec<String>,
+    commands: Vec<PlannedCommand>,
+    file: &'a str,
+    more: Vec<&'a str>,
+}
+
+#[derive(Template)]
+#[template(path = "site/run.html")]
+struct RunPage<'a> {
+    frame: Frame<'a>,
+    record: &'a RunRecord,
+    variables: Vec<(&'a str, String)>,
+    commands: Vec<ShownCommand<'a>>,
+    metrics: Vec<(&'a str, f64, String)>,
+}
+
+struct ShownCommand<'a> {
+    name: &'a str,
+    node: &'a str,
+    script: &'a str,
+    exit_code: String,
+    seconds: String,
+    begun_s: String,
+    logs: Vec<(String, String)>,
+}
+
+/// A figure or a table.
+#[derive(Template)]
+#[template(path = "site/shown.html")]
+struct ShownPage<'a> {
+    frame: Frame<'a>,
+    svg: &'a str,
+    caption: &'a str,
+    links: Vec<String>,
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+    more: usize,
+    archive: &'a str,
+    runs: &'a [String],
+}
+
+/// Writes all pages into the folder.
+pub(super) fn write(
+    experiment: &Experiment,
+    folder: &Folder,
+    evaluation: &Evaluation,
+    name: &str,
+) -> Result<(), ExperimentError> {
+    let dir = folder.path();
+    page::write_index(experiment, folder, evaluation, name)?;
+    let frame = |up: &'static str, heading: String, subtitle: String| Frame {
+        style: STYLE,
+        hover: HOVER,
+        title: &experiment.definition.title,
+        alert: page::alert(&evaluation.state),
+        up,
+        heading,
+        subtitle,
+    };
+    for (role, facts) in nodes_of(folder) {
+        let subtitle = format!(
+            "{} · {} · taut {}",
+            facts.system, facts.architecture, facts.taut_version
+        );
+        let page = NodePage {
+            facts: flatten(&serde_json::to_value(&facts).unwrap_or_default()),
+            frame: frame("", format!("Node {role}"), subtitle),
+        };
+        save(&dir.join(format!("node-{role}.html")), &page)?;
+    }
+    let check = experiment.check()?;
+    let from = experiment
+        .definition
+        .file
+        .iter()
+        .filter_map(|file| file.from.as_ref());
+    let setup = SetupPage {
+        frame: frame(
+            "",
+            "Set-up".to_owned(),
+            format!(
+                "{} runs of {} combinations",
+                check.order.len(),
+                check.variants.len()
+            ),
+        ),
+        schedule: page::schedule(experiment),
+        fingerprint: &check.fingerprint,
+        order: check.order,
+        commands: check.commands,
+        file: experiment.text(),
+        more: from.map(|from| from.get_ref().as_str()).collect(),
+    };
+    save(&dir.join("setup.html"), &setup)?;
+    for (index, figure) in evaluation.figures.iter().enumerate() {
+        let heading = format!("Figure {}. {}", index + 1, figure.title);
+        let (head, rows, more) = lines(&figure.data);
+        let page = ShownPage {
+            frame: frame("../", heading, format!("{} runs", figure.runs.len())),
+            svg: &figure.svg,
+            caption: &figure.caption,
+            links: ["csv", "svg"]
+                .map(|end| format!("{}.{end}", figure.name))
+                .into(),
+            head,
+            rows,
+            more,
+            archive: name,
+            runs: &figure.runs,
+        };
+        save(
+            &dir.join("figures").join(format!("{}.html", figure.name)),
+            &page,
+        )?;
+    }
+    for table in &evaluation.tables {
+        let title = if table.title.is_empty() {
+            &table.name
+        } else {
+            &table.title
+        };
+        let runs: Vec<String> = table.rows.iter().flat_map(|row| row.runs.clone()).collect();
+        let (head, rows, more) = lines(&table.csv());
+        let page = ShownPage {
+            frame: frame("../", title.clone(), format!("{} runs", runs.len())),
+            svg: "",
+            caption: "",
+            links: vec![format!("{}.csv", table.name)],
+            head,
+            rows,
+            more,
+            archive: name,
+            runs: &runs,
+        };
+        save(
+            &dir.join("tables").join(format!("{}.html", table.name)),
+            &page,
+        )?;
+    }
+    for run in folder.index()? {
+        let record = folder.run(&run.id)?;
+        let below = folder.run_folder(&run.id);
+        let subtitle = format!(
+            "{} · {:.1} s · attempt {}",
+            record.started, record.seconds, record.attempt
+        );
+        save(
+            &below.join("index.html"),
+            &run_page(
+                frame("../../", format!("Run {}", run.id), subtitle),
+                &record,
+                &below,
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+fn run_page<'a>(frame: Frame<'a>, record: &'a RunRecord, folder: &Path) -> RunPage<'a> {
+    let commands = record.commands.iter().map(|command| ShownCommand {
+        name: &command.name,
+        node: &command.node,
+        script: command.script.trim_end(),
+        exit_code: command
+            .exit_code
+            .map_or_else(|| "none".to_owned(), |code| code.to_string()),
+        seconds: format!("{:.3}", command.seconds),
+        begun_s: format!("{:.3}", command.begun_s),
+        logs: ["out", "err"]
+            .map(|kind| format!("logs/{}.{kind}", command.name))
+            .into_iter()
+            .filter_map(|link| {
+                let text = beginning(&folder.join(&link))?;
+                (!text.is_empty()).then_some((link, text))
+            })
+            .collect(),
+    });
+    RunPage {
+        frame,
+        record,
+        commands: commands.collect(),
+        variables: record
+            .variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), text_of(value)))
+            .collect(),
+        metrics: record
+            .metrics
+            .iter()
+            .map(|(name, value)| (name.as_str(), *value, quantity_of(name).text(*value)))
+            .collect(),
+    }
+}
+
+/// The beginning of a log.
+fn beginning(path: &Path) -> Option<String> {
+    let mut text = Vec::new();
+    let file = fs::File::open(path).ok()?;
+    let long = file.metadata().ok()?.len() > MOST_LOG;
+    file.take(MOST_LOG).read_to_end(&mut text).ok()?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    if long {
+        text += "\n… more in the file";
+    }
+    Some(text)
+}
+
+/// The head, the first lines, and how many there are more of our own CSV.
+fn lines(csv: &str) -> (Vec<String>, Vec<Vec<String>>, usize) {
+    let mut all = csv.lines().map(cells);
+    let head = all.next().unwrap_or_default();
+    let mut rows: Vec<Vec<String>> = all.collect();
+    let more = rows.len().saturating_sub(MOST_LINES);
+    rows.truncate(MOST_LINES);
+    (head, rows, more)
+}
+
+fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut quoted = false;
+    let mut characters = line.chars().peekable();
+    while let Some(c) = characters.next() {
+        let last = cells.len() - 1;
+        match c {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                cells[last].push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            c => cells[last].push(c),
+        }
+    }
+    cells
+}
+
+fn save(path: &Path, page: &impl Template) -> Result<(), ExperimentError> {
+    let text = page
+        .render()
+        .map_err(|e| ExperimentError::results(path, e.to_string()))?;
+    Ok(write_whole(path, text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_is_split_where_it_is_meant_to() {
+        assert_eq!(cells("a,\"b,\"\"c\",,d"), ["a", "b,\"c", "", "d"]);
+    }
+}

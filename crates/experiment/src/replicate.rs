@@ -1,0 +1,298 @@
+//! Published results run again: whether the same came out, and on what grounds. The stages are those of the ACM
+//! ("Artifact Review and Badging", version 1.1): repeated on the same set-up, replicated on another one. Whether the
+//! same people did it, a program cannot know.
+
+use crate::compare::{Comparisons, Difference, Loaded, Wanted, compare_loaded, machines_differ};
+use crate::error::ExperimentError;
+use crate::evaluate::{Formulas, Verdict, VerdictKind, verdict};
+use crate::experiment::{Changes, Experiment};
+use crate::folder::Folder;
+use crate::publish::{PUBLISHED, SUMS, archive, check_sums};
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use taut_measure::Finding;
+
+/// Results that somebody made, in a folder or unpacked from an archive for as long as this lives.
+#[derive(Debug)]
+pub struct Results {
+    /// Where they are.
+    pub folder: PathBuf,
+    shown: String,
+    _unpacked: Option<tempfile::TempDir>,
+}
+
+impl Results {
+    /// Opens a results folder, a published folder or an archive; `None` if `what` is nothing of these.
+    ///
+    /// # Errors
+    /// An archive that cannot be unpacked, or what is published is not what it was.
+    pub fn open(what: &str) -> Result<Option<Self>, ExperimentError> {
+        let path = Path::new(what);
+        let results = if path.join("state.json").is_file() {
+            Self {
+                folder: path.to_owned(),
+                shown: what.to_owned(),
+                _unpacked: None,
+            }
+        } else if path.is_file() && archive::is_archive(path) {
+            let place = tempfile::tempdir().map_err(ExperimentError::io(std::env::temp_dir()))?;
+            Self {
+                folder: archive::unpack(path, place.path())?,
+                shown: what.to_owned(),
+                _unpacked: Some(place),
+            }
+        } else {
+            return Ok(None);
+        };
+        if results.folder.join(SUMS).is_file() {
+            check_sums(&results.folder)?;
+        }
+        Folder::open(&results.folder)?.state()?;
+        Ok(Some(results))
+    }
+
+    /// The experiment, which must have the plan that it had.
+    ///
+    /// # Errors
+    /// The file is wrong or of another plan, or files of runs are not what they were.
+    pub fn experiment(&self) -> Result<Experiment, ExperimentError> {
+        let folder = Folder::open(&self.folder)?;
+        let experiment = folder.experiment()?;
+        let state = folder.state()?;
+        if experiment.fingerprint() != state.fingerprint {
+            return Err(ExperimentError::results(
+                &self.shown,
+                format!(
+                    "its file has another plan ({}) than its runs ({}, made with taut {}): it cannot be replicated",
+                    experiment.fingerprint(),
+                    state.fingerprint,
+                    state.taut_version
+                ),
+            ));
+        }
+        for run in folder.index()? {
+            if let Some(damaged) = folder.damaged(&run)?.first() {
+                return Err(ExperimentError::results(
+                    &self.shown,
+                    format!("damaged: {damaged}"),
+                ));
+            }
+        }
+        Ok(experiment)
+    }
+
+    /// The name that the experiment was run by, and what was asked for other than its file says.
+    ///
+    /// # Errors
+    /// Its state cannot be read.
+    pub fn name_and_changes(&self) -> Result<(String, Changes), ExperimentError> {
+        let state = Folder::open(&self.folder)?.state()?;
+        Ok((crate::name_of(&state.name), state.changes))
+    }
+
+    /// Keeps what a comparison needs of these results in the folder of those that replicate them.
+    ///
+    /// # Errors
+    /// It cannot be copied.
+    pub fn keep_in(&self, folder: &Folder) -> Result<(), ExperimentError> {
+        let to = folder.path().join(PUBLISHED);
+        let experiment = Folder::open(&self.folder)?.experiment()?;
+        let mut files: Vec<PathBuf> = ["experiment.toml", "state.json", "runs.jsonl"]
+            .map(PathBuf::from)
+            .into();
+        let named = experiment
+            .definition
+            .file
+            .iter()
+            .filter_map(|file| file.from.as_ref());
+        files.extend(named.map(|from| PathBuf::from(from.get_ref())));
+        let facts = crate::agent::files_below(&self.folder.join("nodes")).unwrap_or_default();
+        files.extend(facts.into_iter().map(|file| Path::new("nodes").join(file)));
+        if let Some(last) = Folder::open(&self.folder)?.index()?.last() {
+            files.push(Path::new("runs").join(&last.id).join("run.json"));
+        }
+        for file in files {
+            let path = to.join(&file);
+            let parent = path.parent().unwrap_or(&to);
+            fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
+            fs::copy(self.folder.join(&file), &path).map_err(ExperimentError::io(path))?;
+        }
+        let mut state = folder.state()?;
+        state.replicates = Some(self.shown.clone());
+        folder.write_state(&state)
+    }
+}
+
+/// How far a replication got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reached {
+    /// The same came out on the same machines.
+    Repeated,
+    /// The same came out on other machines.
+    Replicated,
+    /// Something else came out.
+    Contradicted,
+    /// Too little is known: no claims, or runs are missing.
+    Open,
+}
+
+/// A claim there and here.
+#[derive(Debug, Clone, Serialize)]
+pub struct Claimed {
+    /// As published.
+    pub published: Verdict,
+    /// Here.
+    pub here: Verdict,
+}
+
+impl Claimed {
+    /// Whether both say the same; `None` where one of them says nothing.
+    pub fn agree(&self) -> Option<bool> {
+        let told = |verdict: &Verdict| {
+            matches!(
+                verdict.verdict,
+                VerdictKind::Reproduced | VerdictKind::NotReproduced
+            )
+        };
+        (told(&self.published) && told(&self.here))
+            .then_some(self.published.verdict == self.here.verdict)
+    }
+
+    /// Value and verdict, as people read them.
+    pub fn cells(&self) -> [String; 2] {
+        [&self.published, &self.here].map(|verdict| {
+            let value = verdict.value.map(crate::page::short);
+            let interval = verdict.interval.map_or_else(String::new, |[low, high]| {
+                format!(
+                    " ({} to {})",
+                    crate::page::short(low),
+                    crate::page::short(high)
+                )
+            });
+            format!(
+                "{}{interval}, {}",
+                value.unwrap_or_default(),
+                verdict.verdict.name()
+            )
+        })
+    }
+}
+
+/// Published results and those that replicate them.
+#[derive(Debug, Serialize)]
+pub struct Replication {
+    /// What was replicated, as it was named.
+    pub of: String,
+    /// How far it got.
+    pub reached: Reached,
+    /// In a sentence.
+    pub text: String,
+    /// What differs between the machines.
+    pub machines: Vec<Difference>,
+    /// The claims.
+    pub claims: Vec<Claimed>,
+    /// The metrics.
+    pub comparisons: Comparisons,
+}
+
+impl Replication {
+    /// Compares the results in `dir` with those that they replicate; `None` if they replicate none.
+    pub(crate) fn of(dir: &Path) -> Result<Option<Self>, ExperimentError> {
+        let folder = Folder::open(dir)?;
+        let state = folder.state()?;
+        let Some(of) = state.replicates.clone() else {
+            return Ok(None);
+        };
+        let (there, here) = (
+            Loaded::read(&dir.join(PUBLISHED), false)?,
+            Loaded::read(dir, false)?,
+        );
+        let comparisons = compare_loaded(&there, &here, &Wanted::default(), false)?;
+        let pseudonyms = Folder::open(&dir.join(PUBLISHED))?
+            .state()?
+            .published
+            .is_some_and(|published| published.pseudonyms);
+        let machines: Vec<Difference> = machines_differ(&comparisons.environment, pseudonyms)
+            .into_iter()
+            .cloned()
+            .collect();
+        let claims = claims(&there, &here);
+        let (reached, text) = judged(&claims, &machines, &comparisons, &of);
+        Ok(Some(Self {
+            of,
+            reached,
+            text,
+            machines,
+            claims,
+            comparisons,
+        }))
+    }
+}
+
+fn claims(there: &Loaded, here: &Loaded) -> Vec<Claimed> {
+    if there.runs.is_empty() || here.runs.is_empty() {
+        return Vec::new();
+    }
+    let seed = there.experiment.definition.plan.seed;
+    let [there, of_here] = [&there.runs, &here.runs].map(|runs| Formulas::new(runs, seed));
+    here.experiment
+        .definition
+        .claim
+        .iter()
+        .map(|claim| Claimed {
+            published: verdict(&there, claim),
+            here: verdict(&of_here, claim),
+        })
+        .collect()
+}
+
+fn judged(
+    claims: &[Claimed],
+    machines: &[Difference],
+    comparisons: &Comparisons,
+    of: &str,
+) -> (Reached, String) {
+    let agree = claims
+        .iter()
+        .filter(|claim| claim.agree() == Some(true))
+        .count();
+    let otherwise = claims
+        .iter()
+        .filter(|claim| claim.agree() == Some(false))
+        .count();
+    let differ = comparisons
+        .metrics
+        .iter()
+        .filter(|one| one.finding == Finding::Differs)
+        .count();
+    let where_to = if machines.is_empty() {
+        "the same machines".to_owned()
+    } else {
+        format!("other machines ({} facts differ)", machines.len())
+    };
+    let metrics = format!("{differ} of {} metrics differ", comparisons.metrics.len());
+    let counted = format!("{agree} of {} claims come out as in {of}", claims.len());
+    match (agree, otherwise, machines.is_empty()) {
+        (0, 0, _) => (
+            Reached::Open,
+            format!("Open: no claim can be held against {of}; {metrics}, on {where_to}."),
+        ),
+        (_, 0, true) => (
+            Reached::Repeated,
+            format!("Repeated: {counted}, on {where_to}; {metrics}."),
+        ),
+        (_, 0, false) => (
+            Reached::Replicated,
+            format!("Replicated: {counted}, on {where_to}; {metrics}."),
+        ),
+        _ => (
+            Reached::Contradicted,
+            format!(
+                "Not replicated: {otherwise} of {} claims come out otherwise than in {of}, on {where_to}; {metrics}.",
+                claims.len()
+            ),
+        ),
+    }
+}

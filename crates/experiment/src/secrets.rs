@@ -1,0 +1,248 @@
+//! Values that commands of a run get through the environment and that nobody may read in the results: they are
+//! taken out of whatever the commands print before it is written, and out of the files that they leave.
+
+use crate::agent::files_below;
+use crate::error::ExperimentError;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// What stands in the place of a value.
+const MARK: &[u8] = b"[secret]";
+/// A shorter value would be found in text that has nothing to do with it.
+const SHORTEST: usize = 4;
+const PIECE: usize = 1 << 16;
+
+/// The values of an experiment's secrets.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Secrets {
+    /// Longest first; a value that JSON writes otherwise is there in both ways.
+    values: Vec<Vec<u8>>,
+    /// Those that the environment does not have.
+    pub(crate) unset: Vec<String>,
+}
+
+impl Secrets {
+    /// The values that the environment has for these names.
+    pub(crate) fn read<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut found = Self::default();
+        for name in names {
+            match std::env::var(name) {
+                Ok(value) if value.len() >= SHORTEST => found.add(&value),
+                Ok(value) if value.is_empty() => found.unset.push(name.to_owned()),
+                Ok(_) => {
+                    return Err(format!(
+                        "the secret ${name} is shorter than {SHORTEST} characters: it cannot be told from other text"
+                    ));
+                }
+                Err(_) => found.unset.push(name.to_owned()),
+            }
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, value: &str) {
+        let quoted = serde_json::to_string(value).unwrap_or_default();
+        let in_json = quoted.trim_start_matches('"');
+        let in_json = in_json.strip_suffix('"').unwrap_or(in_json);
+        for form in [value, in_json] {
+            if !self.values.iter().any(|known| known == form.as_bytes()) {
+                self.values.push(form.as_bytes().to_vec());
+            }
+        }
+        self.values
+            .sort_by_key(|value| std::cmp::Reverse(value.len()));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// A text without the values.
+    pub(crate) fn text(&self, text: &str) -> String {
+        let mut out = Vec::new();
+        let mut scrubber = Scrubber::new(self, &mut out);
+        // Writing to memory does not fail.
+        let _ = scrubber
+            .write(text.as_bytes())
+            .and_then(|()| scrubber.end());
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// Copies until the end, without the values. Returns how many there were.
+    pub(crate) fn copy(&self, mut from: impl Read, to: impl Write) -> io::Result<u64> {
+        let mut scrubber = Scrubber::new(self, to);
+        let mut piece = vec![0; PIECE];
+        loop {
+            match from.read(&mut piece) {
+                Ok(0) => return scrubber.end(),
+                Ok(read) => scrubber.write(&piece[..read])?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Whether a file holds one of the values.
+    pub(crate) fn are_in(&self, path: &Path) -> Result<bool, ExperimentError> {
+        if self.is_empty() {
+            return Ok(false);
+        }
+        File::open(path)
+            .and_then(|file| self.copy(file, io::sink()))
+            .map(|found| found > 0)
+            .map_err(ExperimentError::io(path))
+    }
+
+    /// Takes the values out of the files in a folder, and names those that held one.
+    pub(crate) fn scrub(&self, folder: &Path) -> Result<Vec<String>, ExperimentError> {
+        let mut scrubbed = Vec::new();
+        if self.is_empty() {
+            return Ok(scrubbed);
+        }
+        for file in files_below(folder).map_err(ExperimentError::io(folder))? {
+            let path = folder.join(&file);
+            if self.are_in(&path)? {
+                let clean = path.with_extension("scrubbed");
+                File::open(&path)
+                    .and_then(|from| self.copy(from, File::create(&clean)?))
+                    .and_then(|_| fs::rename(&clean, &path))
+                    .map_err(ExperimentError::io(&path))?;
+                scrubbed.push(file.display().to_string());
+            }
+        }
+        Ok(scrubbed)
+    }
+}
+
+/// Passes bytes on without the values, also where a value comes in pieces: what may be the beginning of one is
+/// held back.
+struct Scrubber<'a, W> {
+    secrets: &'a Secrets,
+    held: Vec<u8>,
+    found: u64,
+    out: W,
+}
+
+impl<'a, W: Write> Scrubber<'a, W> {
+    fn new(secrets: &'a Secrets, out: W) -> Self {
+        Self {
+            secrets,
+            held: Vec::new(),
+            found: 0,
+            out,
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.held.extend_from_slice(bytes);
+        self.pass_on(false)
+    }
+
+    fn end(&mut self) -> io::Result<u64> {
+        self.pass_on(true)?;
+        self.out.flush()?;
+        Ok(self.found)
+    }
+
+    fn pass_on(&mut self, last: bool) -> io::Result<()> {
+        let values = &self.secrets.values;
+        let (mut at, mut clean_from) = (0, 0);
+        while at < self.held.len() {
+            let rest = &self.held[at..];
+            let first = rest[0];
+            let mut candidates = values.iter().filter(|value| value[0] == first).peekable();
+            if candidates.peek().is_none() {
+                at += 1;
+                continue;
+            }
+            let mut candidates: Vec<&Vec<u8>> = candidates.collect();
+            if !last
+                && candidates
+                    .iter()
+                    .any(|value| value.len() > rest.len() && value.starts_with(rest))
+            {
+                break;
+            }
+            candidates.retain(|value| rest.starts_with(value));
+            match candidates.first() {
+                Some(value) => {
+                    let length = value.len();
+                    self.out.write_all(&self.held[clean_from..at])?;
+                    self.out.write_all(MARK)?;
+                    self.found += 1;
+                    at += length;
+                    clean_from = at;
+                }
+                None => at += 1,
+            }
+        }
+        self.out.write_all(&self.held[clean_from..at])?;
+        self.held.drain(..at);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn secrets(values: &[&str]) -> Secrets {
+        let mut secrets = Secrets::default();
+        values.iter().for_each(|value| secrets.add(value));
+        secrets
+    }
+
+    /// What comes out when the text comes in pieces of this size.
+    fn in_pieces(secrets: &Secrets, text: &str, size: usize) -> String {
+        let mut out = Vec::new();
+        let mut scrubber = Scrubber::new(secrets, &mut out);
+        for piece in text.as_bytes().chunks(size) {
+            scrubber.write(piece).unwrap();
+        }
+        scrubber.end().unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn values_are_taken_out_however_they_are_split() {
+        let secrets = secrets(&["hunter2", "hunter2-and-more", "aab"]);
+        let text = "a hunter2 b hunter2-and-more c hunter2-and-mor d aaab hunterhunter2 hunter";
+        let clean = "a [secret] b [secret] c [secret]-and-mor d a[secret] hunter[secret] hunter";
+        for size in 1..=text.len() {
+            assert_eq!(in_pieces(&secrets, text, size), clean, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_part_of_a_value_is_passed_on_at_once() {
+        let secrets = secrets(&["hunter2"]);
+        let mut out = Vec::new();
+        Scrubber::new(&secrets, &mut out)
+            .write(b"ready hun")
+            .unwrap();
+        assert_eq!(out, b"ready ");
+    }
+
+    #[test]
+    fn values_are_found_in_json_too() {
+        let secrets = secrets(&["pa\"ss\\word"]);
+        let json = serde_json::to_string(&["pa\"ss\\word"]).unwrap();
+        assert_eq!(secrets.text(&json), "[\"[secret]\"]");
+        assert_eq!(secrets.text("pa\"ss\\word"), "[secret]");
+    }
+
+    #[test]
+    fn files_are_scrubbed_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("below")).unwrap();
+        fs::write(folder.path().join("below/a.txt"), "x hunter2").unwrap();
+        fs::write(folder.path().join("b.bin"), [0, 255]).unwrap();
+        let found = secrets(&["hunter2"]).scrub(folder.path()).unwrap();
+        assert_eq!(found, ["below/a.txt"]);
+        let text = fs::read_to_string(folder.path().join("below/a.txt")).unwrap();
+        assert_eq!(text, "x [secret]");
+        assert_eq!(fs::read(folder.path().join("b.bin")).unwrap(), [0, 255]);
+    }
+}
