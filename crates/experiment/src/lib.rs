@@ -25,5 +25,5 @@ pub use experiment::{Changes, Experiment, Variant};
 pub use folder::list;
 pub use open::{REFERENCE, TEMPLATE, fresh_folder, name_of, open, schema};
 pub use plan::PlannedRun;
-pub use run::{Request, run};
+pub use run::{Request, run, run_allocated};
 pub use variables::Values;
