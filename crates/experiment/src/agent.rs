@@ -317,7 +317,7 @@ fn wait_for_steps(runs: &Path) {
 pub fn begin(folder: &Path) -> io::Result<()> {
     // Of an attempt whose files could not be fetched.
     match fs::remove_dir_all(folder) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => parcel::unpack(io::stdin().lock(), folder),
     }
 }

@@ -189,18 +189,13 @@ impl<'a> Driver<'a> {
                 .iter()
                 .filter(|run| !made.contains(&run.id))
                 .collect();
-            if experiment.is_on_slurm() && !missing.is_empty() {
+            if experiment.is_on_slurm() {
                 self.on_slurm(&missing, state)?;
+            } else {
+                self.here(&missing, state)?;
             }
-            for (index, run) in missing.iter().enumerate() {
-                if experiment.is_on_slurm() || self.stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                self.tell(run, missing.len() - index);
-                self.attempts(run)?;
-                state.done = self.done.len();
-                state.failed = self.failed.len();
-                self.request.folder.write_state(state)?;
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(());
             }
             repetition += 1;
             let more = self.until(repetition);
@@ -209,6 +204,21 @@ impl<'a> Driver<'a> {
             }
             planned.extend(more);
         }
+    }
+
+    /// Makes these runs one after the other.
+    fn here(&mut self, missing: &[&PlannedRun], state: &mut State) -> Result<(), ExperimentError> {
+        for (index, run) in missing.iter().enumerate() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.tell(run, missing.len() - index);
+            self.attempts(run)?;
+            state.done = self.done.len();
+            state.failed = self.failed.len();
+            self.request.folder.write_state(state)?;
+        }
+        Ok(())
     }
 
     /// Runs of the next repetition for combinations whose metric is not known well enough yet.

@@ -34,6 +34,8 @@ const FORGOTTEN: &str = "forgotten";
 const POLL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(5));
 /// What a run may take besides its steps: set-up, files, ends.
 const AROUND: Duration = Duration::from_secs(60);
+/// What has not changed is told again after this time.
+const TELL: Duration = Duration::from_secs(30);
 /// How long cancelled jobs may take to end.
 const CANCEL: Duration = Duration::from_secs(90);
 
@@ -305,6 +307,20 @@ fn quote(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
+/// What an array does, in a few words.
+fn describe(states: Option<&BTreeMap<usize, (String, String)>>) -> String {
+    let Some(states) = states else {
+        return "Slurm does not answer".to_owned();
+    };
+    let count = |wanted: &str| states.values().filter(|(state, _)| state == wanted).count();
+    let waiting = count("PENDING");
+    let mut reasons = states.values().filter(|(state, _)| state == "PENDING");
+    match (count("RUNNING"), reasons.next()) {
+        (0, Some((_, reason))) => format!("{waiting} runs wait in Slurm's queue ({reason})"),
+        (running, _) => format!("{running} runs at once, {waiting} wait"),
+    }
+}
+
 impl Driver<'_> {
     /// Makes these runs in Slurm's allocations.
     pub(super) fn on_slurm(
@@ -352,6 +368,7 @@ impl Driver<'_> {
         let mut over: Vec<usize> = Vec::new();
         let mut died = Vec::new();
         let mut pause = POLL.0;
+        let mut told: Option<(String, Instant)> = None;
         let before = self.done.len();
         loop {
             let stopped = self.stop.load(Ordering::Relaxed);
@@ -397,7 +414,14 @@ impl Driver<'_> {
             if open.is_empty() {
                 return Ok(died);
             }
-            self.tell_of_array(states.as_ref(), before, open.len(), begun);
+            let what = describe(states.as_ref());
+            if told
+                .as_ref()
+                .is_none_or(|(last, at)| *last != what || at.elapsed() > TELL)
+            {
+                self.tell_of_array(&what, before, open.len(), begun);
+                told = Some((what, Instant::now()));
+            }
             let until = Instant::now() + pause;
             while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(50));
@@ -406,31 +430,7 @@ impl Driver<'_> {
         }
     }
 
-    fn tell_of_array(
-        &mut self,
-        states: Option<&BTreeMap<usize, (String, String)>>,
-        before: usize,
-        open: usize,
-        begun: Instant,
-    ) {
-        let count = |wanted: &str| {
-            let states = states.into_iter().flatten();
-            states.filter(|(_, (state, _))| state == wanted).count()
-        };
-        let waits_for = states.and_then(|states| {
-            let waiting = |(state, _): &&(String, String)| state == "PENDING";
-            states
-                .values()
-                .find(waiting)
-                .map(|(_, reason)| reason.clone())
-        });
-        let what = match (count("RUNNING"), waits_for) {
-            _ if states.is_none() => "Slurm does not answer".to_owned(),
-            (0, Some(reason)) => {
-                format!("{} runs wait in Slurm's queue ({reason})", count("PENDING"))
-            }
-            (running, _) => format!("{running} runs at once, {} wait", count("PENDING")),
-        };
+    fn tell_of_array(&mut self, what: &str, before: usize, open: usize, begun: Instant) {
         let elapsed = begun.elapsed();
         let made = self.done.len() - before;
         let total = if made == 0 {
@@ -438,7 +438,7 @@ impl Driver<'_> {
         } else {
             elapsed.mul_f64((made + open) as f64 / made as f64)
         };
-        self.observer.progress(elapsed, total, &what);
+        self.observer.progress(elapsed, total, what);
     }
 
     /// Whether a run is whole, which then is entered, or has failed and said why.
