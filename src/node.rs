@@ -1,13 +1,13 @@
 //! `taut node`: what an experiment runs on its nodes. Not for people.
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::print;
 use clap::Subcommand;
-use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use taut_experiment::agent;
+use taut_experiment::folder::Folder;
+use taut_experiment::{Experiment, Request, agent};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -31,6 +31,27 @@ enum What {
         /// For the shell
         #[arg(last = true)]
         script: String,
+    },
+    /// Make one run of an experiment on the machines that Slurm has allocated to this process
+    Run {
+        /// The results folder
+        #[arg(long)]
+        folder: PathBuf,
+        /// The run's name
+        #[arg(long)]
+        run: String,
+    },
+    /// Make the run's folder, with the files of the tar stream at standard input
+    Begin {
+        /// The run's folder
+        #[arg(long)]
+        folder: PathBuf,
+    },
+    /// Print the files of the run's folder as a tar stream and remove them
+    Collect {
+        /// The run's folder
+        #[arg(long)]
+        folder: PathBuf,
     },
     /// Print what is known of this machine
     Facts {
@@ -58,6 +79,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         print::line(value.unwrap_or_default());
         Ok(ExitCode::SUCCESS)
     };
+    let done = |result: std::io::Result<()>| result.map(|()| ExitCode::SUCCESS).map_err(failed);
     match arguments.what {
         What::Step {
             folder,
@@ -72,15 +94,28 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
         What::Facts { .. } => json(serde_json::to_string(&agent::facts())),
         What::Moment { folder } => json(serde_json::to_string(&agent::moment(&folder))),
-        What::Hold { .. } => {
-            let Some(_held) = agent::Held::claim() else {
+        What::Run { folder, run } => {
+            let folder = Folder::open(&folder)?;
+            let request = Request {
+                experiment: Experiment::read(&folder.experiment_file())?,
+                folder,
+                program: exit::own_program()?,
+            };
+            match taut_experiment::run_allocated(&request, &run, exit::stop_flag()?)? {
+                None => Ok(ExitCode::SUCCESS),
+                Some(reason) => Err(Failure::Limit(format!("{run}: {reason}"))),
+            }
+        }
+        What::Begin { folder } => done(agent::begin(&folder)),
+        What::Collect { folder } => done(agent::collect(&folder)),
+        What::Hold { folder } => {
+            let Some(held) = agent::Held::claim() else {
                 return Err(Failure::Missing(
-                    "another experiment runs on this machine; both would only measure each other: wait for it to end".to_string(),
+                    "another experiment, or another node of this one, is on this machine; both would only measure each other: wait for it to end"
+                        .to_string(),
                 ));
             };
-            print::line("held");
-            let _ = std::io::stdin().read_to_end(&mut Vec::new());
-            Ok(ExitCode::SUCCESS)
+            done(held.keep(&folder))
         }
     }
 }

@@ -1,12 +1,14 @@
 //! What runs on a node, local or far: one step of a run, watched so that nothing of it outlives the experiment.
 
+use crate::node::parcel;
 use crate::plan::hex;
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,6 +28,11 @@ const SIGNALS: [(Signal, Duration); 3] = [
     (Signal::KILL, Duration::from_secs(2)),
 ];
 
+/// How long the signals take at most, for a step's own processes and for those it has lost sight of.
+pub(crate) const STEPS_END: Duration = Duration::from_secs(10);
+/// How often a kept machine says that it is there.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
 enum Event {
     Ended(i32),
     InputClosed,
@@ -38,6 +45,8 @@ enum Event {
 /// # Errors
 /// The folder or the shell cannot be used.
 pub fn step(folder: &Path, name: &str, limit: Duration, script: &str) -> io::Result<i32> {
+    // Whoever removes the folder waits until this has ended.
+    let _in_use = in_use(folder);
     // Children whose parents end come to this process, so that none gets lost.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let before = Snapshot::take();
@@ -246,6 +255,80 @@ impl Held {
             _name: UnixListener::bind_addr(&name).ok()?,
         })
     }
+}
+
+impl Held {
+    /// Keeps the machine, and a folder for runs below `folder`, until standard input closes or the line it is
+    /// asked over is dead; then steps end, and the folder goes.
+    ///
+    /// # Errors
+    /// Another experiment has the machine, or there can be no folder.
+    pub fn keep(self, folder: &Path) -> io::Result<()> {
+        let runs = tempfile::Builder::new()
+            .prefix("taut-")
+            .tempdir_in(folder)?;
+        let say = |line: &str| {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{line}").and_then(|()| out.flush())
+        };
+        say(&format!("held {}", runs.path().display()))?;
+        let (closed, input) = channel::<()>();
+        std::thread::spawn(move || {
+            let _ = io::stdin().read_to_end(&mut Vec::new());
+            drop(closed);
+        });
+        // Nobody tells a machine that the other end of a line has gone: what is sent there finds out.
+        while input.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
+            if say("here").is_err() {
+                break;
+            }
+        }
+        wait_for_steps(runs.path());
+        runs.close()
+    }
+}
+
+/// Marks a folder as used until the mark is dropped.
+fn in_use(folder: &Path) -> Option<fs::File> {
+    let mark = fs::File::open(folder).ok()?;
+    flock(&mark, FlockOperation::NonBlockingLockShared).ok()?;
+    Some(mark)
+}
+
+/// Waits until no step runs in a folder below `runs`.
+fn wait_for_steps(runs: &Path) {
+    let deadline = Instant::now() + STEPS_END;
+    for run in fs::read_dir(runs).into_iter().flatten().flatten() {
+        let Ok(mark) = fs::File::open(run.path()) else {
+            continue;
+        };
+        while flock(&mark, FlockOperation::NonBlockingLockExclusive).is_err()
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Makes the folder of a run, with the files that come over standard input.
+///
+/// # Errors
+/// It cannot be made, or something in the stream is no plain file.
+pub fn begin(folder: &Path) -> io::Result<()> {
+    // Of an attempt whose files could not be fetched.
+    match fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => parcel::unpack(io::stdin().lock(), folder),
+    }
+}
+
+/// Sends the files of a run to standard output and removes them here.
+///
+/// # Errors
+/// They cannot be read, or nobody takes them.
+pub fn collect(folder: &Path) -> io::Result<()> {
+    parcel::pack(folder, io::stdout().lock())?;
+    fs::remove_dir_all(folder)
 }
 
 /// A file's SHA-256, read in pieces.

@@ -687,6 +687,7 @@ fn roles(
                 Place::parse(at.get_ref()).map_err(|reason| source.wrong(at.span(), reason))?
             }
         };
+        check_place(source, role, &place, node)?;
         let mut variables = Values::new();
         for (name, value) in &node.variables {
             variables.insert(name.clone(), scalar(source, value)?);
@@ -711,6 +712,12 @@ fn roles(
                 boot_limit,
             },
         );
+    }
+    let of_slurm = |role: &Role| role.place == Place::Slurm;
+    if roles.values().any(of_slurm) && !roles.values().all(of_slurm) {
+        return Err(source.wrong_somewhere(
+            "nodes: either all of them are at `slurm` or none, since runs are made where Slurm starts them",
+        ));
     }
     for link in &definition.link {
         for end in &link.between {
@@ -739,6 +746,28 @@ fn roles(
         }
     }
     Ok(roles)
+}
+
+/// What is said of a node goes with where it is.
+fn check_place(
+    source: &Source,
+    role: &str,
+    place: &Place,
+    node: &NodeDefinition,
+) -> Result<(), ExperimentError> {
+    let reason = match place {
+        Place::Slurm if node.reset.is_some() => {
+            "`reset` is not for nodes at `slurm`: let its features choose what Slurm boots"
+        }
+        Place::Slurm if node.boot_limit.is_some() => {
+            "`boot_limit` is not for nodes at `slurm`: its ResumeTimeout says it"
+        }
+        Place::Slurm => return Ok(()),
+        _ if node.features.is_some() => "`features` are for nodes at `slurm`",
+        Place::Local if node.boot_limit.is_some() => "`boot_limit` is for nodes at `ssh://`",
+        _ => return Ok(()),
+    };
+    Err(source.wrong_somewhere(format!("node `{role}`: {reason}")))
 }
 
 /// Whether a path leads to no other place than below the folder it is taken from.

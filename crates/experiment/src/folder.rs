@@ -17,6 +17,8 @@ use crate::error::ExperimentError;
 use crate::experiment::Changes;
 use crate::plan::hex;
 use crate::variables::Values;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -299,12 +301,12 @@ impl Folder {
                 }
             }
         }
-        let place = |run: &IndexedRun| {
-            entered
-                .iter()
-                .position(|e| e.id == run.id)
-                .unwrap_or(usize::MAX)
-        };
+        let places: BTreeMap<&str, usize> = entered
+            .iter()
+            .enumerate()
+            .map(|(place, run)| (run.id.as_str(), place))
+            .collect();
+        let place = |run: &IndexedRun| places.get(run.id.as_str()).copied().unwrap_or(usize::MAX);
         runs.sort_by_cached_key(|run| (place(run), run.id.clone()));
         let mut text = Vec::new();
         for run in &runs {
@@ -341,7 +343,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Declares a run whole: checksums, `run.json`, its name, a line of the index, in this order.
+    /// Declares a run whole: checksums, `run.json`, its name, in this order. The index comes after that.
     pub(crate) fn finish(
         &self,
         partial: &Path,
@@ -353,8 +355,21 @@ impl Folder {
         let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
         let whole = self.dir.join("runs").join(&record.id);
         fs::rename(partial, &whole).map_err(ExperimentError::io(whole))?;
-        let entry = Self::entry(&record, sum);
-        let mut line = serde_json::to_vec(&entry)
+        Ok(Self::entry(&record, sum))
+    }
+
+    /// Enters a run that was made whole by another process.
+    pub(crate) fn enter(&self, id: &str) -> Result<IndexedRun, ExperimentError> {
+        let path = self.run_folder(id).join("run.json");
+        let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
+        let entry = Self::entry(&read_json(&path)?, sum);
+        self.append(&entry)?;
+        Ok(entry)
+    }
+
+    /// Adds a whole run to the index.
+    pub(crate) fn append(&self, entry: &IndexedRun) -> Result<(), ExperimentError> {
+        let mut line = serde_json::to_vec(entry)
             .map_err(|e| ExperimentError::results(&self.dir, e.to_string()))?;
         line.push(b'\n');
         let path = self.dir.join("runs.jsonl");
@@ -363,8 +378,20 @@ impl Folder {
             .append(true)
             .open(&path)
             .and_then(|mut file| file.write_all(&line))
-            .map_err(ExperimentError::io(path))?;
-        Ok(entry)
+            .map_err(ExperimentError::io(path))
+    }
+
+    /// Takes the folder for one process that makes runs, until the file is closed.
+    pub(crate) fn claim(&self) -> Result<fs::File, ExperimentError> {
+        let file = fs::File::open(&self.dir).map_err(ExperimentError::io(&self.dir))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Err(ExperimentError::results(
+                &self.dir,
+                "another taut experiment makes runs into this folder: wait for it to end",
+            )),
+            // Not every file system can.
+            _ => Ok(file),
+        }
     }
 
     /// Puts a run that failed aside.
@@ -469,7 +496,11 @@ impl Folder {
         let path = folder.join(&name);
         if !path.exists() {
             fs::create_dir_all(&folder).map_err(ExperimentError::io(&folder))?;
-            write_json(&path, facts)?;
+            // Runs that are made at once may write the same.
+            match write_json(&path, facts) {
+                Err(e) if !path.exists() => return Err(e.into()),
+                _ => {}
+            }
         }
         Ok(name)
     }

@@ -31,5 +31,5 @@ pub use open::{REFERENCE, TEMPLATE, fresh_folder, name_of, open, schema};
 pub use page::write_comparison;
 pub use plan::PlannedRun;
 pub use replicate::{Reached, Replication, Results};
-pub use run::{Request, run};
+pub use run::{Request, run, run_allocated};
 pub use variables::Values;

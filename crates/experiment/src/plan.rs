@@ -28,6 +28,15 @@ impl PlannedRun {
             warm_up,
         }
     }
+
+    /// The run of this name.
+    pub(crate) fn of_id(id: &str) -> Option<Self> {
+        let (variant, repetition) = id.strip_prefix('v')?.split_once('-')?;
+        let variant = variant.parse::<usize>().ok()?.checked_sub(1)?;
+        let warm_up = repetition.starts_with('w');
+        let repetition = repetition.strip_prefix(['r', 'w'])?.parse().ok()?;
+        Some(Self::new(variant, repetition, warm_up))
+    }
 }
 
 impl Experiment {

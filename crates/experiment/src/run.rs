@@ -1,12 +1,17 @@
 //! Makes the runs of an experiment, each from a known state, and records all of it.
 
-use crate::agent::{STOPPED, TIMED_OUT};
+mod cluster;
+
+pub use cluster::run_allocated;
+
+use crate::agent::{STEPS_END, STOPPED, TIMED_OUT};
 use crate::error::ExperimentError;
 use crate::experiment::{Experiment, end_of};
 use crate::folder::{CommandRecord, Folder, IndexedRun, RunRecord, Stage, State};
 use crate::measurement::Task;
 use crate::metrics;
-use crate::node::{Node, Place, RunFile, Site, of_role, take_this_machine};
+use crate::node::slurm::of_allocation;
+use crate::node::{Node, Place, RunFile, Site, kill_group, of_role, take_this_machine};
 use crate::plan::PlannedRun;
 use crate::secrets::Secrets;
 use serde_json::Value;
@@ -28,8 +33,12 @@ const LEAST_FREE_BYTES: u64 = 64 << 20;
 const CLOCKS_DIFFER_NS: i128 = 100_000_000;
 /// How long a background command may take until it is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(20);
+/// What `ssh` ends with when the connection breaks.
+const CONNECTION_BROKE: i32 = 255;
+/// How long it takes until a connection that broke is known to have.
+const LOSS_SHOWS: Duration = Duration::from_millis(500);
 /// How long the agent may take to end a step before it is given up.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+const END_PATIENCE: Duration = STEPS_END.saturating_add(Duration::from_secs(5));
 
 /// What to run.
 #[derive(Debug)]
@@ -52,6 +61,7 @@ pub fn run(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<State, ExperimentError> {
+    let _alone = request.folder.claim()?;
     let mut state = request.folder.state()?;
     let mut driver = Driver::new(request, observer, stop)?;
     state.stage = Stage::Running;
@@ -104,6 +114,8 @@ struct Driver<'a> {
     nodes: Vec<Box<dyn Node>>,
     /// This machine is ours as long as this lives.
     _held: Option<crate::agent::Held>,
+    /// Makes one run of an array; who submitted the array keeps the index.
+    allocated: bool,
     done: Vec<IndexedRun>,
     failed: BTreeSet<String>,
     notes: Vec<String>,
@@ -127,9 +139,13 @@ impl<'a> Driver<'a> {
             None
         };
         let mut nodes = Vec::new();
-        for (name, role) in &experiment.nodes {
+        let here = experiment
+            .nodes
+            .iter()
+            .filter(|_| !experiment.is_on_slurm());
+        for (name, role) in here {
             let mut node = of_role(name, role, &request.program)?;
-            node.take()?;
+            node.take(stop)?;
             nodes.push(node);
         }
         Ok(Self {
@@ -139,9 +155,30 @@ impl<'a> Driver<'a> {
             stop,
             nodes,
             _held: held,
+            allocated: false,
             failed: BTreeSet::new(),
             notes: Vec::new(),
-            secrets: experiment.secrets_to_run()?,
+            secrets: request.experiment.secrets_to_run()?,
+        })
+    }
+
+    /// Of one run, on the machines that this process was given by Slurm.
+    fn of_allocation(
+        request: &'a Request,
+        observer: &'a mut dyn Observer,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, ExperimentError> {
+        Ok(Self {
+            nodes: of_allocation(&request.experiment, &request.program)?,
+            request,
+            observer,
+            stop,
+            _held: None,
+            allocated: true,
+            done: Vec::new(),
+            failed: BTreeSet::new(),
+            notes: Vec::new(),
+            secrets: request.experiment.secrets_to_run()?,
         })
     }
 
@@ -156,15 +193,13 @@ impl<'a> Driver<'a> {
                 .iter()
                 .filter(|run| !made.contains(&run.id))
                 .collect();
-            for (index, run) in missing.iter().enumerate() {
-                if self.stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                self.tell(run, missing.len() - index);
-                self.attempts(run)?;
-                state.done = self.done.len();
-                state.failed = self.failed.len();
-                self.request.folder.write_state(state)?;
+            if experiment.is_on_slurm() {
+                self.on_slurm(&missing, state)?;
+            } else {
+                self.here(&missing, state)?;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(());
             }
             repetition += 1;
             let more = self.until(repetition);
@@ -173,6 +208,21 @@ impl<'a> Driver<'a> {
             }
             planned.extend(more);
         }
+    }
+
+    /// Makes these runs one after the other.
+    fn here(&mut self, missing: &[&PlannedRun], state: &mut State) -> Result<(), ExperimentError> {
+        for (index, run) in missing.iter().enumerate() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.tell(run, missing.len() - index);
+            self.attempts(run)?;
+            state.done = self.done.len();
+            state.failed = self.failed.len();
+            self.request.folder.write_state(state)?;
+        }
+        Ok(())
     }
 
     /// Runs of the next repetition for combinations whose metric is not known well enough yet.
@@ -233,13 +283,18 @@ impl<'a> Driver<'a> {
         );
     }
 
-    fn attempts(&mut self, planned: &PlannedRun) -> Result<(), ExperimentError> {
+    /// Makes a run, more than once if need be; why it failed, if it did.
+    fn attempts(&mut self, planned: &PlannedRun) -> Result<Option<String>, ExperimentError> {
+        let mut failure = None;
         let attempts = self.request.experiment.definition.plan.attempts;
         for attempt in 1..=attempts {
             let mut making = self.begin(planned, attempt)?;
-            let outcome = self.one_run(planned, &mut making);
+            let mut outcome = self.one_run(planned, &mut making);
+            if outcome.is_err() && self.stop.load(Ordering::Relaxed) {
+                outcome = Err(Failed::Stopped);
+            }
             // Whatever happened: nothing of the run goes on.
-            let ended = self.end(&mut making, outcome.is_ok());
+            let ended = self.end(&mut making, &outcome);
             for file in self.secrets.scrub(&making.folder)? {
                 making
                     .record
@@ -253,18 +308,22 @@ impl<'a> Driver<'a> {
             match outcome {
                 Ok(()) => {
                     let entry = self.request.folder.finish(&making.folder, making.record)?;
+                    if !self.allocated {
+                        self.request.folder.append(&entry)?;
+                    }
                     self.failed.remove(&planned.id);
                     self.done.push(entry);
-                    return Ok(());
+                    return Ok(None);
                 }
                 Err(Failed::Stopped) => {
                     let _ = fs::remove_dir_all(&making.folder);
-                    return Ok(());
+                    return Ok(failure);
                 }
                 Err(Failed::Fatal(e)) => return Err(e),
                 Err(Failed::Run(reason)) => {
                     let reason = self.secrets.text(&reason);
                     self.observer.note(&format!("{}: {reason}", planned.id));
+                    failure = Some(reason.clone());
                     making.record.failure = Some(reason);
                     self.failed.insert(planned.id.clone());
                     self.request
@@ -273,34 +332,18 @@ impl<'a> Driver<'a> {
                 }
             }
         }
-        Ok(())
+        Ok(failure)
     }
 
     fn begin(&self, planned: &PlannedRun, attempt: u32) -> Result<Making, ExperimentError> {
-        let variant = &self.request.experiment.variants[planned.variant];
         Ok(Making {
             folder: self.request.folder.partial(&planned.id)?,
             began: Instant::now(),
+            deadline: Instant::now(),
             wiring: None,
             background: Vec::new(),
             outputs: Vec::new(),
-            record: RunRecord {
-                id: planned.id.clone(),
-                variant: planned.variant + 1,
-                repetition: planned.repetition,
-                warm_up: planned.warm_up,
-                loops: variant.loops.clone(),
-                variables: variant.variables.clone(),
-                started: now(),
-                seconds: 0.0,
-                attempt,
-                failure: None,
-                commands: Vec::new(),
-                nodes: BTreeMap::new(),
-                metrics: BTreeMap::new(),
-                notes: Vec::new(),
-                files: BTreeMap::new(),
-            },
+            record: record_of(&self.request.experiment, planned, attempt),
         })
     }
 
@@ -311,6 +354,7 @@ impl<'a> Driver<'a> {
         let context =
             |role: Option<&str>| experiment.context(variant, role, &planned.id, planned.repetition);
         self.begin_nodes(planned, making, &context(None))?;
+        making.deadline = Instant::now() + experiment.limit;
         for role in experiment.nodes.keys() {
             let values = context(Some(role));
             for (index, command) in experiment.nodes[role].definition.setup.iter().enumerate() {
@@ -364,18 +408,31 @@ impl<'a> Driver<'a> {
                 Wiring::build(local.len(), &cables).map_err(|e| Failed::Run(e.to_string()))?;
             making.wiring = Some(wiring);
         }
+        let sites = self.nodes.iter().map(|node| Site {
+            id: &planned.id,
+            folder: &making.folder,
+            namespace: making.wiring.as_ref().and_then(|wiring| {
+                Some(wiring.namespace(local.iter().position(|name| *name == node.role())?))
+            }),
+            stop: self.stop,
+        });
+        let sites: Vec<Site<'_>> = sites.collect();
+        // All at once: they may have to boot.
+        let begun: Vec<_> = std::thread::scope(|scope| {
+            let files = &files;
+            let mut threads = Vec::new();
+            for (node, site) in self.nodes.iter_mut().zip(sites) {
+                threads.push(scope.spawn(move || node.begin(&site, files)));
+            }
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.filter_map(Result::ok).collect()
+        });
+        for notes in begun {
+            making.record.notes.extend(notes?);
+        }
         let mut moments = Vec::new();
         for node in &mut self.nodes {
             let role = node.role().to_owned();
-            let namespace = making.wiring.as_ref().and_then(|wiring| {
-                Some(wiring.namespace(local.iter().position(|name| **name == role)?))
-            });
-            let site = Site {
-                id: &planned.id,
-                folder: &making.folder,
-                namespace,
-            };
-            node.begin(&site, &files)?;
             let asked = crate::agent::moment(&making.folder);
             let moment = node.moment()?;
             let answered = crate::agent::moment(&making.folder);
@@ -387,15 +444,18 @@ impl<'a> Driver<'a> {
                 )));
             }
             let middle = i128::from(asked.time_ns) / 2 + i128::from(answered.time_ns) / 2;
-            moments.push((role.clone(), i128::from(moment.time_ns) - middle));
+            // When in between it looked at its clock is not known.
+            let unsure_ns = i128::from(answered.time_ns.saturating_sub(asked.time_ns)) / 2;
+            let ahead_ns = i128::from(moment.time_ns) - middle;
+            moments.push((role.clone(), ahead_ns, unsure_ns));
             let facts = node.facts()?;
             making
                 .record
                 .nodes
                 .insert(role, self.request.folder.keep_facts(&facts)?);
         }
-        for (role, ahead_ns) in moments {
-            if ahead_ns.abs() > CLOCKS_DIFFER_NS {
+        for (role, ahead_ns, unsure_ns) in moments {
+            if ahead_ns.abs() > CLOCKS_DIFFER_NS + unsure_ns {
                 let note = format!(
                     "the clock of node {role} is {:+.1} s from this machine's: times in its logs differ",
                     ahead_ns as f64 / 1e9
@@ -407,6 +467,19 @@ impl<'a> Driver<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Why a node is not there any more, if it is not; that shows a moment after its commands have ended.
+    fn lost(&self, role: &str, code: i32) -> Option<String> {
+        let node = self.node(role).ok().filter(|_| code == CONNECTION_BROKE)?;
+        let deadline = Instant::now() + LOSS_SHOWS;
+        loop {
+            let lost = node.lost();
+            if lost.is_some() || Instant::now() > deadline {
+                return lost;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn node(&self, role: &str) -> Result<&dyn Node, Failed> {
@@ -422,11 +495,7 @@ impl<'a> Driver<'a> {
         role: &str,
         script: &str,
     ) -> Result<Running, Failed> {
-        let left = self
-            .request
-            .experiment
-            .limit
-            .saturating_sub(making.began.elapsed());
+        let left = making.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failed::Run(self.too_long()));
         }
@@ -508,7 +577,7 @@ impl<'a> Driver<'a> {
         allowed: &[i32],
     ) -> Result<(), Failed> {
         let running = self.start(making, name, role, script)?;
-        let deadline = making.began + self.request.experiment.limit + END_PATIENCE;
+        let deadline = making.deadline + END_PATIENCE;
         let code = loop {
             // Woken rarely: this process may sit on a core that is being measured.
             match running.end.recv_timeout(Duration::from_millis(250)) {
@@ -534,9 +603,10 @@ impl<'a> Driver<'a> {
                 Ok(())
             }
             _ if self.stop.load(Ordering::Relaxed) => Err(Failed::Stopped),
-            code => Err(Failed::Run(format!(
-                "{name} on node {role} ended with code {code}: {last}"
-            ))),
+            code => Err(Failed::Run(match self.lost(role, code) {
+                Some(reason) => format!("node {role}: {reason} (during {name})"),
+                None => format!("{name} on node {role} ended with code {code}: {last}"),
+            })),
         }
     }
 
@@ -592,7 +662,8 @@ impl<'a> Driver<'a> {
     }
 
     /// Ends what is in the background, last started first, and brings files back.
-    fn end(&mut self, making: &mut Making, well: bool) -> Result<(), Failed> {
+    fn end(&mut self, making: &mut Making, outcome: &Result<(), Failed>) -> Result<(), Failed> {
+        let well = outcome.is_ok();
         let mut died = None;
         while let Some(running) = making.background.pop() {
             if let Ok(code) = running.end.try_recv() {
@@ -608,14 +679,17 @@ impl<'a> Driver<'a> {
                 running.stop(making);
             }
         }
+        let mut collected = Ok(());
         for node in &mut self.nodes {
-            let into = making.folder.join(node.role());
-            let collected = node.collect(&into);
-            if well {
-                collected?;
+            // Of a run that was stopped nothing is kept.
+            if !matches!(outcome, Err(Failed::Stopped)) {
+                collected = collected.and(node.collect(&making.folder.join(node.role())));
             }
         }
         making.wiring = None;
+        if well {
+            collected?;
+        }
         died.map_or(Ok(()), |reason| Err(Failed::Run(reason)))
     }
 
@@ -649,10 +723,34 @@ impl<'a> Driver<'a> {
     }
 }
 
+/// The record of a run that begins.
+fn record_of(experiment: &Experiment, planned: &PlannedRun, attempt: u32) -> RunRecord {
+    let variant = &experiment.variants[planned.variant];
+    RunRecord {
+        id: planned.id.clone(),
+        variant: planned.variant + 1,
+        repetition: planned.repetition,
+        warm_up: planned.warm_up,
+        loops: variant.loops.clone(),
+        variables: variant.variables.clone(),
+        started: now(),
+        seconds: 0.0,
+        attempt,
+        failure: None,
+        commands: Vec::new(),
+        nodes: BTreeMap::new(),
+        metrics: BTreeMap::new(),
+        notes: Vec::new(),
+        files: BTreeMap::new(),
+    }
+}
+
 /// A run being made.
 struct Making {
     folder: PathBuf,
     began: Instant,
+    /// When `plan.limit` is over, which counts from when the nodes are in their known state.
+    deadline: Instant,
     wiring: Option<Wiring>,
     background: Vec<Running>,
     /// Tasks that have printed what metrics are made of, with their patterns.
@@ -675,12 +773,7 @@ impl Running {
     fn stop(mut self, making: &mut Making) {
         drop(self.stdin.take());
         let code = self.end.recv_timeout(END_PATIENCE).unwrap_or_else(|_| {
-            if let Some(group) = i32::try_from(self.pid)
-                .ok()
-                .and_then(rustix::process::Pid::from_raw)
-            {
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            }
+            kill_group(self.pid);
             STOPPED
         });
         self.note_end(making, code);

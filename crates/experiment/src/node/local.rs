@@ -6,6 +6,7 @@ use crate::error::ExperimentError;
 use crate::experiment::Role;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 /// This machine.
 pub(crate) struct Local {
@@ -34,25 +35,18 @@ impl Node for Local {
     }
 
     /// The machine itself is taken once for all local nodes, by the experiment.
-    fn take(&mut self) -> Result<(), ExperimentError> {
+    fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
         Ok(())
     }
 
-    fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<(), ExperimentError> {
+    fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError> {
         self.namespace = run.namespace.map(ToOwned::to_owned);
         self.folder = run.folder.join(&self.role);
         if let Some(reset) = &self.reset {
             super::run_reset(&self.role, reset)?;
         }
-        std::fs::create_dir_all(&self.folder).map_err(ExperimentError::io(&self.folder))?;
-        for file in files {
-            let path = self.folder.join(&file.name);
-            if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
-            }
-            std::fs::write(&path, &file.text).map_err(ExperimentError::io(path))?;
-        }
-        Ok(())
+        super::write_files(&self.folder, files)?;
+        Ok(Vec::new())
     }
 
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {

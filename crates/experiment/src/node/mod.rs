@@ -1,8 +1,13 @@
 //! Nodes: where the commands of a run are carried out. Each kind says how a command of the agent reaches the
 //! machine and how files go there and come back; all else is the same for all.
 
+mod exchange;
 mod local;
+pub(crate) mod parcel;
+pub(crate) mod slurm;
+mod ssh;
 
+pub(crate) use exchange::{exchange, kill_group, read_all};
 pub(crate) use local::{Local, take_this_machine};
 
 use crate::agent::{Facts, Moment};
@@ -10,6 +15,7 @@ use crate::error::ExperimentError;
 use crate::experiment::Role;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 /// Where a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,20 +68,26 @@ pub(crate) struct RunFile {
 }
 
 /// A machine that carries out steps.
-pub(crate) trait Node {
+pub(crate) trait Node: Send {
     /// Its role.
     fn role(&self) -> &str;
 
     /// Once, before the first run: reaches the machine, takes it for this experiment alone, brings this program
     /// there.
-    fn take(&mut self) -> Result<(), ExperimentError>;
+    fn take(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError>;
 
-    /// Brings the node to its known state and makes the folder of a run there, which later steps run in.
-    fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<(), ExperimentError>;
+    /// Brings the node to its known state and makes the folder of a run there, which later steps run in. What a
+    /// reader should know of it is returned.
+    fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError>;
 
     /// A command that, started here, runs `taut node WHAT --folder FOLDER ARGUMENTS` there, with the run's folder
     /// there. It ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command;
+
+    /// Why the machine is not there any more, if it is not.
+    fn lost(&self) -> Option<String> {
+        None
+    }
 
     /// Facts, for the record.
     fn facts(&mut self) -> Result<Facts, ExperimentError>;
@@ -94,6 +106,21 @@ pub(crate) struct Site<'a> {
     pub(crate) folder: &'a Path,
     /// The namespace of a local node with links.
     pub(crate) namespace: Option<&'a str>,
+    /// Set when the experiment is to end.
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// Writes the files of a run into its folder on a file system of this machine.
+fn write_files(folder: &Path, files: &[RunFile]) -> Result<(), ExperimentError> {
+    std::fs::create_dir_all(folder).map_err(ExperimentError::io(folder))?;
+    for file in files {
+        let path = folder.join(&file.name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
+        }
+        std::fs::write(&path, &file.text).map_err(ExperimentError::io(path))?;
+    }
+    Ok(())
 }
 
 /// Runs the command of this machine that resets a node.
@@ -124,10 +151,15 @@ pub(crate) fn of_role(
 ) -> Result<Box<dyn Node>, ExperimentError> {
     match &role.place {
         Place::Local => Ok(Box::new(Local::new(name, role, program))),
-        other => Err(ExperimentError::node(
+        Place::Ssh { destination, port } => Ok(Box::new(ssh::Ssh::new(
             name,
-            format!("{other:?} is not supported yet"),
-        )),
+            role,
+            destination,
+            *port,
+            program,
+        ))),
+        // The runs that Slurm starts make these themselves, with the hosts that they were given.
+        Place::Slurm => Err(ExperimentError::node(name, "its host is not known yet")),
     }
 }
 

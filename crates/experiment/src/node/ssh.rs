@@ -1,0 +1,439 @@
+//! A machine reached with the system's OpenSSH, with the user's own settings, keys and known hosts. Nothing has to
+//! be installed there: this program is copied once, and all else ends with the connection.
+
+use super::exchange::{Kept, exchange, read_all};
+use super::parcel;
+use super::{Node, RunFile, Site};
+use crate::agent::{Facts, Moment, checksum};
+use crate::error::ExperimentError;
+use crate::experiment::Role;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Says what the machine is, then keeps the connection until its input ends.
+const PROBE: &str = r#"printf '\ntaut-node\t%s\t%s\t%s\t%s\n' "$(uname -s) $(uname -m)" \
+"${XDG_CACHE_HOME:-$HOME/.cache}" "${TMPDIR:-/tmp}" "$(cat /proc/sys/kernel/random/boot_id)"; exec cat >/dev/null"#;
+/// Puts a file of $2 bytes at $1, whole or not at all.
+const INSTALL: &str = r#"set -e; mkdir -p "$(dirname "$1")"; trap 'rm -f "$1.$$"' EXIT; cat >"$1.$$"
+[ "$(wc -c <"$1.$$")" -eq "$2" ]; chmod 755 "$1.$$"; mv -f "$1.$$" "$1""#;
+/// How long a machine may take to answer when it is there.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How long files may take there and back.
+const TRANSFER: Duration = Duration::from_secs(600);
+/// Between two tries to reach a machine that boots.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A machine somewhere else.
+pub(crate) struct Ssh {
+    role: String,
+    destination: String,
+    port: Option<u16>,
+    reset: Option<String>,
+    boot_limit: Duration,
+    program: PathBuf,
+    connection: Option<Connection>,
+    /// It did not come back the last time that it was waited for.
+    given_up: bool,
+    /// The folder of the run there.
+    folder: String,
+}
+
+/// What lasts as long as the machine is reached. Dropped in this order: the claim, then the line it goes over.
+struct Connection {
+    /// The claim on the machine, and on the folder below which runs are.
+    hold: Kept,
+    /// The first connection, which carries all others.
+    master: Kept,
+    sockets: TempDir,
+    /// This program's file there.
+    program: String,
+    /// Below this are the folders of runs; gone when the connection is.
+    base: String,
+    /// Another one after each boot.
+    boot_id: String,
+}
+
+/// Why a machine cannot be used.
+enum Trouble {
+    /// It may be in a moment.
+    Away(String),
+    /// A person has to do something first.
+    Final(String),
+}
+
+impl Trouble {
+    fn reason(self) -> String {
+        match self {
+            Self::Away(reason) | Self::Final(reason) => reason,
+        }
+    }
+}
+
+impl Ssh {
+    pub(crate) fn new(
+        name: &str,
+        role: &Role,
+        destination: &str,
+        port: Option<u16>,
+        program: &Path,
+    ) -> Self {
+        Self {
+            role: name.to_owned(),
+            destination: destination.to_owned(),
+            port,
+            reset: role.definition.reset.clone(),
+            boot_limit: role.boot_limit,
+            program: program.to_owned(),
+            connection: None,
+            given_up: false,
+            folder: String::new(),
+        }
+    }
+
+    fn wrong(&self, reason: impl Into<String>) -> ExperimentError {
+        ExperimentError::node(&self.role, reason)
+    }
+
+    /// As a person would call it by hand.
+    fn by_hand(&self) -> String {
+        let port = self.port.map(|port| format!("-p {port} "));
+        format!("ssh {}{}", port.unwrap_or_default(), self.destination)
+    }
+
+    /// `ssh` that runs `words` there.
+    fn ssh(&self, sockets: &TempDir, master: &str, words: &[&str]) -> Command {
+        let mut command = Command::new("ssh");
+        command.args(["-T", "-a", "-x"]);
+        for option in [
+            "BatchMode=yes",
+            "ConnectTimeout=10",
+            // A machine that hangs is noticed after 15 s.
+            "ServerAliveInterval=5",
+            "ServerAliveCountMax=3",
+            "ClearAllForwardings=yes",
+            "PermitLocalCommand=no",
+            "ControlPersist=no",
+            "LogLevel=ERROR",
+            master,
+        ] {
+            command.args(["-o", option]);
+        }
+        command.arg("-S").arg(sockets.path().join("s"));
+        if let Some(port) = self.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
+        command
+            .arg(&self.destination)
+            .arg(format!("exec {}", quoted.join(" ")));
+        command
+    }
+
+    /// Reaches the machine, brings this program there, and takes it.
+    fn connect(&self, stop: &AtomicBool) -> Result<Connection, Trouble> {
+        let lacking = |e: io::Error| {
+            Trouble::Final(match e.kind() {
+                io::ErrorKind::NotFound => {
+                    "there is no `ssh` here: install the OpenSSH client".to_owned()
+                }
+                _ => format!("cannot start ssh: {e}"),
+            })
+        };
+        let sockets = sockets().map_err(lacking)?;
+        let mut master = Kept::start(self.ssh(&sockets, "ControlMaster=yes", &["sh", "-c", PROBE]))
+            .map_err(lacking)?;
+        let said = master
+            .line("taut-node\t", ANSWER, stop)
+            .map_err(|said| self.unreachable(&said))?;
+        let [system, cache, temporary, boot_id] = said.split('\t').collect::<Vec<_>>()[..] else {
+            return Err(Trouble::Final(format!(
+                "its shell answers strangely: `{said}`"
+            )));
+        };
+        runs_on(system).map_err(Trouble::Final)?;
+        let sum = checksum(&self.program)
+            .map_err(|e| Trouble::Final(format!("{}: {e}", self.program.display())))?;
+        let program = format!("{cache}/taut/{}/taut", &sum[..16]);
+        self.install(&sockets, &program, stop)?;
+        let mut hold = Kept::start(self.ssh(
+            &sockets,
+            "ControlMaster=no",
+            &[&program, "node", "hold", "--folder", temporary],
+        ))
+        .map_err(lacking)?;
+        let base = hold.line("held ", ANSWER, stop).map_err(Trouble::Away)?;
+        Ok(Connection {
+            hold,
+            master,
+            program,
+            base,
+            boot_id: boot_id.to_owned(),
+            sockets,
+        })
+    }
+
+    /// What `ssh` said when it came to nothing, and the way out.
+    fn unreachable(&self, said: &str) -> Trouble {
+        let by_hand = self.by_hand();
+        let last = last_line(said);
+        if said.contains("REMOTE HOST IDENTIFICATION HAS CHANGED")
+            || said.contains("HOST KEY FOR")
+            || last.contains("ost key verification failed") && said.contains("has changed")
+        {
+            return Trouble::Final(format!(
+                "its host key is not the known one: if it was installed anew, forget the old key with `ssh-keygen -R` and log in once with `{by_hand}`; if not, somebody else answers"
+            ));
+        }
+        if last.contains("ost key verification failed") {
+            return Trouble::Final(format!(
+                "its host key is not known here: log in once with `{by_hand}` and accept it"
+            ));
+        }
+        if last.contains("Permission denied") || last.contains("Too many authentication failures") {
+            return Trouble::Away(format!(
+                "no permission: `{by_hand}` must work without a password (see ssh-copy-id)"
+            ));
+        }
+        Trouble::Away(format!(
+            "cannot be reached: {last}; `{by_hand}` must work without a question"
+        ))
+    }
+
+    /// Brings this program there if it is not there yet.
+    fn install(&self, sockets: &TempDir, program: &str, stop: &AtomicBool) -> Result<(), Trouble> {
+        let version = || {
+            let command = self.ssh(sockets, "ControlMaster=no", &[program, "--version"]);
+            exchange(command, |_| Ok(()), read_all, ANSWER, Some(stop))
+        };
+        if version().is_ok() {
+            return Ok(());
+        }
+        let trouble = |reason: String| {
+            Trouble::Final(format!("cannot bring taut to it as {program}: {reason}"))
+        };
+        let io = |e: io::Error| trouble(e.to_string());
+        let mut file = File::open(&self.program).map_err(io)?;
+        let size = file.metadata().map_err(io)?.len().to_string();
+        let words = ["sh", "-c", INSTALL, "sh", program, &size];
+        let command = self.ssh(sockets, "ControlMaster=no", &words);
+        let send =
+            move |mut input: std::process::ChildStdin| io::copy(&mut file, &mut input).map(drop);
+        exchange(command, send, read_all, TRANSFER, Some(stop)).map_err(trouble)?;
+        version().map(drop).map_err(|reason| {
+            Trouble::Final(format!(
+                "this taut does not run there: {reason}; install what it lacks, or start the experiment with a taut that was built for that system"
+            ))
+        })
+    }
+
+    /// Reaches a machine that boots, or whose connection broke.
+    fn connect_again(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError> {
+        let limit = if self.given_up {
+            Duration::ZERO
+        } else {
+            self.boot_limit
+        };
+        let deadline = Instant::now() + limit;
+        loop {
+            let reason = match self.connect(stop) {
+                Ok(connection) => {
+                    self.connection = Some(connection);
+                    self.given_up = false;
+                    return Ok(());
+                }
+                Err(Trouble::Final(reason)) => return Err(self.wrong(reason)),
+                Err(Trouble::Away(reason)) => reason,
+            };
+            if Instant::now() + RETRY > deadline || stop.load(Ordering::Relaxed) {
+                self.given_up = true;
+                return Err(self.wrong(format!(
+                    "not back within its boot_limit of {} s: {reason}",
+                    self.boot_limit.as_secs()
+                )));
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    fn connection(&self) -> Result<&Connection, ExperimentError> {
+        self.connection
+            .as_ref()
+            .ok_or_else(|| self.wrong("there is no connection to it"))
+    }
+
+    /// Runs `taut node WHAT` there.
+    fn ask(&self, what: &str, input: Vec<u8>) -> Result<Vec<u8>, ExperimentError> {
+        let send = move |mut stdin: std::process::ChildStdin| stdin.write_all(&input);
+        exchange(self.agent(what, &[]), send, read_all, ANSWER, None)
+            .map_err(|reason| self.wrong(self.lost().unwrap_or(reason)))
+    }
+
+    fn ask_json<T: serde::de::DeserializeOwned>(&self, what: &str) -> Result<T, ExperimentError> {
+        let answer = self.ask(what, Vec::new())?;
+        serde_json::from_slice(&answer)
+            .map_err(|e| self.wrong(format!("it answers strangely to {what}: {e}")))
+    }
+}
+
+impl Node for Ssh {
+    fn role(&self) -> &str {
+        &self.role
+    }
+
+    fn take(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError> {
+        let connection = self
+            .connect(stop)
+            .map_err(|trouble| self.wrong(trouble.reason()))?;
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError> {
+        let mut notes = Vec::new();
+        if let Some(reset) = &self.reset {
+            let before = self.connection.take().map(|connection| connection.boot_id);
+            super::run_reset(&self.role, reset)?;
+            self.connect_again(run.stop)?;
+            let after = &self.connection()?.boot_id;
+            let before = before.unwrap_or_default();
+            let did = if before == *after {
+                "did not boot"
+            } else {
+                "booted"
+            };
+            notes.push(format!(
+                "node {} {did} by its reset (boot id {before}, then {after})",
+                self.role
+            ));
+        } else if self.lost().is_some() {
+            self.connection = None;
+            self.connect_again(run.stop)?;
+        }
+        self.folder = format!("{}/{}", self.connection()?.base, run.id);
+        let parcel = parcel::pack_files(files).map_err(|e| self.wrong(e.to_string()))?;
+        self.ask("begin", parcel)?;
+        Ok(notes)
+    }
+
+    fn agent(&self, what: &str, arguments: &[&str]) -> Command {
+        let Some(connection) = &self.connection else {
+            // Nothing that is started there could be ended.
+            return Command::new("false");
+        };
+        let mut words = vec![
+            connection.program.as_str(),
+            "node",
+            what,
+            "--folder",
+            &self.folder,
+        ];
+        words.extend(arguments);
+        self.ssh(&connection.sockets, "ControlMaster=no", &words)
+    }
+
+    fn lost(&self) -> Option<String> {
+        let Some(connection) = &self.connection else {
+            return Some("there is no connection to it".to_owned());
+        };
+        let ended = [&connection.master, &connection.hold]
+            .into_iter()
+            .find_map(Kept::ended)?;
+        Some(format!("the connection to it broke: {}", last_line(&ended)))
+    }
+
+    fn facts(&mut self) -> Result<Facts, ExperimentError> {
+        self.ask_json("facts")
+    }
+
+    fn moment(&mut self) -> Result<Moment, ExperimentError> {
+        self.ask_json("moment")
+    }
+
+    fn collect(&mut self, into: &Path) -> Result<(), ExperimentError> {
+        self.connection()?;
+        let target = into.to_owned();
+        let receive = move |stream| parcel::unpack(stream, &target);
+        exchange(
+            self.agent("collect", &[]),
+            |_| Ok(()),
+            receive,
+            TRANSFER,
+            None,
+        )
+        .map_err(|reason| {
+            let reason = self.lost().unwrap_or(reason);
+            self.wrong(format!("the run's files did not come back: {reason}"))
+        })
+    }
+}
+
+/// A folder for the socket of the connection, whose whole name has to fit into an address.
+fn sockets() -> io::Result<TempDir> {
+    let short = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < 60);
+    tempfile::Builder::new()
+        .prefix("taut-ssh-")
+        .tempdir_in(short.unwrap_or_else(|| "/tmp".into()))
+}
+
+/// Whether this program is one for that machine, by what `uname -s` and `uname -m` say there.
+fn runs_on(system: &str) -> Result<(), String> {
+    let own = std::env::consts::ARCH;
+    let same = system.split_once(' ').is_some_and(|(name, machine)| {
+        name == "Linux"
+            && match own {
+                "x86" => matches!(machine, "i386" | "i486" | "i586" | "i686"),
+                "arm" => machine.starts_with("armv"),
+                "powerpc64" => machine.starts_with("ppc64"),
+                own => machine == own,
+            }
+    });
+    if same {
+        return Ok(());
+    }
+    Err(format!(
+        "it is {system}, and this taut is made for Linux {own}: start the experiment from a machine like it"
+    ))
+}
+
+/// A word as any login shell takes it.
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn last_line(text: &str) -> &str {
+    let last = text.trim().lines().last().unwrap_or("").trim();
+    if last.is_empty() { "ssh ended" } else { last }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn words_reach_the_shell_as_they_are() {
+        for word in ["a b", "it's", "$HOME `x` \"q\"\nline", ""] {
+            let output = Command::new("sh")
+                .args(["-c", &format!("printf %s {}", quote(word))])
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
+        }
+    }
+
+    #[test]
+    fn another_architecture_is_refused() {
+        assert_eq!(
+            runs_on(&format!("Linux {}", std::env::consts::ARCH)),
+            Ok(())
+        );
+        for other in ["Linux sparc64", "Darwin arm64", "FreeBSD amd64", ""] {
+            assert!(runs_on(other).unwrap_err().contains("made for Linux"));
+        }
+    }
+}

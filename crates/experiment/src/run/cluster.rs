@@ -1,0 +1,480 @@
+//! Runs that Slurm makes: one array of exclusive allocations, one element per run, in the order of the plan. Only
+//! the process that submits it writes the index.
+
+use super::{Driver, END_PATIENCE, Request, record_of};
+use crate::error::ExperimentError;
+use crate::experiment::Experiment;
+use crate::folder::{Folder, State};
+use crate::node::Place;
+use crate::node::slurm::{asked, constraint};
+use crate::plan::PlannedRun;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use taut_lab::comparison::Observer;
+use taut_lab::results::{LeftOut, write_whole};
+
+/// States of jobs that will not change any more.
+const OVER: [&str; 9] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+];
+/// The state of a job that Slurm does not know any more.
+const FORGOTTEN: &str = "forgotten";
+/// Slurm is asked often at first, then less.
+const POLL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(5));
+/// What a run may take besides its steps: set-up, files, ends.
+const AROUND: Duration = Duration::from_secs(60);
+/// What has not changed is told again after this time.
+const TELL: Duration = Duration::from_secs(30);
+/// How long cancelled jobs may take to end.
+const CANCEL: Duration = Duration::from_secs(90);
+
+impl Experiment {
+    /// Whether its nodes are allocated by Slurm, all of them.
+    pub(crate) fn is_on_slurm(&self) -> bool {
+        self.nodes.values().all(|role| role.place == Place::Slurm)
+    }
+}
+
+/// Makes one run inside an allocation; why it failed, if it did.
+///
+/// # Errors
+/// Results cannot be written, or this is no allocation for the experiment.
+pub fn run_allocated(
+    request: &Request,
+    id: &str,
+    stop: &AtomicBool,
+) -> Result<Option<String>, ExperimentError> {
+    let planned = PlannedRun::of_id(id)
+        .filter(|run| run.variant < request.experiment.variants.len())
+        .ok_or_else(|| ExperimentError::results(request.folder.path(), format!("no run `{id}`")))?;
+    let slurm = Slurm::of(&request.folder)?;
+    let made = Driver::of_allocation(request, &mut Quiet, stop)
+        .and_then(|mut driver| driver.attempts(&planned));
+    let failure = match &made {
+        Ok(failure) => failure.clone(),
+        Err(e) => Some(e.to_string()),
+    };
+    if let Some(reason) = failure {
+        write_whole(&slurm.failure(id), reason.as_bytes())?;
+    }
+    made
+}
+
+/// Nobody looks on.
+struct Quiet;
+
+impl Observer for Quiet {
+    fn progress(&mut self, _: Duration, _: Duration, _: &str) {}
+    fn left_out(&mut self, _: &LeftOut) {}
+    fn note(&mut self, _: &str) {}
+}
+
+/// `DIR/slurm`: what is submitted, as long as it is.
+struct Slurm {
+    dir: PathBuf,
+    folder: PathBuf,
+}
+
+/// An array under way.
+struct Submitted {
+    job: String,
+    runs: Vec<String>,
+}
+
+impl Slurm {
+    fn of(folder: &Folder) -> Result<Self, ExperimentError> {
+        // Jobs begin elsewhere.
+        let dir = fs::canonicalize(folder.path()).map_err(ExperimentError::io(folder.path()))?;
+        Ok(Self {
+            folder: dir.join("slurm"),
+            dir,
+        })
+    }
+
+    /// Where a run says why it failed.
+    fn failure(&self, id: &str) -> PathBuf {
+        self.folder.join(format!("{id}.failed"))
+    }
+
+    fn wrong(&self, reason: impl Into<String>) -> ExperimentError {
+        ExperimentError::node("slurm", reason)
+    }
+
+    /// The array that an earlier call has submitted and not seen the end of.
+    fn left(&self) -> Option<Submitted> {
+        let job = fs::read_to_string(self.folder.join("job")).ok()?;
+        let runs = fs::read_to_string(self.folder.join("runs")).ok()?;
+        Some(Submitted {
+            job: job.trim().to_owned(),
+            runs: runs.lines().map(ToOwned::to_owned).collect(),
+        })
+    }
+
+    fn submit(
+        &self,
+        experiment: &Experiment,
+        program: &Path,
+        runs: &[String],
+    ) -> Result<Submitted, ExperimentError> {
+        fs::create_dir_all(&self.folder).map_err(ExperimentError::io(&self.folder))?;
+        // This version, on the file system that all share.
+        let own = self.folder.join("taut");
+        let partial = self.folder.join("taut.partial");
+        fs::copy(program, &partial)
+            .and_then(|_| fs::rename(&partial, &own))
+            .map_err(ExperimentError::io(&own))?;
+        write_whole(
+            &self.folder.join("runs"),
+            (runs.join("\n") + "\n").as_bytes(),
+        )?;
+        let script = format!(
+            "#!/bin/sh\nrun=$(sed -n \"$((SLURM_ARRAY_TASK_ID + 1))p\" {})\nexec {} node run --folder {} --run \"$run\"\n",
+            quote(&self.folder.join("runs")),
+            quote(&own),
+            quote(&self.dir),
+        );
+        let path = self.folder.join("job.sh");
+        write_whole(&path, script.as_bytes())?;
+        let attempts = experiment.definition.plan.attempts;
+        let longest = (experiment.limit + END_PATIENCE + AROUND) * attempts;
+        let minutes = longest.as_secs().div_ceil(60);
+        let log = self.folder.join("%A_%a.log").display().to_string();
+        let mut arguments = vec![
+            "--parsable".to_owned(),
+            "--exclusive".to_owned(),
+            "--mem=0".to_owned(),
+            "--no-requeue".to_owned(),
+            format!("--array=0-{}", runs.len() - 1),
+            format!("--nodes={}", experiment.nodes.len()),
+            "--ntasks-per-node=1".to_owned(),
+            format!("--time={minutes}"),
+            "--job-name=taut".to_owned(),
+            format!("--output={log}"),
+        ];
+        let wanted: Vec<Option<&str>> = experiment
+            .nodes
+            .values()
+            .map(|role| role.definition.features.as_deref())
+            .collect();
+        let constraint = constraint(&wanted);
+        arguments.extend(constraint.iter().map(|it| format!("--constraint={it}")));
+        arguments.push(path.display().to_string());
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let printed = asked("sbatch", &arguments).map_err(|reason| {
+            self.wrong(match constraint {
+                Some(constraint) if reason.contains("feature") || reason.contains("not available") => {
+                    format!(
+                        "{reason}: {} machines with `{constraint}`; `sinfo -o '%N %f'` lists the features there are",
+                        experiment.nodes.len()
+                    )
+                }
+                _ => reason,
+            })
+        })?;
+        // The number, and the cluster behind a semicolon.
+        let job = printed.trim().split(';').next().unwrap_or("").to_owned();
+        write_whole(&self.folder.join("job"), job.as_bytes())?;
+        Ok(Submitted {
+            job,
+            runs: runs.to_vec(),
+        })
+    }
+
+    /// The state of each element and the reason for it, by its number; `None` where Slurm does not answer.
+    fn states(&self, submitted: &Submitted) -> Option<BTreeMap<usize, (String, String)>> {
+        let format = "--format=%K|%T|%r";
+        let asked = asked(
+            "squeue",
+            &[
+                "--noheader",
+                "--array",
+                "--states=all",
+                format,
+                "--jobs",
+                &submitted.job,
+            ],
+        );
+        let forgotten = || (FORGOTTEN.to_owned(), String::new());
+        let mut states: BTreeMap<_, _> = (0..submitted.runs.len())
+            .map(|index| (index, forgotten()))
+            .collect();
+        match asked {
+            Ok(lines) => {
+                for line in lines.lines() {
+                    let mut words = line.split('|').map(str::trim);
+                    let (Some(index), Some(state), Some(reason)) =
+                        (words.next(), words.next(), words.next())
+                    else {
+                        continue;
+                    };
+                    if let Ok(index) = index.parse() {
+                        states.insert(index, (state.to_owned(), reason.to_owned()));
+                    }
+                }
+                Some(states)
+            }
+            Err(reason) if reason.contains("Invalid job id") => Some(states),
+            Err(_) => None,
+        }
+    }
+
+    /// Ends the array, and waits until nothing of it runs.
+    fn cancel(&self, submitted: &Submitted) {
+        let _ = asked("scancel", &[&submitted.job]);
+        let deadline = Instant::now() + CANCEL;
+        while Instant::now() < deadline {
+            let running = asked("squeue", &["--noheader", "--jobs", &submitted.job]);
+            if running.map_or_else(
+                |e| e.contains("Invalid job id"),
+                |left| left.trim().is_empty(),
+            ) {
+                return;
+            }
+            std::thread::sleep(POLL.0);
+        }
+    }
+
+    /// Why an element of the array ended without a word.
+    fn why(&self, submitted: &Submitted, index: usize, state: &str, reason: &str) -> String {
+        let log = self.folder.join(format!("{}_{index}.log", submitted.job));
+        let said = fs::read_to_string(&log);
+        let last = said
+            .as_deref()
+            .unwrap_or("")
+            .trim()
+            .lines()
+            .last()
+            .unwrap_or("");
+        match state {
+            "TIMEOUT" | "DEADLINE" => "Slurm ended its job at the time limit that plan.limit gives".to_owned(),
+            "NODE_FAIL" | "BOOT_FAIL" => {
+                "node failure: a machine went away, or did not come back from its boot within Slurm's ResumeTimeout; `scontrol show node` says more".to_owned()
+            }
+            "CANCELLED" => format!("its job was cancelled ({reason})"),
+            "OUT_OF_MEMORY" => "its job ran out of memory".to_owned(),
+            _ if said.is_err() => format!(
+                "its machine has written nothing into {}: results must be on a file system that all machines share (--out)",
+                self.dir.display()
+            ),
+            _ if last.is_empty() => format!("its job ended with the state {state} ({reason})"),
+            _ => format!("its job ended with the state {state}: {last}"),
+        }
+    }
+
+    /// Nothing is submitted any more. Logs stay.
+    fn forget(&self) {
+        for name in ["job", "runs", "job.sh", "taut"] {
+            let _ = fs::remove_file(self.folder.join(name));
+        }
+        for log in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            // A run that said nothing leaves an empty one.
+            if log.metadata().is_ok_and(|about| about.len() == 0) {
+                let _ = fs::remove_file(log.path());
+            }
+        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// How many elements an array may have.
+fn largest_array() -> usize {
+    asked("scontrol", &["show", "config"])
+        .ok()
+        .and_then(|config| {
+            let line = config
+                .lines()
+                .find(|line| line.starts_with("MaxArraySize"))?
+                .to_owned();
+            line.split('=').nth(1)?.trim().parse::<usize>().ok()
+        })
+        .filter(|largest| *largest > 1)
+        .unwrap_or(1000)
+        .min(1000)
+}
+
+fn quote(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+/// What an array does, in a few words.
+fn describe(states: Option<&BTreeMap<usize, (String, String)>>) -> String {
+    let Some(states) = states else {
+        return "Slurm does not answer".to_owned();
+    };
+    let count = |wanted: &str| states.values().filter(|(state, _)| state == wanted).count();
+    let waiting = count("PENDING");
+    let mut reasons = states.values().filter(|(state, _)| state == "PENDING");
+    match (count("RUNNING"), reasons.next()) {
+        (0, Some((_, reason))) => format!("{waiting} runs wait in Slurm's queue ({reason})"),
+        (running, _) => format!("{running} runs at once, {waiting} wait"),
+    }
+}
+
+impl Driver<'_> {
+    /// Makes these runs in Slurm's allocations.
+    pub(super) fn on_slurm(
+        &mut self,
+        missing: &[&PlannedRun],
+        state: &mut State,
+    ) -> Result<(), ExperimentError> {
+        let request = self.request;
+        let slurm = Slurm::of(&request.folder)?;
+        let begun = Instant::now();
+        let mut watch = |driver: &mut Self, submitted: &Submitted| {
+            let died = driver.watch(&slurm, submitted, state, begun);
+            slurm.forget();
+            died
+        };
+        if let Some(left) = slurm.left() {
+            watch(self, &left)?;
+        }
+        let mut to_do: Vec<String> = missing.iter().map(|run| run.id.clone()).collect();
+        for _ in 0..request.experiment.definition.plan.attempts {
+            to_do.retain(|id| !self.done.iter().any(|run| run.id == *id));
+            let mut again = Vec::new();
+            for part in to_do.chunks(largest_array()) {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let submitted = slurm.submit(&request.experiment, &request.program, part);
+                let submitted = submitted.inspect_err(|_| slurm.forget())?;
+                again.extend(watch(self, &submitted)?);
+            }
+            to_do = again;
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of an array and enters its runs. Those whose jobs died are returned.
+    fn watch(
+        &mut self,
+        slurm: &Slurm,
+        submitted: &Submitted,
+        state: &mut State,
+        begun: Instant,
+    ) -> Result<Vec<String>, ExperimentError> {
+        let mut open: BTreeMap<usize, &String> = submitted.runs.iter().enumerate().collect();
+        let mut over: Vec<usize> = Vec::new();
+        let mut died = Vec::new();
+        let mut pause = POLL.0;
+        let mut told: Option<(String, Instant)> = None;
+        let before = self.done.len();
+        loop {
+            let stopped = self.stop.load(Ordering::Relaxed);
+            if stopped {
+                slurm.cancel(submitted);
+            }
+            let states = slurm.states(submitted);
+            let left = open.len();
+            for (index, id) in open.clone() {
+                if self.settled(slurm, id)? {
+                    open.remove(&index);
+                    continue;
+                }
+                let Some((state, reason)) = states.as_ref().and_then(|states| states.get(&index))
+                else {
+                    continue;
+                };
+                if state != FORGOTTEN && !OVER.contains(&state.as_str()) {
+                    continue;
+                }
+                // What its machine wrote last may take a moment to be seen here.
+                if over.contains(&index) && !stopped {
+                    let reason = slurm.why(submitted, index, state, reason);
+                    self.died(id, reason)?;
+                    died.push(id.clone());
+                    open.remove(&index);
+                } else {
+                    over.push(index);
+                }
+            }
+            if open.len() < left {
+                pause = POLL.0;
+                state.done = self.done.len();
+                state.failed = self.failed.len();
+                self.request.folder.write_state(state)?;
+            }
+            if stopped {
+                for id in open.values() {
+                    let _ = fs::remove_dir_all(self.request.folder.partial(id)?);
+                }
+                return Ok(died);
+            }
+            if open.is_empty() {
+                return Ok(died);
+            }
+            let what = describe(states.as_ref());
+            if told
+                .as_ref()
+                .is_none_or(|(last, at)| *last != what || at.elapsed() > TELL)
+            {
+                self.tell_of_array(&what, before, open.len(), begun);
+                told = Some((what, Instant::now()));
+            }
+            let until = Instant::now() + pause;
+            while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            pause = (pause * 3 / 2).min(POLL.1);
+        }
+    }
+
+    fn tell_of_array(&mut self, what: &str, before: usize, open: usize, begun: Instant) {
+        let elapsed = begun.elapsed();
+        let made = self.done.len() - before;
+        let total = if made == 0 {
+            self.request.experiment.limit * u32::try_from(open).unwrap_or(u32::MAX)
+        } else {
+            elapsed.mul_f64((made + open) as f64 / made as f64)
+        };
+        self.observer.progress(elapsed, total, what);
+    }
+
+    /// Whether a run is whole, which then is entered, or has failed and said why.
+    fn settled(&mut self, slurm: &Slurm, id: &str) -> Result<bool, ExperimentError> {
+        let folder = &self.request.folder;
+        if folder.run_folder(id).join("run.json").is_file() {
+            if !self.done.iter().any(|run| run.id == id) {
+                self.done.push(folder.enter(id)?);
+            }
+            self.failed.remove(id);
+            return Ok(true);
+        }
+        let path = slurm.failure(id);
+        let Ok(reason) = fs::read_to_string(&path) else {
+            return Ok(false);
+        };
+        fs::remove_file(&path).map_err(ExperimentError::io(path))?;
+        self.observer.note(&format!("{id}: {reason}"));
+        self.failed.insert(id.to_owned());
+        Ok(true)
+    }
+
+    /// Puts a run aside whose job died.
+    fn died(&mut self, id: &str, reason: String) -> Result<(), ExperimentError> {
+        self.observer.note(&format!("{id}: {reason}"));
+        self.failed.insert(id.to_owned());
+        let Some(planned) = PlannedRun::of_id(id) else {
+            return Ok(());
+        };
+        let folder = &self.request.folder;
+        let partial = folder.path().join("runs").join(format!("{id}.partial"));
+        if !partial.is_dir() {
+            folder.partial(id)?;
+        }
+        let mut record = record_of(&self.request.experiment, &planned, 1);
+        record.failure = Some(reason);
+        folder.put_aside(&partial, record)
+    }
+}
