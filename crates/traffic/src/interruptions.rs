@@ -95,8 +95,8 @@ pub fn watch_interruptions(
             found.over_100_us += u64::from(gap_ns > 1e5);
             found.over_1_ms += u64::from(gap_ns > 1e6);
             found.longest_ns = found.longest_ns.max(gap_ns);
-            // An interruption of this belongs to the next gap, so nothing goes unseen.
-            own_ticks += ticks() - now;
+            // An interruption of this belongs to the next gap, so nothing goes unseen, and it is not our own time.
+            own_ticks += (ticks() - now).min(shortest_ticks);
         }
         last = now;
     }

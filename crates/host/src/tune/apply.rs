@@ -180,7 +180,7 @@ fn apply_group(
     }
     if stay > 0 {
         notes.push(format!(
-            "irq-affinity: of the interrupts, {stay} stay where they are, as the kernel manages them itself"
+            "irq-affinity: of the interrupts, {stay} stay where they are, as the kernel manages them itself (at boot: isolcpus=managed_irq,domain,CPUS)"
         ));
     }
     Ok(match made.len() {

@@ -346,23 +346,28 @@ pub(crate) fn chosen(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// Moves the tasks that the kernel lets go; those of its own that belong to a CPU stay.
+/// Moves the tasks that the kernel lets go, and those born meanwhile to one that had not been moved yet; those of the
+/// kernel's own that belong to a CPU stay.
 fn move_tasks(root: &Root, from: &str, to: &str) -> io::Result<()> {
-    let tasks = root.raw(from)?;
-    let mut moved = 0;
-    for task in tasks.lines() {
-        match root.write(to, task) {
-            Ok(()) => moved += 1,
-            // One that ended, or one of the kernel's that has to stay.
-            Err(e) if matches!(e.raw_os_error(), Some(ESRCH | EINVAL)) => {}
-            Err(e) => return Err(e),
+    const MOST_PASSES: usize = 100;
+    let mut any_moved = false;
+    for _ in 0..MOST_PASSES {
+        let mut moved = 0;
+        for task in root.raw(from)?.lines() {
+            match root.write(to, task) {
+                Ok(()) => moved += 1,
+                // One that ended, or one of the kernel's that has to stay.
+                Err(e) if matches!(e.raw_os_error(), Some(ESRCH | EINVAL)) => {}
+                Err(e) => return Err(e),
+            }
         }
+        if moved == 0 {
+            break;
+        }
+        any_moved = true;
     }
-    if moved == 0
-        && !tasks.is_empty()
-        && root.is_machine()
-        && root.text(to).unwrap_or_default().is_empty()
-    {
+    let empty = |path: &str| root.text(path).is_none_or(|tasks| tasks.is_empty());
+    if !any_moved && empty(to) && !empty(from) {
         return Err(io::Error::other("no task could be moved"));
     }
     Ok(())

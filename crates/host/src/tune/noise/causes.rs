@@ -11,8 +11,8 @@ use super::trace::{Event, What};
 
 /// The cause of gaps that have none.
 const UNEXPLAINED: &str = "unexplained";
-/// A gap that is longer than what the kernel did in it by more than this, and by more than half, comes from below:
-/// entering and leaving the kernel, also through a hypervisor, is shorter.
+/// A gap that is longer than what the kernel did in it by more than this, and by more than half, is mostly spent below:
+/// entering and leaving the kernel is shorter.
 const ENTRY_NS: f64 = 20_000.0;
 
 /// Gaps of one cause.
@@ -82,8 +82,9 @@ impl<'a> Causes<'a> {
         let outside_ns = length_ns - clock.to_ns(covered);
         match longest {
             Some(name) if outside_ns < ENTRY_NS || outside_ns < length_ns / 2.0 => name,
+            Some(name) => format!("{name}, mostly {}", self.below),
             None if self.any_lost => UNEXPLAINED.to_owned(),
-            _ => self.below.to_owned(),
+            None => format!("{} (no event in the kernel)", self.below),
         }
     }
 }
@@ -237,16 +238,20 @@ mod tests {
         ];
         let mut causes = Causes::new(Some(&events), BELOW);
         assert_eq!(causes.of(&gap(900, 3_500), &clock()), "timer");
-        assert_eq!(causes.of(&gap(10_000, 5_000), &clock()), BELOW);
+        let below = "hypervisor (no event in the kernel)";
+        assert_eq!(causes.of(&gap(10_000, 5_000), &clock()), below);
         assert_eq!(causes.of(&gap(19_000, 4_000), &clock()), "disk");
         assert_eq!(causes.of(&gap(39_500, 21_000), &clock()), "task cc");
     }
 
     #[test]
-    fn a_gap_much_longer_than_what_the_kernel_did_comes_from_below() {
+    fn a_gap_much_longer_than_what_the_kernel_did_is_mostly_from_below() {
         let events = [entry(1_000, "timer"), exit(3_000)];
         let mut causes = Causes::new(Some(&events), BELOW);
-        assert_eq!(causes.of(&gap(900, 480_000), &clock()), BELOW);
+        assert_eq!(
+            causes.of(&gap(900, 480_000), &clock()),
+            "timer, mostly hypervisor"
+        );
     }
 
     #[test]

@@ -244,8 +244,8 @@ fn untraceable(e: &io::Error) -> String {
 /// What takes a CPU without an event in the kernel.
 fn below_the_kernel() -> String {
     match crate::Machine::read().hypervisor {
-        Some(_) => "hypervisor (no event in the kernel)".to_owned(),
-        None => "firmware or hardware (no event in the kernel)".to_owned(),
+        Some(_) => "hypervisor".to_owned(),
+        None => "firmware or hardware".to_owned(),
     }
 }
 
