@@ -5,7 +5,7 @@ use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Gtpu, GtpuRepr, Icmpv4, Icmpv4Repr,
     IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mac, Neighbour, NeighbourRepr, Received,
     StampLayout, Tcp, TcpRepr, Udp, UdpRepr, checksum, claimed_stamp, classify,
-    gtpu::UDP_PORT,
+    gtpu::{ErrorIndication, MOST_EXTENSIONS, MOST_QFI, UDP_PORT},
     stamp::{MAGIC, STAMP_LEN_BYTES},
 };
 
@@ -32,6 +32,17 @@ pub fn parse(bytes: &[u8]) {
         EtherType::IPV4 => walk_ipv4(view.payload(), 2),
         EtherType::IPV6 => walk_ipv6(view.payload(), 2),
         _ => {}
+    }
+}
+
+/// What a gateway reads of a GTP-U packet: its user packet again, and every message that it may carry.
+pub fn gtpu(bytes: &[u8]) {
+    walk_gtpu(bytes, 4);
+    if let Ok(indication) = ErrorIndication::parse(bytes) {
+        let mut again = [0; 36];
+        let length = indication.emit(&mut again).expect("room for the longest");
+        let view = Gtpu::new(&again[..length]).expect("what was emitted is one");
+        assert_eq!(ErrorIndication::parse(view.payload()), Ok(indication));
     }
 }
 
@@ -245,7 +256,9 @@ fn walk_gtpu(bytes: &[u8], depth: usize) {
     let mut again = vec![0; view.header_len_bytes() + view.payload().len()];
     let emitted = repr.emit(&mut again).expect("what was parsed is emitted");
     assert_eq!(GtpuRepr::parse(&emitted), Ok(repr));
+    assert!(view.pdu_session().is_none_or(|s| s.qfi <= MOST_QFI));
     if let Some(extensions) = view.extensions() {
+        assert!(extensions.count() <= MOST_EXTENSIONS);
         let walked: usize = extensions
             .map(|extension| extension.content.len() + 2)
             .sum();

@@ -71,6 +71,7 @@ fn fuzz_bodies_survive_seeded_noise() {
         wire::parse(bytes.get(14..).unwrap_or_default());
         wire::neighbour(&bytes);
         wire::neighbour(bytes.get(14..).unwrap_or_default());
+        wire::gtpu(bytes.get(42..).unwrap_or_default());
         wire::stamp(&[&port[..], &bytes].concat());
     }
 }

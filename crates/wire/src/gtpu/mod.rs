@@ -8,6 +8,12 @@ use zerocopy::{
 
 use crate::{Error, view};
 
+mod pdu_session;
+mod signalling;
+
+pub use pdu_session::{MOST_QFI, PDU_SESSION_CONTAINER, PDU_SESSION_LEN_BYTES, PduSession};
+pub use signalling::{ErrorIndication, emit_echo_request, emit_echo_response, emit_end_marker};
+
 const WHAT: &str = "GTP-U header";
 const EXTENSION: &str = "GTP-U extension header";
 const FIXED_LEN_BYTES: usize = size_of::<Header>();
@@ -19,6 +25,10 @@ const HAS_EXTENSIONS: u8 = 0b100;
 const HAS_SEQUENCE: u8 = 0b010;
 const HAS_N_PDU: u8 = 0b001;
 const HAS_ANY: u8 = HAS_EXTENSIONS | HAS_SEQUENCE | HAS_N_PDU;
+
+/// The longest chain of extension headers that is followed: no sender has use for as many, and a longer one
+/// would only cost whoever reads it time.
+pub const MOST_EXTENSIONS: usize = 16;
 
 /// The UDP port that GTP-U uses (TS 29.281 section 4.4.2).
 pub const UDP_PORT: u16 = 2152;
@@ -73,7 +83,7 @@ impl<B: SplitByteSlice> Gtpu<B> {
     /// # Errors
     /// `Truncated` where the header, the length in it or an extension header goes past the end;
     /// `BadVersion` where the version is not 1; `BadValue` where it is GTP' (the charging protocol);
-    /// `BadLength` where an extension header says it is 0 long.
+    /// `BadLength` where an extension header says it is 0 long, or there are over [`MOST_EXTENSIONS`].
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let (header, rest) = view::header::<B, Header>(bytes, WHAT)?;
@@ -170,10 +180,30 @@ impl<'a> Extensions<'a> {
     /// How many bytes the chain takes, were `bytes` to go on behind it.
     fn chain_len_bytes(self) -> Result<usize, Error> {
         let mut rest = self;
+        let mut length = 0;
         while let Some((_, after)) = rest.split_first()? {
             rest = after;
+            length += 1;
+            if length > MOST_EXTENSIONS {
+                let (min, max) = (0, MOST_EXTENSIONS);
+                return Err(Error::BadLength {
+                    what: "chain of GTP-U extension headers",
+                    length,
+                    min,
+                    max,
+                });
+            }
         }
         Ok(self.bytes.len() - rest.bytes.len())
+    }
+}
+
+impl Extension<'_> {
+    /// Whether the end of a tunnel has to know what this is or else discard the packet: the two highest bits of
+    /// its type are 1 and 0, or 1 and 1 (TS 29.281 section 5.2.1, figure 5.2.1-2).
+    #[inline]
+    pub fn must_be_understood(&self) -> bool {
+        self.kind & 0x80 != 0
     }
 }
 
@@ -418,6 +448,47 @@ mod tests {
     }
 
     #[test]
+    fn endless_chains_end() {
+        let packet = |extensions: usize| {
+            let mut bytes = vec![0x34, 255, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x20];
+            for left in (0..extensions).rev() {
+                bytes.extend([1, 0, 0, if left == 0 { 0 } else { 0x20 }]);
+            }
+            let length = (bytes.len() - 8) as u16;
+            bytes[2..4].copy_from_slice(&length.to_be_bytes());
+            bytes
+        };
+        assert!(Gtpu::new(&packet(MOST_EXTENSIONS)[..]).is_ok());
+        assert!(matches!(
+            Gtpu::new(&packet(MOST_EXTENSIONS + 1)[..]),
+            Err(Error::BadLength { .. })
+        ));
+        let long = packet(16_000);
+        assert!(matches!(
+            Gtpu::new(&long[..]),
+            Err(Error::BadLength { length: 17, .. })
+        ));
+    }
+
+    #[test]
+    fn a_tunnel_in_a_tunnel_is_the_outer_ones_user_packet() {
+        let outer = GtpuRepr {
+            message_type: MessageType::G_PDU,
+            teid: 1,
+            sequence: None,
+            n_pdu: None,
+            extensions: None,
+            payload_len_bytes: WITH_EXTENSIONS.len(),
+        };
+        let mut buffer = [0; 64];
+        let mut view = outer.emit(&mut buffer).unwrap();
+        view.payload_mut().copy_from_slice(&WITH_EXTENSIONS);
+        assert_eq!((view.teid(), view.extensions()), (1, None));
+        let inner = Gtpu::new(view.payload()).unwrap();
+        assert_eq!((inner.teid(), inner.payload()), (0x1234, &b"user"[..]));
+    }
+
+    #[test]
     fn packet_cut_short_is_truncated_at_every_length() {
         for length in 0..WITH_EXTENSIONS.len() {
             let cut = Gtpu::new(&WITH_EXTENSIONS[..length]);
@@ -437,11 +508,13 @@ mod tests {
     #[test]
     fn other_versions_and_charging_packets_are_refused() {
         let mut bytes = WITH_EXTENSIONS;
-        bytes[0] = 0x56;
-        assert!(matches!(
-            Gtpu::new(&bytes[..]),
-            Err(Error::BadVersion { version: 2, .. })
-        ));
+        for version in [0, 2, 3, 7] {
+            bytes[0] = version << 5 | 0x16;
+            assert!(matches!(
+                Gtpu::new(&bytes[..]),
+                Err(Error::BadVersion { version: found, .. }) if found == version
+            ));
+        }
         bytes[0] = 0x26;
         assert!(matches!(Gtpu::new(&bytes[..]), Err(Error::BadValue { .. })));
     }

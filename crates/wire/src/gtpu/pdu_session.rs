@@ -1,0 +1,97 @@
+//! The PDU session container: the extension header by which 5G names the QoS flow of a packet
+//! (3GPP TS 38.415 section 5.5.2; its place in the chain: TS 29.281 section 5.2.2.7).
+
+use super::{Extension, Gtpu};
+use zerocopy::ByteSlice;
+
+/// The type of its extension header (TS 29.281 section 5.2.1, figure 5.2.1-3).
+pub const PDU_SESSION_CONTAINER: u8 = 0x85;
+
+/// Bytes of the shortest container with its length and the type of what follows.
+pub const PDU_SESSION_LEN_BYTES: usize = 4;
+
+/// QoS flow identifiers have 6 bits (TS 38.415 section 5.5.3.3).
+pub const MOST_QFI: u8 = 63;
+
+/// What a PDU session container says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PduSession {
+    /// Towards the network (PDU type 1); otherwise towards the user (PDU type 0).
+    pub uplink: bool,
+    /// The QoS flow, 0 to [`MOST_QFI`].
+    pub qfi: u8,
+}
+
+impl PduSession {
+    /// Reads it from an extension header, if that is one of a known PDU type.
+    #[inline]
+    pub fn of(extension: Extension<'_>) -> Option<Self> {
+        if extension.kind != PDU_SESSION_CONTAINER {
+            return None;
+        }
+        let &[kind, flow, ..] = extension.content else {
+            return None;
+        };
+        let uplink = match kind >> 4 {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let qfi = flow & MOST_QFI;
+        Some(Self { uplink, qfi })
+    }
+
+    /// The extension header, as the last one of its chain; it begins behind [`PDU_SESSION_CONTAINER`].
+    #[inline]
+    pub fn emit(self) -> [u8; PDU_SESSION_LEN_BYTES] {
+        [1, u8::from(self.uplink) << 4, self.qfi & MOST_QFI, 0]
+    }
+}
+
+impl<B: ByteSlice> Gtpu<B> {
+    /// The PDU session container, if the packet has one.
+    pub fn pdu_session(&self) -> Option<PduSession> {
+        self.extensions()?.find_map(PduSession::of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::gtpu::{Extensions, GtpuRepr, MessageType};
+    use proptest::prelude::*;
+
+    #[test]
+    fn other_extensions_and_pdu_types_are_no_container() {
+        for (kind, content) in [(0xc0, [0, 9]), (0x85, [0x20, 9]), (0x85, [0xf0, 9])] {
+            let extension = Extension {
+                kind,
+                content: &content,
+            };
+            assert_eq!(PduSession::of(extension), None);
+        }
+        // Further bits of its first two bytes, and a longer one, as base stations send them.
+        let long = Extension {
+            kind: PDU_SESSION_CONTAINER,
+            content: &[0x1f, 0xc9, 1, 2, 3, 4],
+        };
+        let (uplink, qfi) = (true, 9);
+        assert_eq!(PduSession::of(long), Some(PduSession { uplink, qfi }));
+    }
+
+    proptest! {
+        #[test]
+        fn a_container_is_found_again_in_its_packet(uplink: bool, qfi in 0..=MOST_QFI, payload in 0usize..9) {
+            let session = PduSession { uplink, qfi };
+            let bytes = session.emit();
+            let repr = GtpuRepr {
+                message_type: MessageType::G_PDU, teid: 7, sequence: None, n_pdu: None,
+                extensions: Some(Extensions { first: PDU_SESSION_CONTAINER, bytes: &bytes }),
+                payload_len_bytes: payload,
+            };
+            let mut buffer = [0; 64];
+            prop_assert_eq!(repr.emit(&mut buffer).unwrap().pdu_session(), Some(session));
+        }
+    }
+}
