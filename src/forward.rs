@@ -4,6 +4,7 @@ use crate::exit::{self, Failure};
 use crate::{forward_in_kernel, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -119,16 +120,16 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         before = now;
     });
     stop.store(true, Ordering::Relaxed);
-    let end = worker.join();
+    let (end, fates) = worker.join().unwrap_or_default();
     let total = counters.read();
     let seconds = begun.elapsed().as_secs_f64();
     print::line(json_or_text(
         arguments.json,
-        || summary_json(&total, seconds, &clock),
-        || summary(&total, seconds),
+        || summary_json(&total, seconds, &clock, &fates),
+        || summary(&total, seconds, &fates),
     ));
     match end {
-        Ok(Some(End::Broken(port, why))) => {
+        Some(End::Broken(port, why)) => {
             Err(Failure::Input(format!("{}: {why}", chain.ports[port])))
         }
         _ => Ok(()),
@@ -228,6 +229,9 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     Ok(chain)
 }
 
+/// How a worker ended, if it began, and what became of packets in its functions.
+type Ended = (Option<End>, Vec<(&'static str, u64)>);
+
 /// The worker thread: opens everything where it will be used, says so, and runs.
 fn work(
     chain: &Chain,
@@ -235,15 +239,16 @@ fn work(
     stop: &AtomicBool,
     started: &mpsc::Sender<Result<Arc<Counters>, Failure>>,
     running: PipeWriter,
-) -> Option<End> {
+) -> Ended {
     let end = match set_up(chain, clock) {
         Ok(mut worker) => {
             let _ = started.send(Ok(worker.counters()));
-            Some(worker.run(stop))
+            let end = worker.run(stop);
+            (Some(end), worker.fates())
         }
         Err(e) => {
             let _ = started.send(Err(e));
-            None
+            Ended::default()
         }
     };
     drop(running);
@@ -355,9 +360,11 @@ fn line_json(second: u32, c: CountersView) -> serde_json::Value {
     json!({"event": "second", "second": second, "counters": c, "average_batch": c.average_batch(), "busy": c.busy()})
 }
 
-fn summary(c: &CountersView, seconds: f64) -> String {
+fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> String {
+    let fates = fates.iter().filter(|(_, n)| *n > 0);
+    let fates: String = fates.map(|(fate, n)| format!("\n  {fate} {n}")).collect();
     format!(
-        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; busy {:.1} %",
+        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; busy {:.1} %{fates}",
         c.tx_packets,
         c.rx_packets,
         quantity::pps(c.tx_packets as f64 / seconds.max(1e-9)),
@@ -367,11 +374,17 @@ fn summary(c: &CountersView, seconds: f64) -> String {
     )
 }
 
-fn summary_json(c: &CountersView, seconds: f64, clock: &Clock) -> serde_json::Value {
+fn summary_json(
+    c: &CountersView,
+    seconds: f64,
+    clock: &Clock,
+    fates: &[(&'static str, u64)],
+) -> serde_json::Value {
+    let fates: BTreeMap<_, _> = fates.iter().copied().collect();
     let per_packet = c.busy_ticks as f64 / c.tx_packets.max(1) as f64;
     json!({
         "event": "summary", "seconds": seconds, "counters": c, "dropped": c.dropped(),
         "average_batch": c.average_batch(), "busy": c.busy(),
-        "busy_ticks_per_packet": per_packet, "tsc_hz": clock.hz
+        "fates": fates, "busy_ticks_per_packet": per_packet, "tsc_hz": clock.hz
     })
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bearer;
 mod bench;
 mod demo;
 mod exit;
@@ -41,6 +42,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Run a data plane: ports, functions and a flush policy on one core
     Forward(forward::Arguments),
+    /// Add, list, remove and load bearers of a running mobile gateway (function gtpu)
+    Bearer(bearer::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
     /// Measure a device after RFC 2544, what input and output of a packet cost (io), or packet generators (generator)
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Forward(arguments) => forward::run(arguments),
+        Command::Bearer(arguments) => bearer::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),
         Command::Tap(arguments) => tap::run(&arguments),

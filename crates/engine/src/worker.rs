@@ -108,6 +108,11 @@ impl Worker {
         Arc::clone(&self.counters)
     }
 
+    /// What became of packets in functions that tell causes apart, in the order of the chain.
+    pub fn fates(&self) -> Vec<(&'static str, u64)> {
+        self.functions.iter().flat_map(|f| f.fates()).collect()
+    }
+
     /// Calls `tell` with a port's index when its link goes up or down (seen within 100 ms).
     pub fn on_link_change(&mut self, tell: impl FnMut(usize, &Link) + 'static) {
         self.on_link_change = Box::new(tell);
@@ -200,6 +205,7 @@ impl Worker {
             own.batches += u64::from(received > 0);
             let context = Context {
                 now_ticks,
+                from_port: from,
                 to_port: way.to,
             };
             for function in &mut self.functions {
@@ -247,6 +253,7 @@ impl Worker {
             own.batches += u64::from(received > 0);
             let context = Context {
                 now_ticks,
+                from_port: from,
                 to_port: to,
             };
             for function in &mut self.functions {

@@ -7,6 +7,7 @@
 
 pub mod burn;
 mod forward;
+pub mod gtpu;
 mod impair;
 mod in_kernel;
 mod mac_rewrite;
@@ -56,6 +57,12 @@ pub trait Function {
     fn prepare(&mut self) -> Result<(), PortError> {
         Ok(())
     }
+
+    /// What became of packets in it, by cause, for functions that tell causes apart: every packet that they
+    /// saw is counted once.
+    fn fates(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// What a function may know beyond the packets.
@@ -63,6 +70,8 @@ pub trait Function {
 pub struct Context {
     /// When the worker began this round, in ticks of [`taut_port::ticks`].
     pub now_ticks: u64,
+    /// Number of the port that the packets came in through, in the order of the chain.
+    pub from_port: usize,
     /// Number of the port that the packets leave through, in the order of the chain.
     pub to_port: usize,
 }
@@ -89,6 +98,7 @@ pub fn functions() -> &'static [Entry] {
     &[
         burn::ENTRY,
         forward::ENTRY,
+        gtpu::ENTRY,
         impair::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,

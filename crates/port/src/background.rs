@@ -1,4 +1,4 @@
-//! Threads that work for a port beside the data path: files, for instance.
+//! Threads that work beside the data path: on files, or on what a control plane says.
 
 use crate::PortError;
 use rustix::process::getpid;
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 ///
 /// # Errors
 /// When the machine lets nobody have another thread.
-pub(crate) fn spawn(
+pub fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, PortError> {

@@ -51,6 +51,7 @@ pub mod tap;
 pub mod wire_tap;
 pub mod xdp_forward;
 
+pub use background::spawn as spawn_beside;
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ClockReading, ticks};
 pub use error::PortError;

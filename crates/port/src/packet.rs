@@ -98,6 +98,20 @@ impl Packet {
         true
     }
 
+    /// Takes `n` bytes off the front; they are headroom then. False, and no change, where there are fewer.
+    #[inline]
+    pub fn drop_front(&mut self, n: u16) -> bool {
+        let (Some(len), Some(headroom)) = (self.len.checked_sub(n), self.headroom.checked_add(n))
+        else {
+            return false;
+        };
+        // SAFETY: the first `n` of `len` bytes are part of the slot, and so is what follows them.
+        self.data = unsafe { self.data.add(usize::from(n)) };
+        self.headroom = headroom;
+        self.len = len;
+        true
+    }
+
     /// Shortens to `len` bytes; a longer `len` changes nothing.
     #[inline]
     pub fn truncate(&mut self, len: u16) {

@@ -386,6 +386,22 @@ mod tests {
         assert!(!packet.prepend(1));
     }
 
+    #[test]
+    fn what_is_dropped_from_the_front_can_be_prepended_again() {
+        let pool = PoolHandle::new(1, false).unwrap();
+        let mut packet = pool.take(4).unwrap();
+        packet.bytes_mut().copy_from_slice(b"taut");
+        let headroom = packet.headroom();
+        assert!(packet.drop_front(3));
+        assert_eq!(
+            (packet.bytes(), packet.headroom()),
+            (&b"t"[..], headroom + 3)
+        );
+        assert!(!packet.drop_front(2));
+        assert!(packet.prepend(3));
+        assert_eq!(packet.bytes(), b"taut");
+    }
+
     proptest! {
         /// Whatever the order of takes and drops, no two living packets share a slot or a byte, and
         /// nothing is lost.

@@ -1,0 +1,482 @@
+//! A bearer: which packets, and what happens to them. As people and programs write it (a line of CSV, a JSON
+//! object) and as the gateway understands it.
+
+use super::table::{NO_QFI, Slot};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+use taut_wire::gtpu::MOST_QFI;
+
+/// Which packets a bearer takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Match {
+    /// Those that arrive in the tunnel of this identifier, which is not 0.
+    Teid(u32),
+    /// Those to the user at this address; of IPv6 the first 64 bits count, which are the user's own (TS 23.501
+    /// section 5.8.2.2).
+    User(IpAddr),
+}
+
+/// Above every TEID, below every IPv6 prefix in use.
+const V4_KEYS: u64 = 1 << 32;
+
+impl Match {
+    /// What the table searches for; 0 for what no bearer can match.
+    #[inline(always)]
+    pub(super) fn key(self) -> u64 {
+        match self {
+            Self::Teid(teid) => u64::from(teid),
+            Self::User(IpAddr::V4(address)) => V4_KEYS | u64::from(address.to_bits()),
+            Self::User(IpAddr::V6(address)) => {
+                let prefix = (address.to_bits() >> 64) as u64;
+                // ::/31 holds nothing but special addresses.
+                if prefix < V4_KEYS << 1 { 0 } else { prefix }
+            }
+        }
+    }
+
+    pub(super) fn of_key(key: u64) -> Self {
+        if key < V4_KEYS {
+            Self::Teid(key as u32)
+        } else if key < V4_KEYS << 1 {
+            Self::User(Ipv4Addr::from_bits(key as u32).into())
+        } else {
+            Self::User(Ipv6Addr::from_bits(u128::from(key) << 64).into())
+        }
+    }
+}
+
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Teid(teid) => write!(f, "{teid:#x}"),
+            Self::User(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+/// A number, also as hexadecimal behind `0x`.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+impl FromStr for Match {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = text.strip_suffix("/64").unwrap_or(text);
+        let matched = match number(text) {
+            Some(teid) => Some(Self::Teid(teid)),
+            None => address.parse().ok().map(Self::User),
+        };
+        matched.filter(|matched| matched.key() != 0).ok_or_else(|| {
+            format!("match \"{text}\": want a TEID from 1 on, such as 0x10, or a user's IP address")
+        })
+    }
+}
+
+/// The two ends of a tunnel's outer packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// Of the gateway.
+    pub local: IpAddr,
+    /// Of the peer, of the same IP version.
+    pub remote: IpAddr,
+}
+
+/// What happens to the packets of a bearer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Out of one tunnel into another one.
+    Relay {
+        /// The identifier that the peer gave it.
+        teid: u32,
+        /// Between whom.
+        path: Path,
+    },
+    /// Into a tunnel.
+    Encapsulate {
+        /// The identifier that the peer gave it.
+        teid: u32,
+        /// The QoS flow to mark packets with, in a PDU session container.
+        qfi: Option<u8>,
+        /// Between whom.
+        path: Path,
+    },
+    /// Out of the tunnel.
+    Decapsulate,
+    /// Nothing passes.
+    Drop,
+    /// The control plane asked for the packets to be kept until the user is reached. They are not: it is told so
+    /// where it has a bit for that, and they are counted apart.
+    Hold,
+}
+
+const RELAY: u8 = 1;
+const ENCAPSULATE: u8 = 2;
+const DECAPSULATE: u8 = 3;
+const DROP: u8 = 4;
+const HOLD: u8 = 5;
+
+/// [`Action`] without its numbers, as the data path reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Relay,
+    Encapsulate,
+    Decapsulate,
+    Drop,
+    Hold,
+}
+
+impl Slot {
+    #[inline(always)]
+    pub(super) fn kind(self) -> Kind {
+        match self.action {
+            RELAY => Kind::Relay,
+            ENCAPSULATE => Kind::Encapsulate,
+            DECAPSULATE => Kind::Decapsulate,
+            HOLD => Kind::Hold,
+            _ => Kind::Drop,
+        }
+    }
+}
+
+/// One bearer of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bearer {
+    /// Which packets it takes.
+    pub matched: Match,
+    /// What happens to them.
+    pub action: Action,
+}
+
+impl Bearer {
+    pub(super) fn path(&self) -> Option<Path> {
+        match self.action {
+            Action::Relay { path, .. } | Action::Encapsulate { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Its entry, if its path has this number.
+    pub(super) fn slot(&self, path: u16) -> Slot {
+        let (action, teid, qfi) = match self.action {
+            Action::Relay { teid, .. } => (RELAY, teid, None),
+            Action::Encapsulate { teid, qfi, .. } => (ENCAPSULATE, teid, qfi),
+            Action::Decapsulate => (DECAPSULATE, 0, None),
+            Action::Drop => (DROP, 0, None),
+            Action::Hold => (HOLD, 0, None),
+        };
+        Slot {
+            key: self.matched.key(),
+            teid,
+            path,
+            qfi: qfi.unwrap_or(NO_QFI),
+            action,
+        }
+    }
+
+    /// The bearer of an entry, if that path is its.
+    pub(super) fn of_slot(slot: Slot, path: Option<Path>) -> Self {
+        let qfi = Some(slot.qfi).filter(|qfi| *qfi != NO_QFI);
+        let teid = slot.teid;
+        let action = match (slot.kind(), path) {
+            (Kind::Relay, Some(path)) => Action::Relay { teid, path },
+            (Kind::Encapsulate, Some(path)) => Action::Encapsulate { teid, qfi, path },
+            (Kind::Decapsulate, _) => Action::Decapsulate,
+            (Kind::Hold, _) => Action::Hold,
+            _ => Action::Drop,
+        };
+        Self {
+            matched: Match::of_key(slot.key),
+            action,
+        }
+    }
+}
+
+/// What to do with the packets of a bearer, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Word {
+    Relay,
+    Encapsulate,
+    Decapsulate,
+    Drop,
+    Hold,
+}
+
+/// A bearer as it is written: a JSON object with these keys, or a line of CSV in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BearerText {
+    #[serde(rename = "match")]
+    matched: String,
+    action: Word,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    teid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    remote: Option<IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    qfi: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    local: Option<IpAddr>,
+}
+
+/// The first line of a CSV file; it may be left out.
+pub const CSV_HEADER: &str = "match,action,teid,remote,qfi,local";
+
+impl FromStr for BearerText {
+    type Err = String;
+
+    /// Reads a line of CSV; fields at its end may be left out.
+    fn from_str(line: &str) -> Result<Self, String> {
+        let mut fields = line.split(',').map(str::trim);
+        let mut next = || fields.next().filter(|field| !field.is_empty());
+        let (matched, action) = (next(), next());
+        let (teid, remote, qfi, local) = (next(), next(), next(), next());
+        if let Some(more) = fields.next() {
+            return Err(format!("\"{more}\": want six fields at most: {CSV_HEADER}"));
+        }
+        let address = |name: &str, text: Option<&str>| {
+            let wrong = |text: &str| format!("{name} \"{text}\": want an IP address");
+            text.map(|text| text.parse().map_err(|_| wrong(text)))
+                .transpose()
+        };
+        let action = match action.unwrap_or_default() {
+            "relay" => Word::Relay,
+            "encapsulate" => Word::Encapsulate,
+            "decapsulate" => Word::Decapsulate,
+            "drop" => Word::Drop,
+            "hold" => Word::Hold,
+            other => {
+                return Err(format!(
+                    "action \"{other}\": want relay, encapsulate, decapsulate, drop or hold"
+                ));
+            }
+        };
+        let teid = teid.map(|text| {
+            number(text).ok_or_else(|| format!("teid \"{text}\": want a number of 32 bits"))
+        });
+        let qfi = qfi.map(|text| {
+            let wrong = || format!("qfi \"{text}\": want 0 to {MOST_QFI}");
+            text.parse().map_err(|_| wrong())
+        });
+        Ok(Self {
+            matched: matched.unwrap_or_default().to_string(),
+            action,
+            teid: teid.transpose()?,
+            remote: address("remote", remote)?,
+            qfi: qfi.transpose()?,
+            local: address("local", local)?,
+        })
+    }
+}
+
+impl BearerText {
+    /// Checks it; `own` are the gateway's addresses, the first one of the peer's IP version is taken where none
+    /// is given.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn check(&self, own: &[IpAddr]) -> Result<Bearer, String> {
+        let matched: Match = self.matched.parse()?;
+        let is_user = matches!(matched, Match::User(_));
+        let tunnel = || {
+            let (Some(teid), Some(remote)) = (self.teid.filter(|teid| *teid != 0), self.remote)
+            else {
+                return Err("a tunnel needs teid (not 0) and remote".to_string());
+            };
+            let same = |local: &IpAddr| local.is_ipv4() == remote.is_ipv4();
+            let local = match self.local {
+                Some(local) if same(&local) => local,
+                Some(local) => {
+                    return Err(format!(
+                        "local {local} and remote {remote}: want addresses of one IP version"
+                    ));
+                }
+                None => *own.iter().find(|local| same(local)).ok_or_else(|| {
+                    format!("remote {remote}: the gateway has no address of that IP version")
+                })?,
+            };
+            Ok((teid, Path { local, remote }))
+        };
+        if self.qfi.is_some_and(|qfi| qfi > MOST_QFI) {
+            return Err(format!("qfi: want 0 to {MOST_QFI}"));
+        }
+        let bare = self.teid.is_none() && self.remote.is_none() && self.local.is_none();
+        let action = match (self.action, is_user) {
+            (Word::Relay, false) if self.qfi.is_none() => {
+                let (teid, path) = tunnel()?;
+                Action::Relay { teid, path }
+            }
+            (Word::Relay, false) => {
+                return Err("qfi: a relayed packet keeps the QoS flow that it has".to_string());
+            }
+            (Word::Encapsulate, true) => {
+                let (teid, path) = tunnel()?;
+                let qfi = self.qfi;
+                Action::Encapsulate { teid, qfi, path }
+            }
+            (Word::Relay, true) | (Word::Decapsulate, true) => {
+                return Err(format!(
+                    "match {matched}: packets to a user can be encapsulated, dropped or held"
+                ));
+            }
+            (Word::Encapsulate, false) => {
+                return Err(format!(
+                    "match {matched}: packets in a tunnel can be relayed, decapsulated, dropped or held"
+                ));
+            }
+            (_, _) if !bare || self.qfi.is_some() => {
+                return Err("teid, remote, qfi and local are of relay and encapsulate".to_string());
+            }
+            (Word::Decapsulate, false) => Action::Decapsulate,
+            (Word::Drop, _) => Action::Drop,
+            (Word::Hold, _) => Action::Hold,
+        };
+        Ok(Bearer { matched, action })
+    }
+}
+
+impl From<Bearer> for BearerText {
+    fn from(bearer: Bearer) -> Self {
+        let (action, teid, qfi) = match bearer.action {
+            Action::Relay { teid, .. } => (Word::Relay, Some(teid), None),
+            Action::Encapsulate { teid, qfi, .. } => (Word::Encapsulate, Some(teid), qfi),
+            Action::Decapsulate => (Word::Decapsulate, None, None),
+            Action::Drop => (Word::Drop, None, None),
+            Action::Hold => (Word::Hold, None, None),
+        };
+        Self {
+            matched: bearer.matched.to_string(),
+            action,
+            teid,
+            remote: bearer.path().map(|path| path.remote),
+            qfi,
+            local: bearer.path().map(|path| path.local),
+        }
+    }
+}
+
+impl fmt::Display for BearerText {
+    /// A line of CSV.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = match self.action {
+            Word::Relay => "relay",
+            Word::Encapsulate => "encapsulate",
+            Word::Decapsulate => "decapsulate",
+            Word::Drop => "drop",
+            Word::Hold => "hold",
+        };
+        write!(f, "{},{action},", self.matched)?;
+        if let Some(teid) = self.teid {
+            write!(f, "{teid:#x}")?;
+        }
+        let address = |address: Option<IpAddr>| address.map_or(String::new(), |a| a.to_string());
+        let qfi = self.qfi.map_or(String::new(), |qfi| qfi.to_string());
+        write!(f, ",{},{qfi},{}", address(self.remote), address(self.local))
+    }
+}
+
+/// Reads a CSV file, all of it or nothing.
+///
+/// # Errors
+/// The number of the first wrong line, from 1, and what is wrong with it.
+pub fn read_csv(text: &str, own: &[IpAddr]) -> Result<Vec<(usize, Bearer)>, (usize, String)> {
+    let lines = text
+        .lines()
+        .enumerate()
+        .map(|(i, line)| (i + 1, line.trim()));
+    lines
+        .filter(|(number, line)| {
+            let is_header = *number == 1 && *line == CSV_HEADER;
+            !(line.is_empty() || line.starts_with('#') || is_header)
+        })
+        .map(|(number, line)| {
+            let bearer = line.parse().and_then(|text: BearerText| text.check(own));
+            bearer.map(|b| (number, b)).map_err(|e| (number, e))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn own() -> [IpAddr; 2] {
+        ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()]
+    }
+
+    #[test]
+    fn lines_are_read_and_written_the_same() {
+        for line in [
+            "0x10,relay,0x20,192.0.2.9,,192.0.2.1",
+            "10.45.0.2,encapsulate,0x20,192.0.2.9,9,192.0.2.1",
+            "2001:db8:1::,encapsulate,0x20,2001:db8::9,,2001:db8::1",
+            "0xffffffff,decapsulate,,,,",
+            "10.45.0.3,drop,,,,",
+            "0x11,hold,,,,",
+        ] {
+            let text: BearerText = line.parse().unwrap();
+            let bearer = text.check(&own()).unwrap();
+            assert_eq!(BearerText::from(bearer).to_string(), line);
+            let json = serde_json::to_string(&BearerText::from(bearer)).unwrap();
+            let again: BearerText = serde_json::from_str(&json).unwrap();
+            assert_eq!(again.check(&[]).unwrap(), bearer);
+            let slot = bearer.slot(7);
+            assert_eq!(Bearer::of_slot(slot, bearer.path()), bearer);
+        }
+        let short: BearerText = "16, relay, 32, 192.0.2.9".parse().unwrap();
+        let bearer = short.check(&own()).unwrap();
+        assert_eq!(bearer.path().unwrap().local, own()[0]);
+        let prefix: BearerText = "2001:db8:1::/64,drop".parse().unwrap();
+        assert_eq!(
+            prefix.check(&[]).unwrap().matched.key(),
+            0x2001_0db8_0001_0000
+        );
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_with_what_would_be_right() {
+        for (line, part) in [
+            ("", "action \"\""),
+            ("0,decapsulate", "want a TEID from 1 on"),
+            ("4294967296,decapsulate", "want a TEID from 1 on"),
+            ("::1,drop", "or a user's IP address"),
+            ("x,drop", "match \"x\""),
+            ("1,nat", "action \"nat\": want relay,"),
+            ("1,relay,2", "needs teid (not 0) and remote"),
+            ("1,relay,0,192.0.2.9", "needs teid (not 0) and remote"),
+            ("1,relay,z,192.0.2.9", "teid \"z\""),
+            ("1,relay,2,192.0.2.999", "remote \"192.0.2.999\""),
+            ("1,relay,2,192.0.2.9,5", "keeps the QoS flow"),
+            ("1,relay,2,192.0.2.9,,2001:db8::1", "of one IP version"),
+            ("1,decapsulate,2", "are of relay and encapsulate"),
+            (
+                "1,encapsulate,2,192.0.2.9",
+                "match 0x1: packets in a tunnel",
+            ),
+            ("10.45.0.2,decapsulate", "packets to a user"),
+            ("10.45.0.2,encapsulate,1,192.0.2.9,64", "qfi: want 0 to 63"),
+            ("10.45.0.2,encapsulate,1,192.0.2.9,256", "qfi \"256\""),
+            ("1,drop,,,,,x", "six fields at most"),
+        ] {
+            let text = format!("{CSV_HEADER}\n# a comment\n\n{line} \n");
+            let text = if line.is_empty() {
+                "\n\n\n , ".to_string()
+            } else {
+                text
+            };
+            let (number, error) = read_csv(&text, &own()).unwrap_err();
+            assert_eq!(number, 4, "{line}");
+            assert!(error.contains(part), "{line}: {error}");
+        }
+        let none = read_csv("1,relay,2,192.0.2.9", &[]).unwrap_err();
+        assert!(none.1.contains("no address of that IP version"));
+    }
+}

@@ -1,0 +1,170 @@
+//! How changes of the bearer table get from the one thread that decides on them to the worker: through a ring
+//! of one writer and one reader, a few between any two batches. Neither waits for the other.
+
+use super::Path;
+use super::fate::Published;
+use super::table::Slot;
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Changes that may be on their way.
+const RING: usize = 4096;
+/// Changes that the worker makes per batch at most: what it costs is less than a packet's wait for its batch.
+pub(super) const MOST_PER_BATCH: usize = 8;
+/// How long the worker may take none before it is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Looks at the worker's progress are this far apart.
+const LOOK: Duration = Duration::from_micros(20);
+
+/// One change, in order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Change {
+    /// Puts an entry in, or in the place of one of its key.
+    Set(Slot),
+    /// Takes the entry of this key out.
+    Remove(u64),
+    /// Gives a path its number, before any entry uses it.
+    Path(u16, Path),
+    /// Ends the stream of packets of a tunnel.
+    EndMarker { path: u16, teid: u32 },
+}
+
+/// The end of whoever decides.
+#[derive(Debug)]
+pub(super) struct Sender {
+    ring: Producer<Change>,
+    sent: u64,
+    made: Arc<AtomicU64>,
+    pub fates: Arc<Published>,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    ring: Consumer<Change>,
+    taken: u64,
+    made: Arc<AtomicU64>,
+    pub fates: Arc<Published>,
+}
+
+pub(super) fn changes() -> (Sender, Receiver) {
+    let (producer, consumer) = RingBuffer::new(RING);
+    let (made, fates) = (Arc::default(), Arc::default());
+    let sender = Sender {
+        ring: producer,
+        sent: 0,
+        made: Arc::clone(&made),
+        fates: Arc::clone(&fates),
+    };
+    let receiver = Receiver {
+        ring: consumer,
+        taken: 0,
+        made,
+        fates,
+    };
+    (sender, receiver)
+}
+
+/// The worker takes no changes: it has ended, or hangs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stuck;
+
+impl Sender {
+    /// Sends a change; waits while the ring is full.
+    pub fn send(&mut self, change: Change) -> Result<(), Stuck> {
+        let mut change = change;
+        while let Err(rtrb::PushError::Full(back)) = self.ring.push(change) {
+            change = back;
+            let made = self.made.load(Ordering::Relaxed);
+            self.wait_for(made + 1)?;
+        }
+        self.sent += 1;
+        Ok(())
+    }
+
+    /// Waits until everything sent is in force.
+    pub fn settle(&self) -> Result<(), Stuck> {
+        self.wait_for(self.sent)
+    }
+
+    /// Waits until the worker has made `count` changes.
+    fn wait_for(&self, count: u64) -> Result<(), Stuck> {
+        let mut seen = 0;
+        let mut since = Instant::now();
+        loop {
+            let made = self.made.load(Ordering::Acquire);
+            if made >= count {
+                return Ok(());
+            }
+            if made != seen {
+                (seen, since) = (made, Instant::now());
+            } else if since.elapsed() > PATIENCE || self.ring.is_abandoned() {
+                return Err(Stuck);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Receiver {
+    /// Hands a few changes to `make`, in order.
+    #[inline(always)]
+    pub fn take(&mut self, make: impl FnMut(Change)) {
+        if !self.ring.is_empty() {
+            self.take_some(make);
+        }
+    }
+
+    #[cold]
+    fn take_some(&mut self, make: impl FnMut(Change)) {
+        let many = self.ring.slots().min(MOST_PER_BATCH);
+        if let Ok(chunk) = self.ring.read_chunk(many) {
+            chunk.into_iter().for_each(make);
+            self.taken += many as u64;
+            // Release: who sees the count also sees what else was written before, such as counters.
+            self.made.store(self.taken, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn changes_arrive_in_order_and_settle_when_they_are_made() {
+        let (mut sender, mut receiver) = changes();
+        let count = 3 * RING as u64;
+        let reader = std::thread::spawn(move || {
+            let mut next = 1;
+            while next <= count {
+                receiver.take(|change| {
+                    assert_eq!(change, Change::Remove(next));
+                    next += 1;
+                });
+            }
+            receiver
+        });
+        for key in 1..=count {
+            sender.send(Change::Remove(key)).unwrap();
+        }
+        sender.settle().unwrap();
+        drop(reader.join().unwrap());
+        sender.send(Change::Remove(1)).unwrap();
+        assert_eq!(sender.settle(), Err(Stuck));
+    }
+
+    #[test]
+    fn a_batch_is_never_held_up_by_more_than_a_few_changes() {
+        let (mut sender, mut receiver) = changes();
+        for key in 0..100 {
+            sender.send(Change::Remove(key)).unwrap();
+        }
+        let mut taken = 0;
+        receiver.take(|_| taken += 1);
+        assert_eq!(taken, MOST_PER_BATCH);
+    }
+}

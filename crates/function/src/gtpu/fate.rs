@@ -1,0 +1,91 @@
+//! What became of packets: every packet that the gateway sees is counted under exactly one of these.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! fates {
+    ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
+        /// What became of a packet.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Fate { $($(#[$doc])* $name),* }
+
+        /// Every fate by name, in the order of the enumeration.
+        pub const FATES: &[&str] = &[$($text),*];
+    };
+}
+
+fates! {
+    /// Left in another tunnel.
+    Relayed: "relayed",
+    /// Left in a tunnel.
+    Encapsulated: "encapsulated",
+    /// Left its tunnel.
+    Decapsulated: "decapsulated",
+    /// Nothing of the gateway's, and left as it came (`others = "forward"`).
+    Passed: "passed",
+    /// An echo request, answered.
+    EchoAnswered: "echo answered",
+    /// An echo response, or an end marker at the end of its tunnel.
+    Consumed: "consumed",
+    /// A peer says that it does not know a tunnel.
+    ErrorIndication: "error indication",
+    /// In a tunnel that nobody made; the peer is told.
+    UnknownTeid: "unknown TEID",
+    /// The same, and not told: there is no room for the answer.
+    UnknownTeidUntold: "unknown TEID, untold",
+    /// To a user that has no tunnel.
+    UnknownUser: "unknown user",
+    /// Neither IP nor to the gateway.
+    Other: "other",
+    /// The bearer says so.
+    ToldToDrop: "told to drop",
+    /// The bearer says to hold it, and there is no store.
+    NotHeld: "not held",
+    /// Ethernet, IP, UDP or GTP-U header that lies about a length or is cut short.
+    Malformed: "malformed",
+    /// An IPv4 header of wrong checksum.
+    BadChecksum: "bad checksum",
+    /// Of another GTP version, or GTP'.
+    BadVersion: "bad version",
+    /// A message that is none of GTP-U's.
+    UnknownMessage: "unknown message",
+    /// An extension header that has to be understood and is not.
+    UnknownExtension: "unknown extension",
+    /// A user packet that is not IP.
+    NotIp: "user packet not IP",
+    /// A fragment of an outer packet: tunnels are not put together again.
+    Fragment: "fragment",
+    /// The outer packet has no hops left.
+    NoHopsLeft: "no hops left",
+    /// Does not fit into the tunnel's MTU.
+    TooBig: "too big",
+    /// No memory for the longer frame.
+    NoRoom: "no room",
+    /// An echo request that there is no room to answer.
+    EchoUnanswered: "echo unanswered",
+}
+
+/// Counts by fate.
+pub(super) type Counts = [u64; FATES.len()];
+
+/// Counts that the worker publishes and others read.
+#[derive(Debug)]
+pub(super) struct Published([AtomicU64; FATES.len()]);
+
+impl Default for Published {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Published {
+    pub fn publish(&self, counts: &Counts) {
+        for (published, count) in self.0.iter().zip(counts) {
+            published.store(*count, Ordering::Relaxed);
+        }
+    }
+
+    pub fn read(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        FATES.iter().copied().zip(counts).collect()
+    }
+}

@@ -1,0 +1,441 @@
+//! GTPU: the user plane of a mobile gateway (3GPP TS 29.281): relays between tunnels as a serving gateway does
+//! (Lange et al., CNSM 2015), and is the end of tunnels as a UPF or PDN gateway is.
+//!
+//! Each batch goes through three passes: read the headers, look all of them up, act. The bearers change
+//! between batches, by a few changes at a time that come through a ring ([`change`]).
+
+mod answer;
+mod bearer;
+mod change;
+mod control;
+mod fate;
+mod rewrite;
+mod seen;
+mod server;
+mod table;
+
+pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
+pub use control::{Control, Refused, Wish};
+pub use fate::{FATES, Fate};
+pub use server::{Answer, Request};
+pub use table::{BYTES_PER_BEARER, Matching};
+
+use crate::{Context, Entry, Function, SettingsError, settings};
+use answer::Answers;
+use bearer::Kind;
+use change::{Change, Receiver, changes};
+use fate::Counts;
+use seen::{Own, Seen, Tunnelled};
+use serde::Deserialize;
+use server::Server;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use table::{Slot, Table};
+use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError};
+use taut_wire::gtpu::MessageType;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "gtpu",
+    summary: "a mobile gateway: relays between GTP-U tunnels and is the end of them",
+    build: |table| {
+        let settings: Settings = settings(table)?;
+        Ok(Box::new(Gateway::new(settings.check()?)) as Box<dyn Function>)
+    },
+};
+
+/// Bearers there can be at most.
+const MOST_BEARERS: usize = 4_000_000;
+/// The smallest MTU: what every IPv6 link carries (RFC 8200 section 5).
+const LEAST_MTU: usize = 1280;
+/// Frames of the gateway's own memory: answers, and longer frames of ports without room before theirs.
+const POOL_SLOTS: u32 = 2048;
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "want an IP address such as \"192.0.2.1\", or a list of them"
+)]
+enum Addresses {
+    One(IpAddr),
+    Several(Vec<IpAddr>),
+}
+
+/// What to do with frames that are none of the gateway's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Others {
+    #[default]
+    Drop,
+    Forward,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    address: Addresses,
+    #[serde(default = "usual_bearers")]
+    bearers: usize,
+    #[serde(default)]
+    matching: Matching,
+    #[serde(default = "usual_mtu")]
+    mtu: usize,
+    #[serde(default)]
+    others: Others,
+    load: Option<PathBuf>,
+    control: Option<PathBuf>,
+}
+
+fn usual_bearers() -> usize {
+    100_000
+}
+
+fn usual_mtu() -> usize {
+    1500
+}
+
+/// [`Settings`] that make sense.
+struct Checked {
+    own: Vec<IpAddr>,
+    settings: Settings,
+}
+
+impl Settings {
+    fn check(self) -> Result<Checked, SettingsError> {
+        let own = match &self.address {
+            Addresses::One(address) => vec![*address],
+            Addresses::Several(addresses) => addresses.clone(),
+        };
+        let wrong = |text: String| Err(SettingsError(text));
+        if own.is_empty() || own.iter().any(|a| a.is_unspecified() || a.is_multicast()) {
+            return wrong("address: want the gateway's own address, or several".to_string());
+        }
+        if !(1..=MOST_BEARERS).contains(&self.bearers) {
+            return wrong(format!("bearers: want 1 to {MOST_BEARERS}"));
+        }
+        if !(LEAST_MTU..=65_535).contains(&self.mtu) {
+            return wrong(format!("mtu: want {LEAST_MTU} to 65535 bytes"));
+        }
+        let settings = self;
+        Ok(Checked { own, settings })
+    }
+}
+
+/// The function; complete once it was prepared.
+struct Gateway {
+    checked: Checked,
+    plane: Option<Plane>,
+    /// Ends, and its socket goes, with the function.
+    server: Option<Server>,
+}
+
+impl Gateway {
+    fn new(checked: Checked) -> Self {
+        Self {
+            checked,
+            plane: None,
+            server: None,
+        }
+    }
+
+    fn start(&mut self) -> Result<Control, PortError> {
+        let Checked { own, settings } = &self.checked;
+        let (sender, receiver) = changes();
+        let mut control = Control::new(own.clone(), settings.bearers, sender);
+        let mut plane = Plane::new(own, settings, receiver)?;
+        if let Some(file) = &settings.load {
+            let wrong = |line: Option<usize>, what: String| {
+                let line = line.map_or(String::new(), |line| format!("{line}: "));
+                let spec = format!("function \"gtpu\": load {}:{line}", file.display());
+                PortError::system(
+                    spec.trim_end().trim_end_matches(':').to_string(),
+                    std::io::Error::other(what),
+                )
+            };
+            let text = std::fs::read_to_string(file).map_err(|e| wrong(None, e.to_string()))?;
+            let bearers = read_csv(&text, own).map_err(|(line, e)| wrong(Some(line), e))?;
+            // The worker does not run yet: what it would be told is made here.
+            plane
+                .load(&mut control, &bearers)
+                .map_err(|(line, e)| wrong(Some(line), e))?;
+        }
+        self.plane = Some(plane);
+        Ok(control)
+    }
+}
+
+impl Function for Gateway {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        if let Some(plane) = &mut self.plane {
+            plane.process(batch, context);
+        }
+    }
+
+    fn holds_packets(&self) -> bool {
+        true
+    }
+
+    fn prepare(&mut self) -> Result<(), PortError> {
+        let control = Arc::new(Mutex::new(self.start()?));
+        if let Some(path) = &self.checked.settings.control {
+            self.server = Some(Server::start(path, &control)?);
+        }
+        Ok(())
+    }
+
+    fn fates(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.plane.as_ref().map_or([0; FATES.len()], |p| p.counts);
+        FATES.iter().copied().zip(counts).collect()
+    }
+}
+
+/// What the worker has.
+struct Plane {
+    table: Table,
+    /// By number less 1.
+    paths: Vec<KnownPath>,
+    own: Own,
+    mtu: usize,
+    others: Others,
+    pool: PoolHandle,
+    answers: Answers,
+    receiver: Receiver,
+    counts: Counts,
+}
+
+/// A path, and the port that its packets left through last.
+#[derive(Clone, Copy)]
+struct KnownPath {
+    path: Path,
+    port: usize,
+}
+
+impl Plane {
+    fn new(own: &[IpAddr], settings: &Settings, receiver: Receiver) -> Result<Self, PortError> {
+        Ok(Self {
+            table: Table::new(settings.matching, settings.bearers),
+            paths: Vec::with_capacity(usize::from(u16::MAX)),
+            own: Own::new(own),
+            mtu: settings.mtu,
+            others: settings.others,
+            pool: PoolHandle::new(POOL_SLOTS, false)?,
+            answers: Answers::new(),
+            receiver,
+            counts: [0; FATES.len()],
+        })
+    }
+
+    /// Puts in what a file says, all or nothing; refusals name the line.
+    fn load(
+        &mut self,
+        control: &mut Control,
+        bearers: &[(usize, Bearer)],
+    ) -> Result<(), (usize, String)> {
+        /// Fewer than the ring holds, with a path each.
+        const AT_A_TIME: usize = 1024;
+        for part in bearers.chunks(AT_A_TIME) {
+            let wishes: Vec<_> = part.iter().map(|(_, bearer)| Wish::Add(*bearer)).collect();
+            let granted = control.grant(&wishes);
+            granted.map_err(|(number, e)| (part[number].0, e.to_string()))?;
+            while self.take_changes(0) {}
+        }
+        Ok(())
+    }
+
+    /// Makes a few of the changes that wait; true if there were any.
+    #[inline(always)]
+    fn take_changes(&mut self, to_port: usize) -> bool {
+        let mut any = false;
+        let (table, paths) = (&mut self.table, &mut self.paths);
+        let (answers, pool) = (&mut self.answers, &self.pool);
+        self.receiver.take(|change| {
+            any = true;
+            match change {
+                Change::Set(slot) => {
+                    let has_room = table.set(slot);
+                    debug_assert!(has_room, "whoever decides has counted");
+                }
+                Change::Remove(key) => {
+                    table.remove(key);
+                }
+                Change::Path(number, path) => {
+                    let index = usize::from(number).saturating_sub(1);
+                    let none = KnownPath {
+                        path: Path {
+                            local: Ipv4Addr::UNSPECIFIED.into(),
+                            remote: Ipv4Addr::UNSPECIFIED.into(),
+                        },
+                        port: 0,
+                    };
+                    while paths.len() <= index {
+                        // Its memory was set aside for all there can be.
+                        paths.push(none);
+                    }
+                    paths[index] = KnownPath {
+                        path,
+                        port: to_port,
+                    };
+                }
+                Change::EndMarker { path, teid } => {
+                    if let Some(known) = paths.get(usize::from(path).wrapping_sub(1)) {
+                        answers.end_marker(pool, known.port, &known.path, teid);
+                    }
+                }
+            }
+        });
+        any
+    }
+
+    #[cfg(test)]
+    fn answers_waiting(&self) -> usize {
+        self.answers.len()
+    }
+
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        self.take_changes(context.to_port);
+        if !batch.is_empty() {
+            self.pass(batch, context);
+            self.receiver.fates.publish(&self.counts);
+        }
+        self.answers.release(batch, context.to_port);
+    }
+
+    fn pass(&mut self, batch: &mut Batch, context: &Context) {
+        let len = batch.len().min(BATCH_CAPACITY);
+        let mut seen = [Seen::Gone; BATCH_CAPACITY];
+        let mut keys = [0; BATCH_CAPACITY];
+        let mut found = [Slot::default(); BATCH_CAPACITY];
+        for (i, packet) in batch.packets().iter().enumerate().take(len) {
+            if batch.is_kept(i) {
+                seen[i] = Seen::of(packet.bytes(), &self.own);
+                keys[i] = seen[i].key();
+            }
+        }
+        self.table.look_up(&keys[..len], &mut found[..len]);
+        for i in 0..len {
+            let packet = &mut batch.packets_mut()[i];
+            let fate = match &seen[i] {
+                Seen::Gone => continue,
+                Seen::Settled(fate) => *fate,
+                Seen::Tunnelled(tunnelled) => self.tunnelled(packet, tunnelled, &found[i], context),
+                Seen::Plain { ip, .. } => self.plain(packet, usize::from(*ip), &found[i], context),
+            };
+            let fate = match (fate, self.others) {
+                (Fate::Other | Fate::UnknownUser, Others::Forward) => Fate::Passed,
+                (fate, _) => fate,
+            };
+            self.counts[fate as usize] += 1;
+            let goes_on = matches!(
+                fate,
+                Fate::Relayed | Fate::Encapsulated | Fate::Decapsulated | Fate::Passed
+            );
+            if !goes_on {
+                batch.mark_dropped(i);
+            }
+        }
+    }
+
+    /// A packet out of a tunnel.
+    #[inline(always)]
+    fn tunnelled(
+        &mut self,
+        packet: &mut Packet,
+        seen: &Tunnelled,
+        slot: &Slot,
+        context: &Context,
+    ) -> Fate {
+        let is_user_packet = seen.message == MessageType::G_PDU;
+        if !is_user_packet && seen.message != MessageType::END_MARKER {
+            return self.message(packet, seen, context);
+        }
+        if slot.key == 0 {
+            // An end marker may well come late (TS 29.281 section 7.3.2).
+            return match is_user_packet {
+                true => self.unknown_teid(packet, seen, context),
+                false => Fate::UnknownTeidUntold,
+            };
+        }
+        match slot.kind() {
+            Kind::Relay => match self.path(slot, context.to_port) {
+                Some(path) => match rewrite::relay(packet, seen, slot, &path, &self.pool) {
+                    Ok(()) => Fate::Relayed,
+                    Err(fate) => fate,
+                },
+                None => Fate::ToldToDrop,
+            },
+            Kind::Decapsulate if !is_user_packet => Fate::Consumed,
+            Kind::Decapsulate => match rewrite::decapsulate(packet, seen) {
+                Ok(()) => Fate::Decapsulated,
+                Err(fate) => fate,
+            },
+            Kind::Hold => Fate::NotHeld,
+            Kind::Drop | Kind::Encapsulate => Fate::ToldToDrop,
+        }
+    }
+
+    /// A packet to a user.
+    #[inline(always)]
+    fn plain(&mut self, packet: &mut Packet, ip: usize, slot: &Slot, context: &Context) -> Fate {
+        if slot.key == 0 {
+            return Fate::UnknownUser;
+        }
+        match slot.kind() {
+            Kind::Encapsulate => {}
+            Kind::Hold => return Fate::NotHeld,
+            _ => return Fate::ToldToDrop,
+        }
+        let Some(path) = self.path(slot, context.to_port) else {
+            return Fate::ToldToDrop;
+        };
+        match rewrite::encapsulate(packet, ip, slot, &path, self.mtu, &self.pool) {
+            Ok(()) => Fate::Encapsulated,
+            Err(Fate::TooBig) => {
+                let fits = self.mtu - rewrite::overhead(slot, &path);
+                let (answers, port) = (&mut self.answers, context.from_port);
+                answers.too_big(&self.pool, port, packet.bytes(), ip, fits, &self.own);
+                Fate::TooBig
+            }
+            Err(fate) => fate,
+        }
+    }
+
+    #[inline(always)]
+    fn path(&mut self, slot: &Slot, to_port: usize) -> Option<Path> {
+        let known = self.paths.get_mut(usize::from(slot.path).wrapping_sub(1))?;
+        if known.port != to_port {
+            known.port = to_port;
+        }
+        Some(known.path)
+    }
+
+    #[cold]
+    fn unknown_teid(&mut self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Fate {
+        let (answers, port) = (&mut self.answers, context.from_port);
+        if answers.unknown_teid(&self.pool, port, packet.bytes(), seen) {
+            Fate::UnknownTeid
+        } else {
+            Fate::UnknownTeidUntold
+        }
+    }
+
+    /// A message without a user packet.
+    #[cold]
+    fn message(&mut self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Fate {
+        match seen.message {
+            MessageType::ECHO_REQUEST => {
+                let (answers, port) = (&mut self.answers, context.from_port);
+                if answers.echo(&self.pool, port, packet.bytes(), seen) {
+                    Fate::EchoAnswered
+                } else {
+                    Fate::EchoUnanswered
+                }
+            }
+            MessageType::ECHO_RESPONSE => Fate::Consumed,
+            MessageType::ERROR_INDICATION => Fate::ErrorIndication,
+            _ => Fate::UnknownMessage,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,951 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use proptest::prelude::*;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use taut_wire::gtpu::{ErrorIndication, Extensions, PduSession, UDP_PORT, emit_echo_request};
+use taut_wire::{
+    EtherType, Ethernet, Gtpu, GtpuRepr, IpProtocol, Ipv4, Ipv6, Mac, Protocol, Tunnel, Udp,
+    UdpFlow, VlanTag,
+};
+
+const OWN4: &str = "192.0.2.1";
+const OWN6: &str = "2001:db8::1";
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A gateway without sockets: its data path and whoever decides.
+struct Bench {
+    plane: Plane,
+    control: Control,
+    pool: PoolHandle,
+}
+
+impl Bench {
+    fn new(settings: &str) -> Self {
+        let text = format!("address = [\"{OWN4}\", \"{OWN6}\"]\n{settings}");
+        let settings: Settings = text.parse::<toml::Table>().unwrap().try_into().unwrap();
+        let checked = settings.check().map_err(|e| e.0).unwrap();
+        let mut gateway = Gateway::new(checked);
+        let control = gateway.start().unwrap();
+        Self {
+            plane: gateway.plane.unwrap(),
+            control,
+            pool: PoolHandle::new(256, false).unwrap(),
+        }
+    }
+
+    fn with(lines: &str) -> Self {
+        let mut gateway = Self::new("");
+        gateway.add(lines);
+        gateway
+    }
+
+    fn add(&mut self, lines: &str) {
+        let bearers = read_csv(lines, self.control.own()).unwrap();
+        let wishes: Vec<_> = bearers.iter().map(|(_, b)| Wish::Put(*b)).collect();
+        self.control.grant(&wishes).unwrap();
+        while self.plane.take_changes(1) {}
+    }
+
+    /// Sends frames from port 0 to 1, or the other way round; returns what leaves.
+    fn pass(&mut self, frames: &[Vec<u8>], from_port: usize) -> Vec<Vec<u8>> {
+        let mut batch = Batch::new();
+        for frame in frames {
+            let mut packet = self.pool.take(frame.len() as u16).unwrap();
+            packet.bytes_mut().copy_from_slice(frame);
+            batch.push(packet);
+        }
+        self.pass_batch(&mut batch, from_port)
+    }
+
+    fn pass_batch(&mut self, batch: &mut Batch, from_port: usize) -> Vec<Vec<u8>> {
+        let context = Context {
+            from_port,
+            to_port: 1 - from_port,
+            ..Context::default()
+        };
+        self.plane.process(batch, &context);
+        batch.settle(&mut Batch::new());
+        batch.packets().iter().map(|p| p.bytes().to_vec()).collect()
+    }
+
+    /// What the gateway itself has to say through a port.
+    fn answers(&mut self, port: usize) -> Vec<Vec<u8>> {
+        self.pass(&[], 1 - port)
+    }
+
+    fn count(&self, fate: Fate) -> u64 {
+        self.plane.counts[fate as usize]
+    }
+
+    fn counted(&self) -> u64 {
+        self.plane.counts.iter().sum()
+    }
+}
+
+fn flow(source: &str, destination: &str) -> UdpFlow {
+    UdpFlow {
+        src_ip: address(source),
+        dst_ip: address(destination),
+        ..UdpFlow::default()
+    }
+}
+
+/// A frame in a tunnel to the gateway, of as many bytes without check sequence.
+fn tunnelled(outer_v4: bool, inner_v4: bool, teid: u32, len: usize) -> Vec<u8> {
+    let tunnel = Tunnel {
+        teid,
+        src_ip: address(if outer_v4 { "192.0.2.7" } else { "2001:db8::7" }),
+        dst_ip: address(if outer_v4 { OWN4 } else { OWN6 }),
+    };
+    let inner = if inner_v4 {
+        flow("10.45.0.2", "198.19.0.1")
+    } else {
+        flow("2001:db8:45::2", "2001:db8:99::1")
+    };
+    inner
+        .frame_as(Protocol::Udp, Some(&tunnel), len + 4)
+        .unwrap()
+}
+
+/// The frame with a right outer UDP checksum.
+fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
+    let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+    if ethernet.ethertype() == EtherType::IPV4 {
+        let mut ip = Ipv4::new(ethernet.payload_mut()).unwrap();
+        let pseudo = ip.pseudo_header(ip.payload().len() as u16);
+        Udp::new(ip.payload_mut()).unwrap().fill_checksum(pseudo);
+    } else {
+        let mut ip = Ipv6::new(ethernet.payload_mut()).unwrap();
+        let pseudo = ip.pseudo_header(IpProtocol::UDP, ip.payload().len() as u32);
+        Udp::new(ip.payload_mut()).unwrap().fill_checksum(pseudo);
+    }
+    frame
+}
+
+/// What is in a tunnel's frame; every checksum is verified.
+#[derive(Debug, PartialEq, Eq)]
+struct Opened {
+    source: IpAddr,
+    destination: IpAddr,
+    hops: u8,
+    teid: u32,
+    sequence: Option<u16>,
+    message: u8,
+    qfi: Option<u8>,
+    has_checksum: bool,
+    payload: Vec<u8>,
+}
+
+fn open(frame: &[u8]) -> Opened {
+    let ethernet = Ethernet::new(frame).unwrap();
+    let (source, destination, hops, datagram, pseudo) = if ethernet.ethertype() == EtherType::IPV4 {
+        let ip = Ipv4::new(ethernet.payload()).unwrap();
+        ip.verify_checksum().unwrap();
+        let pseudo = ip.pseudo_header(ip.payload().len() as u16);
+        let datagram = ip.payload().to_vec();
+        (
+            ip.source().into(),
+            ip.destination().into(),
+            ip.ttl(),
+            datagram,
+            pseudo,
+        )
+    } else {
+        let ip = Ipv6::new(ethernet.payload()).unwrap();
+        let pseudo = ip.pseudo_header(IpProtocol::UDP, ip.payload().len() as u32);
+        let datagram = ip.payload().to_vec();
+        (
+            ip.source().into(),
+            ip.destination().into(),
+            ip.hop_limit(),
+            datagram,
+            pseudo,
+        )
+    };
+    let udp = Udp::new(&datagram[..]).unwrap();
+    udp.verify_checksum(pseudo).unwrap();
+    assert_eq!(udp.destination_port(), UDP_PORT);
+    let gtpu = Gtpu::new(udp.payload()).unwrap();
+    Opened {
+        source,
+        destination,
+        hops,
+        teid: gtpu.teid(),
+        sequence: gtpu.sequence(),
+        message: gtpu.message_type().0,
+        qfi: gtpu.pdu_session().map(|s| s.qfi),
+        has_checksum: udp.checksum() != 0,
+        payload: gtpu.payload().to_vec(),
+    }
+}
+
+#[test]
+fn relaying_changes_tunnel_addresses_and_hops_and_keeps_every_checksum_right() {
+    let mut gateway = Bench::with(
+        "0x10,relay,0xdeadbeef,192.0.2.9\n0x11,relay,0x22,2001:db8::9\n0x12,relay,0x23,192.0.2.9,,198.51.100.1",
+    );
+    for (outer_v4, teid) in [
+        (true, 0x10),
+        (false, 0x10),
+        (true, 0x11),
+        (false, 0x11),
+        (true, 0x12),
+    ] {
+        for inner_v4 in [true, false] {
+            for checksum in [true, false] {
+                let mut frame = tunnelled(outer_v4, inner_v4, teid, 180);
+                if checksum {
+                    frame = with_checksum(frame);
+                } else if !outer_v4 {
+                    // Over IPv6, frames without one are tried as they are.
+                    assert!(!open(&frame).has_checksum);
+                }
+                let before = open(&frame);
+                let out = gateway.pass(std::slice::from_ref(&frame), 0);
+                let after = open(&out[0]);
+                let to_v4 = teid != 0x11;
+                let same_version = outer_v4 == to_v4;
+                assert_eq!(after.teid, [0xdead_beef, 0x22, 0x23][teid as usize - 0x10]);
+                let local = match (teid, to_v4) {
+                    (0x12, _) => "198.51.100.1",
+                    (_, true) => OWN4,
+                    (_, false) => OWN6,
+                };
+                assert_eq!(after.source, address(local));
+                let remote = if to_v4 { "192.0.2.9" } else { "2001:db8::9" };
+                assert_eq!(after.destination, address(remote));
+                assert_eq!(after.hops, if same_version { before.hops - 1 } else { 64 });
+                assert_eq!(after.payload, before.payload);
+                if same_version {
+                    assert_eq!(after.has_checksum, checksum);
+                    assert_eq!(out[0].len(), frame.len());
+                } else {
+                    assert_eq!(after.has_checksum, !to_v4);
+                }
+            }
+        }
+    }
+    assert_eq!(gateway.count(Fate::Relayed), 20);
+    assert_eq!(gateway.counted(), 20);
+}
+
+/// A frame with a sequence number, an N-PDU number and two extension headers, one of them a container.
+fn decorated(message: MessageType, kind: u8) -> Vec<u8> {
+    let plain = tunnelled(true, true, 0x10, 120);
+    let user = open(&plain).payload;
+    let chain = [1, 0x10, 9, kind, 2, 1, 2, 3, 4, 5, 6, 0];
+    let repr = GtpuRepr {
+        message_type: message,
+        teid: 0x10,
+        sequence: Some(77),
+        n_pdu: Some(5),
+        extensions: Some(Extensions {
+            first: 0x85,
+            bytes: &chain,
+        }),
+        payload_len_bytes: user.len(),
+    };
+    let mut frame = vec![0; 14 + 28 + repr.header_len_bytes() + user.len()];
+    let mut gtpu = repr.emit(&mut frame[42..]).unwrap();
+    gtpu.payload_mut().copy_from_slice(&user);
+    frame[..14].copy_from_slice(&plain[..14]);
+    let path = Path {
+        local: address("192.0.2.7"),
+        remote: address(OWN4),
+    };
+    rewrite::write_outer(&mut frame[14..], &path, 0).unwrap();
+    with_checksum(frame)
+}
+
+#[test]
+fn sequence_numbers_and_extension_headers_are_relayed_as_they_came() {
+    let mut gateway = Bench::with("0x10,relay,0x20,192.0.2.9");
+    for message in [MessageType::G_PDU, MessageType::END_MARKER] {
+        // What only ends have to understand is no business of a relay.
+        let frame = decorated(message, 0x80);
+        let out = gateway.pass(std::slice::from_ref(&frame), 0);
+        let opened = open(&out[0]);
+        assert_eq!((opened.sequence, opened.qfi), (Some(77), Some(9)));
+        assert_eq!(opened.message, message.0);
+        assert_eq!(out[0][42 + 8..], frame[42 + 8..]);
+    }
+    // What every node has to understand is.
+    assert!(
+        gateway
+            .pass(&[decorated(MessageType::G_PDU, 0xc9)], 0)
+            .is_empty()
+    );
+    assert_eq!(gateway.count(Fate::UnknownExtension), 1);
+}
+
+#[test]
+fn the_end_of_a_tunnel_refuses_extensions_that_it_has_to_understand() {
+    let mut gateway = Bench::with("0x10,decapsulate");
+    for (kind, passes) in [(0x20, 1), (0xc0, 1), (0x80, 0), (0xc9, 0)] {
+        let out = gateway.pass(&[decorated(MessageType::G_PDU, kind)], 0);
+        assert_eq!(out.len(), passes, "{kind:#x}");
+    }
+    assert_eq!(gateway.count(Fate::UnknownExtension), 2);
+    // An end marker ends here.
+    assert!(
+        gateway
+            .pass(&[decorated(MessageType::END_MARKER, 0x20)], 0)
+            .is_empty()
+    );
+    assert_eq!(gateway.count(Fate::Consumed), 1);
+}
+
+#[test]
+fn what_went_into_a_tunnel_comes_out_the_same() {
+    for (inner_v4, outer_v4, qfi, room) in [
+        (true, true, "", true),
+        (true, true, "9", true),
+        (true, false, "63", true),
+        (false, true, "0", false),
+        (false, false, "", false),
+        (true, true, "9", false),
+    ] {
+        let user = if inner_v4 {
+            "10.45.0.2"
+        } else {
+            "2001:db8:45::2"
+        };
+        let (remote, own) = if outer_v4 {
+            ("192.0.2.9", OWN4)
+        } else {
+            ("2001:db8::9", OWN6)
+        };
+        let mut down = Bench::with(&format!("{user},encapsulate,0x20,{remote},{qfi}"));
+        let plain = if inner_v4 {
+            flow("198.19.0.1", user)
+        } else {
+            flow("2001:db8:99::1", user)
+        };
+        // Padded to the shortest frame where it is shorter; tagged in one case.
+        let plain = UdpFlow {
+            vlan: (qfi == "9").then(|| VlanTag::new(5).unwrap()),
+            ..plain
+        };
+        let frame = plain.frame(100).unwrap();
+        let mut padded = frame.clone();
+        padded.extend([0xee; 7]);
+        let mut batch = Batch::new();
+        let mut packet = down.pool.take((padded.len() - 64) as u16).unwrap();
+        // Either all the room before it, or none, as in a ring that frames are received in.
+        if room {
+            packet = down.pool.take(padded.len() as u16).unwrap();
+        } else {
+            let headroom = packet.headroom() as u16;
+            assert!(packet.prepend(headroom));
+            packet.truncate(padded.len() as u16);
+        }
+        packet.bytes_mut().copy_from_slice(&padded);
+        batch.push(packet);
+        let out = down.pass_batch(&mut batch, 1);
+        assert_eq!(down.count(Fate::Encapsulated), 1);
+        let opened = open(&out[0]);
+        assert_eq!(opened.teid, 0x20);
+        assert_eq!(
+            (opened.source, opened.destination),
+            (address(own), address(remote))
+        );
+        assert_eq!(opened.qfi, qfi.parse().ok());
+        let l2 = if qfi == "9" { 18 } else { 14 };
+        assert_eq!(opened.payload, frame[l2..]);
+        // At the other end.
+        let mut up = Bench::new("");
+        up.plane.own = Own::new(&[address(remote)]);
+        up.add("0x20,decapsulate");
+        assert_eq!(up.pass(&out, 0), [frame]);
+        assert_eq!(up.count(Fate::Decapsulated), 1);
+    }
+}
+
+#[test]
+fn ipv6_users_are_known_by_their_prefix() {
+    let mut gateway = Bench::with("2001:db8:45::/64,encapsulate,0x20,192.0.2.9");
+    let frames = [
+        "2001:db8:45::2",
+        "2001:db8:45:0:ffff::1",
+        "2001:db8:45:1::2",
+        "::1",
+    ]
+    .map(|user| flow("2001:db8:99::1", user).frame(100).unwrap());
+    assert_eq!(gateway.pass(&frames, 1).len(), 2);
+    assert_eq!(gateway.count(Fate::UnknownUser), 2);
+}
+
+/// A message to the gateway in a frame.
+fn message(bytes: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 42 + bytes.len()];
+    frame[..14].copy_from_slice(&tunnelled(true, true, 1, 100)[..14]);
+    frame[42..].copy_from_slice(bytes);
+    let path = Path {
+        local: address("192.0.2.7"),
+        remote: address(OWN4),
+    };
+    rewrite::write_outer(&mut frame[14..], &path, 0).unwrap();
+    frame
+}
+
+#[test]
+fn echo_requests_are_answered_where_they_came_from() {
+    let mut gateway = Bench::new("");
+    let mut bytes = [0; 12];
+    emit_echo_request(0x1234, &mut bytes).unwrap();
+    let mut request = message(&bytes);
+    // From a port of its own, to which the answer goes.
+    request[34..36].copy_from_slice(&40_000_u16.to_be_bytes());
+    assert!(gateway.pass(std::slice::from_ref(&request), 0).is_empty());
+    assert!(gateway.answers(1).is_empty());
+    let answers = gateway.answers(0);
+    assert_eq!(answers.len(), 1);
+    let ethernet = Ethernet::new(&answers[0][..]).unwrap();
+    assert_eq!(ethernet.destination(), Mac([2, 0, 0, 0, 0, 1]));
+    let ip = Ipv4::new(ethernet.payload()).unwrap();
+    ip.verify_checksum().unwrap();
+    assert_eq!(IpAddr::V4(ip.source()), address(OWN4));
+    let udp = Udp::new(ip.payload()).unwrap();
+    assert_eq!(
+        (udp.source_port(), udp.destination_port()),
+        (UDP_PORT, 40_000)
+    );
+    let want = [0x32, 2, 0, 6, 0, 0, 0, 0, 0x12, 0x34, 0, 0, 14, 0];
+    assert_eq!(udp.payload(), want);
+    assert_eq!(gateway.count(Fate::EchoAnswered), 1);
+    // More than can wait are counted, not answered.
+    for _ in 0..5 {
+        gateway.pass(&vec![request.clone(); 64], 0);
+    }
+    let (answered, not) = (
+        gateway.count(Fate::EchoAnswered),
+        gateway.count(Fate::EchoUnanswered),
+    );
+    assert_eq!(answered + not, 321);
+    assert!(not > 0);
+}
+
+#[test]
+fn whoever_sends_through_an_unknown_tunnel_is_told() {
+    let mut gateway = Bench::with("0x10,relay,0x20,192.0.2.9");
+    for outer_v4 in [true, false] {
+        for teid in [0, 0x11] {
+            let out = gateway.pass(&[tunnelled(outer_v4, true, teid, 150)], 1);
+            assert!(out.is_empty());
+            let opened = open(&gateway.answers(1)[0]);
+            let (own, peer) = if outer_v4 {
+                (OWN4, "192.0.2.7")
+            } else {
+                (OWN6, "2001:db8::7")
+            };
+            assert_eq!(
+                (opened.source, opened.destination),
+                (address(own), address(peer))
+            );
+            assert_eq!((opened.message, opened.teid), (26, 0));
+            let indication = ErrorIndication::parse(&opened.payload).unwrap();
+            assert_eq!(
+                indication,
+                ErrorIndication {
+                    teid,
+                    peer: address(own)
+                }
+            );
+        }
+    }
+    assert_eq!(gateway.count(Fate::UnknownTeid), 4);
+    // Not about messages, nor about answers to them.
+    let mut end_marker = [0x30, 254, 0, 0, 0, 0, 0, 0x77];
+    let mut indication = [0; 36];
+    let length = ErrorIndication {
+        teid: 5,
+        peer: address(OWN4),
+    }
+    .emit(&mut indication)
+    .unwrap();
+    gateway.pass(&[message(&end_marker), message(&indication[..length])], 0);
+    end_marker[1] = 31;
+    gateway.pass(&[message(&end_marker)], 0);
+    assert!(gateway.answers(0).is_empty());
+    assert_eq!(gateway.count(Fate::UnknownTeidUntold), 1);
+    assert_eq!(gateway.count(Fate::ErrorIndication), 1);
+    assert_eq!(gateway.count(Fate::UnknownMessage), 1);
+}
+
+#[test]
+fn what_does_not_fit_the_tunnel_is_dropped_and_the_sender_is_told_what_would() {
+    let mut gateway = Bench::with(
+        "10.45.0.2,encapsulate,0x20,192.0.2.9,9\n2001:db8:45::,encapsulate,0x21,2001:db8::9",
+    );
+    // 1500 less 20 + 8 + 16, and less 40 + 8 + 8.
+    for (user, source, largest) in [
+        ("10.45.0.2", "198.19.0.1", 1456),
+        ("2001:db8:45::2", "2001:db8:99::1", 1444),
+    ] {
+        let frame = |packet: usize| {
+            let mut frame = flow(source, user).frame(packet + 18).unwrap();
+            if frame[12] == 8 {
+                // "Don't fragment".
+                frame[20] = 0x40;
+                let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+                Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
+            }
+            frame
+        };
+        assert_eq!(gateway.pass(&[frame(largest)], 1).len(), 1, "{user}");
+        assert!(gateway.answers(1).is_empty());
+        assert!(gateway.pass(&[frame(largest + 1)], 1).is_empty());
+        let answer = &gateway.answers(1)[0];
+        let ethernet = Ethernet::new(&answer[..]).unwrap();
+        if ethernet.ethertype() == EtherType::IPV4 {
+            let ip = Ipv4::new(ethernet.payload()).unwrap();
+            ip.verify_checksum().unwrap();
+            assert_eq!(IpAddr::V4(ip.destination()), address(source));
+            let icmp = taut_wire::Icmpv4::new(ip.payload()).unwrap();
+            icmp.verify_checksum().unwrap();
+            assert_eq!((icmp.kind(), icmp.code()), (3, 4));
+            assert_eq!(icmp.rest(), [0, 0, 5, 0xb0]);
+            assert_eq!(icmp.payload(), &frame(largest + 1)[14..14 + 28]);
+        } else {
+            let ip = Ipv6::new(ethernet.payload()).unwrap();
+            let pseudo = ip.pseudo_header(IpProtocol::ICMPV6, ip.payload().len() as u32);
+            assert!(pseudo.combine(taut_wire::Sum::of(ip.payload())).is_valid());
+            assert_eq!(ip.payload()[..2], [2, 0]);
+            assert_eq!(ip.payload()[4..8], 1444_u32.to_be_bytes());
+        }
+    }
+    // Without the bit there is nobody to tell.
+    let mut frame = flow("198.19.0.1", "10.45.0.2").frame(1490).unwrap();
+    frame[20] = 0;
+    let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+    Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
+    gateway.pass(&[frame], 1);
+    assert!(gateway.answers(1).is_empty());
+    assert_eq!(gateway.count(Fate::TooBig), 3);
+}
+
+#[test]
+fn fragments_of_tunnels_are_dropped_and_those_of_users_pass() {
+    let mut gateway = Bench::with("10.45.0.2,encapsulate,0x20,192.0.2.9\n0x10,decapsulate");
+    let fragment = |mut frame: Vec<u8>, offset: [u8; 2]| {
+        frame[20..22].copy_from_slice(&offset);
+        let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+        Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
+        frame
+    };
+    let outer = [[0x20, 0], [0, 9]].map(|at| fragment(tunnelled(true, true, 0x10, 120), at));
+    assert!(gateway.pass(&outer, 0).is_empty());
+    assert_eq!(gateway.count(Fate::Fragment), 2);
+    let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
+    let users = [[0x20, 0], [0, 9]].map(|at| fragment(user.clone(), at));
+    assert_eq!(gateway.pass(&users, 1).len(), 2);
+}
+
+#[test]
+fn every_packet_has_one_fate_wherever_it_is_cut_or_damaged() {
+    let mut gateway = Bench::with(
+        "0x10,relay,0x20,192.0.2.9\n0x11,decapsulate\n0x12,drop\n0x13,hold\n10.45.0.2,encapsulate,1,192.0.2.9\n10.45.0.3,hold",
+    );
+    let mut frames = vec![
+        decorated(MessageType::G_PDU, 0x80),
+        tunnelled(false, true, 0x11, 150),
+        tunnelled(true, false, 0x12, 150),
+        tunnelled(true, true, 0x13, 110),
+        flow("198.19.0.1", "10.45.0.2").frame(80).unwrap(),
+        flow("198.19.0.1", "10.45.0.3").frame(80).unwrap(),
+    ];
+    let whole = frames.clone();
+    for frame in &whole {
+        frames.extend((0..frame.len()).map(|len| frame[..len].to_vec()));
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..30_000 {
+        let mut frame = whole[random.usize(..whole.len())].clone();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..frame.len());
+            frame[at] = random.u8(..);
+        }
+        frames.push(frame);
+    }
+    let mut left = 0;
+    for part in frames.chunks(64) {
+        left += gateway.pass(part, 0).len() as u64;
+        gateway.answers(0);
+    }
+    assert_eq!(gateway.counted(), frames.len() as u64);
+    let passed = [Fate::Relayed, Fate::Encapsulated, Fate::Decapsulated];
+    let passed: u64 = passed.into_iter().map(|fate| gateway.count(fate)).sum();
+    // Answers that left in passing besides.
+    assert!(left >= passed);
+    for fate in [
+        Fate::Malformed,
+        Fate::BadChecksum,
+        Fate::BadVersion,
+        Fate::ToldToDrop,
+        Fate::NotHeld,
+    ] {
+        assert!(gateway.count(fate) > 0, "{fate:?}");
+    }
+    assert_eq!(
+        gateway.plane.pool.outstanding(),
+        gateway.plane.answers_waiting()
+    );
+}
+
+#[test]
+fn a_packet_of_no_hops_left_goes_no_further() {
+    let mut gateway = Bench::with("0x10,relay,0x20,192.0.2.9");
+    for (ttl, passes) in [(2, 1), (1, 0), (0, 0)] {
+        let mut frame = tunnelled(true, true, 0x10, 100);
+        frame[22] = ttl;
+        let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+        Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
+        assert_eq!(gateway.pass(&[frame], 0).len(), passes);
+    }
+    assert_eq!(gateway.count(Fate::NoHopsLeft), 2);
+}
+
+#[test]
+fn other_frames_pass_only_if_told_so() {
+    let arp = UdpFlow::default().frame(64).unwrap();
+    let arp = [&arp[..12], &[8, 6], &arp[14..]].concat();
+    let user = flow("198.19.0.1", "10.45.0.9").frame(64).unwrap();
+    let mut gateway = Bench::new("others = \"forward\"");
+    assert_eq!(
+        gateway.pass(&[arp.clone(), user.clone()], 0),
+        [arp.clone(), user.clone()]
+    );
+    assert_eq!(gateway.count(Fate::Passed), 2);
+    let mut gateway = Bench::new("");
+    assert!(gateway.pass(&[arp, user], 0).is_empty());
+    assert_eq!(
+        (gateway.count(Fate::Other), gateway.count(Fate::UnknownUser)),
+        (1, 1)
+    );
+}
+
+#[test]
+fn an_end_marker_leaves_before_the_first_packet_on_the_new_path() {
+    let mut gateway = Bench::with("10.45.0.2,encapsulate,0x20,192.0.2.8");
+    let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
+    assert_eq!(
+        open(&gateway.pass(std::slice::from_ref(&user), 1)[0]).teid,
+        0x20
+    );
+    let old = gateway
+        .control
+        .get(Match::User(address("10.45.0.2")))
+        .unwrap();
+    let path = old.path().unwrap();
+    let line = read_csv(
+        "10.45.0.2,encapsulate,0x30,192.0.2.9",
+        gateway.control.own(),
+    )
+    .unwrap();
+    let wishes = [Wish::EndMarker { teid: 0x20, path }, Wish::Put(line[0].1)];
+    gateway.control.grant(&wishes).unwrap();
+    let mut left = gateway.pass(std::slice::from_ref(&user), 1);
+    left.extend(gateway.pass(&[user], 1));
+    let seen: Vec<_> = left
+        .iter()
+        .map(|f| open(f))
+        .map(|o| (o.message, o.teid, o.destination))
+        .collect();
+    let new = address("192.0.2.9");
+    assert_eq!(seen.len(), 3);
+    assert!(
+        seen.contains(&(254, 0x20, address("192.0.2.8"))),
+        "{seen:?}"
+    );
+    assert_eq!(seen.iter().filter(|s| **s == (255, 0x30, new)).count(), 2);
+}
+
+#[test]
+fn bearers_change_between_batches_and_no_packet_is_lost() {
+    let mut gateway = Bench::new("bearers = 1000");
+    let line = |teid: u32, to: u32| format!("{teid},relay,{to},192.0.2.9");
+    for teid in 1..=64 {
+        gateway.add(&line(teid, teid));
+    }
+    let frames: Vec<_> = (1..=64)
+        .map(|teid| tunnelled(true, true, teid, 100))
+        .collect();
+    for round in 1..200 {
+        let wishes: Vec<_> = (1..=5)
+            .map(|i| {
+                let text = line(i * 7 % 64 + 1, 1000 * round + i);
+                Wish::Put(read_csv(&text, gateway.control.own()).unwrap()[0].1)
+            })
+            .collect();
+        gateway.control.grant(&wishes).unwrap();
+        assert_eq!(gateway.pass(&frames, 0).len(), 64);
+    }
+    assert_eq!(gateway.count(Fate::Relayed), 199 * 64);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    for (text, part) in [
+        ("", "missing field `address`"),
+        ("address = []", "address: want"),
+        ("address = \"0.0.0.0\"", "address: want"),
+        ("address = \"here\"", "want an IP address such as"),
+        (
+            "address = \"192.0.2.1\"\nbearers = 0",
+            "bearers: want 1 to 4000000",
+        ),
+        ("address = \"192.0.2.1\"\nmtu = 1279", "mtu: want 1280"),
+        (
+            "address = \"192.0.2.1\"\nmatching = \"tree\"",
+            "expected `hash` or `linear`",
+        ),
+        ("address = \"192.0.2.1\"\nsped = 1", "unknown field `sped`"),
+    ] {
+        let error = crate::build("gtpu", text.parse().unwrap()).err().unwrap();
+        assert!(error.0.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_file_at_the_start_is_loaded_or_its_line_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bearers.csv");
+    let gtpu = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let text = format!(
+            "address = \"{OWN4}\"\nbearers = 3000\nload = \"{}\"",
+            file.display()
+        );
+        let settings: Settings = text.parse::<toml::Table>().unwrap().try_into().unwrap();
+        let mut gateway = Gateway::new(settings.check().map_err(|e| e.0).unwrap());
+        gateway
+            .start()
+            .map(|control| (control.occupancy().0, gateway))
+    };
+    let lines: String = (1..=3000)
+        .map(|i| format!("{i},relay,{i},192.0.2.9\n"))
+        .collect();
+    let (count, loaded) = gtpu(&lines).unwrap();
+    assert_eq!((count, loaded.plane.unwrap().table.len()), (3000, 3000));
+    let error = gtpu(&format!("{lines}3001,decapsulate"))
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("bearers.csv:3001: the table is full"),
+        "{error}"
+    );
+    let error = gtpu("1,drop\n1,drop").err().unwrap().to_string();
+    assert!(
+        error.contains("bearers.csv:2: match 0x1 has a bearer already"),
+        "{error}"
+    );
+}
+
+/// A worker that does nothing but take changes, and a client of its control socket.
+struct Served {
+    folder: tempfile::TempDir,
+    worker: Option<std::thread::JoinHandle<()>>,
+    stop: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Served {
+    fn start(bearers: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let text = format!(
+            "address = \"{OWN4}\"\nbearers = {bearers}\ncontrol = \"{}\"",
+            path.display()
+        );
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let worker = std::thread::spawn(move || {
+            let mut function = crate::build("gtpu", text.parse().unwrap())
+                .map_err(|e| e.0)
+                .unwrap();
+            function.prepare().unwrap();
+            ready.send(()).unwrap();
+            let mut batch = Batch::new();
+            while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                function.process(&mut batch, &Context::default());
+                std::thread::yield_now();
+            }
+        });
+        is_ready.recv().unwrap();
+        Self {
+            folder,
+            worker: Some(worker),
+            stop,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("control.sock")
+    }
+
+    /// Sends all, then reads as many lines.
+    fn ask(&self, requests: &str, lines: usize) -> Vec<serde_json::Value> {
+        let mut stream = UnixStream::connect(self.path()).unwrap();
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_secs(20)))
+            .unwrap();
+        stream.write_all(requests.as_bytes()).unwrap();
+        let answers = BufReader::new(stream).lines().take(lines);
+        answers
+            .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+            .collect()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let ended = self.worker.take().unwrap().join();
+        assert!(std::thread::panicking() || ended.is_ok());
+        assert!(std::thread::panicking() || !self.path().exists());
+    }
+}
+
+#[test]
+fn the_control_socket_adds_lists_and_removes() {
+    let served = Served::start(3);
+    let add = r#"{"op":"add","bearers":[{"match":"0x10","action":"relay","teid":32,"remote":"192.0.2.9"},{"match":"10.45.0.2","action":"encapsulate","teid":33,"remote":"192.0.2.9","qfi":9}]}"#;
+    let answers = served.ask(&format!("{add}\n{add}\n"), 2);
+    assert_eq!(
+        (answers[0]["ok"].as_bool(), answers[0]["bearers"].as_u64()),
+        (Some(true), Some(2))
+    );
+    assert_eq!(
+        answers[1]["error"],
+        "match 0x10 has a bearer already; remove it first"
+    );
+    let list = served.ask("{\"op\":\"list\"}\n", 3);
+    assert_eq!(list[0]["bearers"], 2);
+    let mut matches: Vec<_> = list[1..]
+        .iter()
+        .map(|b| b["match"].as_str().unwrap())
+        .collect();
+    matches.sort_unstable();
+    assert_eq!(matches, ["0x10", "10.45.0.2"]);
+    let status = &served.ask("{\"op\":\"status\"}\n", 1)[0];
+    assert_eq!(
+        (status["bearers"].as_u64(), status["room"].as_u64()),
+        (Some(2), Some(3))
+    );
+    assert_eq!(status["packets"]["relayed"], 0);
+    let csv = "# two more\n0x11,decapsulate\n0x12,decapsulate\n";
+    let load = format!("{{\"op\":\"load\",\"bytes\":{}}}\n{csv}", csv.len());
+    let full = &served.ask(&load, 1)[0];
+    assert_eq!(
+        (full["ok"].as_bool(), full["line"].as_u64()),
+        (Some(false), Some(3))
+    );
+    assert!(
+        full["error"]
+            .as_str()
+            .unwrap()
+            .contains("room for 3 bearers")
+    );
+    let remove = "{\"op\":\"remove\",\"matches\":[\"16\",\"10.45.0.2\"]}\n";
+    let answers = served.ask(&format!("{remove}{remove}{load}"), 3);
+    assert_eq!(answers[0]["ok"], true);
+    assert_eq!(answers[1]["error"], "match 0x10 has no bearer");
+    assert_eq!(answers[2]["bearers"], 2);
+}
+
+#[test]
+fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
+    let served = Served::start(3);
+    for request in [
+        "hello\n",
+        "{}\n",
+        "{\"op\":\"fly\"}\n",
+        "{\"op\":\"add\"}\n",
+        "{\"op\":\"add\",\"bearers\":[{\"match\":\"1\",\"action\":\"sing\"}]}\n",
+        "{\"op\":\"add\",\"bearers\":[{\"match\":\"1\",\"action\":\"drop\",\"speed\":1}]}\n",
+        "{\"op\":\"remove\",\"matches\":[\"nobody\"]}\n",
+        "\u{1}\u{2}\n",
+    ] {
+        let answer = &served.ask(request, 1)[0];
+        assert_eq!(answer["ok"], false, "{request}");
+        assert!(answer["error"].as_str().unwrap().len() > 5);
+    }
+    // Half a request, a line without end, and a file that does not come.
+    drop(served.ask("{\"op\":", 0));
+    drop(served.ask("{\"op\":\"load\",\"bytes\":1000}\n1,drop", 0));
+    let mut stream = UnixStream::connect(served.path()).unwrap();
+    let long = vec![b'x'; 3 << 20];
+    let _ = stream.write_all(&long);
+    assert_eq!(served.ask("{\"op\":\"status\"}\n", 1)[0]["bearers"], 0);
+}
+
+#[test]
+fn two_gateways_do_not_share_a_socket_and_a_dead_ones_is_taken_over() {
+    let served = Served::start(3);
+    let control = format!(
+        "address = \"{OWN4}\"\ncontrol = \"{}\"",
+        served.path().display()
+    );
+    let mut second = crate::build("gtpu", control.parse().unwrap())
+        .map_err(|e| e.0)
+        .unwrap();
+    let error = second.prepare().unwrap_err().to_string();
+    assert!(error.contains("another gateway listens there"), "{error}");
+    assert!(served.path().exists());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("left.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let control = format!("address = \"{OWN4}\"\ncontrol = \"{}\"", path.display());
+    let mut third = crate::build("gtpu", control.parse().unwrap())
+        .map_err(|e| e.0)
+        .unwrap();
+    third.prepare().unwrap();
+    drop(third);
+    assert!(!path.exists());
+    // A file that is no socket is somebody's.
+    std::fs::write(&path, "mine").unwrap();
+    let mut fourth = crate::build("gtpu", control.parse().unwrap())
+        .map_err(|e| e.0)
+        .unwrap();
+    assert!(fourth.prepare().is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+}
+
+proptest! {
+    /// Relaying keeps right checksums right and wrong ones wrong, whatever the addresses and contents.
+    #[test]
+    fn an_updated_checksum_is_the_one_that_would_be_computed(
+        teid: u32, new in 1u32.., remote: u32, damage: bool, len in 92usize..400,
+    ) {
+        prop_assume!(teid != 0);
+        let mut gateway = Bench::with(&format!(
+            "{teid},relay,{new},{}", Ipv4Addr::from_bits(remote),
+        ));
+        let mut frame = with_checksum(tunnelled(true, true, teid, len));
+        if damage {
+            *frame.last_mut().unwrap() ^= 1;
+        }
+        let out = gateway.pass(&[frame], 0);
+        let ethernet = Ethernet::new(&out[0][..]).unwrap();
+        let ip = Ipv4::new(ethernet.payload()).unwrap();
+        ip.verify_checksum().unwrap();
+        let udp = Udp::new(ip.payload()).unwrap();
+        let verified = udp.verify_checksum(ip.pseudo_header(udp.length()));
+        prop_assert_eq!(verified.is_ok(), !damage);
+    }
+}
+
+#[test]
+fn containers_name_the_downlink() {
+    let mut gateway = Bench::with("10.45.0.2,encapsulate,1,192.0.2.9,7");
+    let out = gateway.pass(&[flow("198.19.0.1", "10.45.0.2").frame(64).unwrap()], 1);
+    let gtpu = Gtpu::new(&out[0][42..]).unwrap();
+    let (uplink, qfi) = (false, 7);
+    assert_eq!(gtpu.pdu_session(), Some(PduSession { uplink, qfi }));
+}

@@ -1,0 +1,175 @@
+//! `taut bearer`: asks a running gateway (`taut forward` with the function `gtpu`) through its control socket.
+
+use crate::exit::Failure;
+use crate::print;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use taut_function::gtpu::{Answer, BearerText, CSV_HEADER, Request};
+
+/// How long a gateway may take to answer: it may be loading millions of bearers for somebody else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bearer --control /run/gateway.sock add 0x10,relay,0x20,192.0.2.9
+  taut bearer --control /run/gateway.sock add 10.45.0.2,encapsulate,0x20,192.0.2.9,9 0x11,decapsulate
+  taut bearer --control /run/gateway.sock load bearers.csv
+  taut bearer --control /run/gateway.sock list
+  taut bearer --control /run/gateway.sock remove 0x10 10.45.0.2
+  taut bearer --control /run/gateway.sock status --json
+
+A bearer is a line of CSV: match,action,teid,remote,qfi,local; fields at its end may be left out. `match` is the TEID
+that packets arrive with, or a user's address; `action` is relay, encapsulate, decapsulate, drop or hold.")]
+pub struct Arguments {
+    /// The gateway's control socket: `control` among its settings
+    #[arg(long, value_name = "SOCKET")]
+    control: PathBuf,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Add bearers, all or none
+    Add {
+        /// Lines of CSV
+        #[arg(required = true, value_name = "BEARER")]
+        bearers: Vec<String>,
+        /// Change those that are there already
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Remove bearers, all or none
+    Remove {
+        /// What they match: TEIDs or users' addresses
+        #[arg(required = true, value_name = "MATCH")]
+        matches: Vec<String>,
+    },
+    /// Print every bearer as CSV
+    List,
+    /// Add the bearers of a CSV file, all or none
+    Load {
+        /// The file
+        file: PathBuf,
+        /// Change those that are there already
+        #[arg(long)]
+        replace: bool,
+    },
+    /// How many bearers there are, and what became of packets
+    Status,
+}
+
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let (request, file) = request(&arguments.command)?;
+    let socket = &arguments.control;
+    let stream = connect(socket)?;
+    let failed = |e: std::io::Error| {
+        let what = match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not answer".to_string(),
+            _ => format!("broke off: {e}"),
+        };
+        Failure::Missing(format!("the gateway at {} {what}", socket.display()))
+    };
+    let mut asked = serde_json::to_vec(&request).map_err(|e| failed(e.into()))?;
+    asked.push(b'\n');
+    asked.extend(file);
+    (&stream).write_all(&asked).map_err(failed)?;
+    let mut lines = BufReader::new(stream).lines();
+    let mut next = || -> Result<String, Failure> {
+        let line = lines.next().unwrap_or(Err(ErrorKind::UnexpectedEof.into()));
+        line.map_err(failed)
+    };
+    let line = next()?;
+    let answer: Answer = serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
+    if !answer.ok {
+        let error = answer.error.unwrap_or_default();
+        let file = match (&arguments.command, answer.line) {
+            (Command::Load { file, .. }, Some(line)) => format!("{}:{line}: ", file.display()),
+            _ => String::new(),
+        };
+        return Err(Failure::Input(format!("{file}{error}")));
+    }
+    let bearers = answer.bearers.unwrap_or_default();
+    if matches!(arguments.command, Command::List) {
+        if !arguments.json {
+            print::line(CSV_HEADER);
+        }
+        for _ in 0..bearers {
+            let line = next()?;
+            if arguments.json {
+                print::line(line);
+            } else {
+                let bearer: BearerText =
+                    serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
+                print::line(bearer);
+            }
+        }
+        return Ok(());
+    }
+    if arguments.json {
+        print::line(line);
+        return Ok(());
+    }
+    match &arguments.command {
+        Command::Add { .. } | Command::Load { .. } => print::line(format!("{bearers} in force")),
+        Command::Remove { .. } => print::line(format!("{bearers} removed")),
+        Command::Status | Command::List => {
+            let room = answer.room.unwrap_or_default();
+            print::line(format!("{bearers} bearers, room for {room}"));
+            let packets = answer.packets.unwrap_or_default();
+            for (fate, count) in packets.iter().filter(|(_, count)| **count > 0) {
+                print::line(format!("  {fate} {count}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What to ask, and the file that goes with it.
+fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
+    Ok(match command {
+        Command::Add { bearers, replace } => {
+            let bearers: Result<_, _> = bearers
+                .iter()
+                .map(|line| {
+                    let wrong = |e: String| Failure::Input(format!("{line}: {e}"));
+                    line.parse().map_err(wrong)
+                })
+                .collect();
+            let (bearers, replace) = (bearers?, *replace);
+            (Request::Add { bearers, replace }, Vec::new())
+        }
+        Command::Remove { matches } => {
+            let matches = matches.clone();
+            (Request::Remove { matches }, Vec::new())
+        }
+        Command::List => (Request::List {}, Vec::new()),
+        Command::Status => (Request::Status {}, Vec::new()),
+        Command::Load { file, replace } => {
+            let wrong = |e| Failure::Input(format!("{}: {e}", file.display()));
+            let text = std::fs::read(file).map_err(wrong)?;
+            let (bytes, replace) = (text.len() as u64, *replace);
+            (Request::Load { bytes, replace }, text)
+        }
+    })
+}
+
+fn connect(socket: &Path) -> Result<UnixStream, Failure> {
+    let connected = UnixStream::connect(socket).and_then(|stream| {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    });
+    connected.map_err(|e| {
+        Failure::Missing(format!(
+            "no gateway at {}: {e}; start `taut forward` with a function gtpu that has control = \"{}\"",
+            socket.display(),
+            socket.display()
+        ))
+    })
+}
