@@ -29,6 +29,7 @@ pub mod ip_protocol;
 pub mod ipv4;
 pub mod ipv6;
 pub mod neighbour;
+pub mod pfcp;
 pub mod stamp;
 pub mod tcp;
 pub mod udp;

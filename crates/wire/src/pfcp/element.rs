@@ -1,0 +1,478 @@
+//! Information elements of PFCP (3GPP TS 29.244 section 8): those that a user plane reads and writes.
+
+use crate::{Error, view};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+
+const WHAT: &str = "PFCP information element";
+
+/// What an element is (TS 29.244 table 8.1.2-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ElementType(pub u16);
+
+#[allow(missing_docs)] // their names are those of the specification
+impl ElementType {
+    pub const CREATE_PDR: Self = Self(1);
+    pub const PDI: Self = Self(2);
+    pub const CREATE_FAR: Self = Self(3);
+    pub const FORWARDING_PARAMETERS: Self = Self(4);
+    pub const CREATE_URR: Self = Self(6);
+    pub const CREATE_QER: Self = Self(7);
+    pub const CREATED_PDR: Self = Self(8);
+    pub const UPDATE_PDR: Self = Self(9);
+    pub const UPDATE_FAR: Self = Self(10);
+    pub const UPDATE_FORWARDING_PARAMETERS: Self = Self(11);
+    pub const UPDATE_URR: Self = Self(13);
+    pub const UPDATE_QER: Self = Self(14);
+    pub const REMOVE_PDR: Self = Self(15);
+    pub const REMOVE_FAR: Self = Self(16);
+    pub const REMOVE_URR: Self = Self(17);
+    pub const REMOVE_QER: Self = Self(18);
+    pub const CAUSE: Self = Self(19);
+    pub const SOURCE_INTERFACE: Self = Self(20);
+    pub const F_TEID: Self = Self(21);
+    pub const SDF_FILTER: Self = Self(23);
+    pub const APPLICATION_ID: Self = Self(24);
+    pub const GATE_STATUS: Self = Self(25);
+    pub const PRECEDENCE: Self = Self(29);
+    pub const OFFENDING_IE: Self = Self(40);
+    pub const UP_FUNCTION_FEATURES: Self = Self(43);
+    pub const APPLY_ACTION: Self = Self(44);
+    pub const PFCPSMREQ_FLAGS: Self = Self(49);
+    pub const PDR_ID: Self = Self(56);
+    pub const F_SEID: Self = Self(57);
+    pub const NODE_ID: Self = Self(60);
+    pub const URR_ID: Self = Self(81);
+    pub const OUTER_HEADER_CREATION: Self = Self(84);
+    pub const UE_IP_ADDRESS: Self = Self(93);
+    pub const OUTER_HEADER_REMOVAL: Self = Self(95);
+    pub const RECOVERY_TIME_STAMP: Self = Self(96);
+    pub const FAR_ID: Self = Self(108);
+    pub const QER_ID: Self = Self(109);
+    pub const FAILED_RULE_ID: Self = Self(114);
+    pub const QFI: Self = Self(124);
+    pub const SESSION_RETENTION_INFORMATION: Self = Self(183);
+}
+
+/// Why a request was granted or not (section 8.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause(pub u8);
+
+#[allow(missing_docs)] // their names are those of the specification
+impl Cause {
+    pub const ACCEPTED: Self = Self(1);
+    pub const SESSION_NOT_FOUND: Self = Self(65);
+    pub const MANDATORY_IE_MISSING: Self = Self(66);
+    pub const CONDITIONAL_IE_MISSING: Self = Self(67);
+    pub const INVALID_LENGTH: Self = Self(68);
+    pub const MANDATORY_IE_INCORRECT: Self = Self(69);
+    pub const INVALID_F_TEID_ALLOCATION: Self = Self(71);
+    pub const NO_ASSOCIATION: Self = Self(72);
+    pub const RULE_FAILURE: Self = Self(73);
+    pub const NO_RESOURCES: Self = Self(75);
+    pub const SERVICE_NOT_SUPPORTED: Self = Self(76);
+    pub const SYSTEM_FAILURE: Self = Self(77);
+}
+
+/// One element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Element<'a> {
+    /// What it is.
+    pub element_type: ElementType,
+    /// Its value.
+    pub value: &'a [u8],
+}
+
+/// Elements one after the other: those of a message, or of a grouped element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elements<'a>(pub &'a [u8]);
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Result<Element<'a>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let split = || {
+            let (kind, rest) = view::header::<_, U16>(self.0, WHAT)?;
+            let (length, rest) = view::header::<_, U16>(rest, WHAT)?;
+            let (value, rest) = view::take(rest, usize::from(length.get()), WHAT)?;
+            let element_type = ElementType(kind.get());
+            Ok((
+                Element {
+                    element_type,
+                    value,
+                },
+                rest,
+            ))
+        };
+        match split() {
+            Ok((element, rest)) => {
+                self.0 = rest;
+                Some(Ok(element))
+            }
+            Err(e) => {
+                self.0 = &[];
+                Some(Err(e))
+            }
+        }
+    }
+}
+
+impl<'a> Element<'a> {
+    /// The elements of a grouped element.
+    pub fn group(&self) -> Elements<'a> {
+        Elements(self.value)
+    }
+
+    /// The first byte of the value: a flag byte or a small number.
+    ///
+    /// # Errors
+    /// `Truncated`, as the others.
+    pub fn u8(&self) -> Result<u8, Error> {
+        view::header::<_, u8>(self.value, WHAT).map(|(n, _)| *n)
+    }
+
+    /// The first two bytes of the value as a number.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn u16(&self) -> Result<u16, Error> {
+        view::header::<_, U16>(self.value, WHAT).map(|(n, _)| n.get())
+    }
+
+    /// The first four bytes of the value as a number.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn u32(&self) -> Result<u32, Error> {
+        view::header::<_, U32>(self.value, WHAT).map(|(n, _)| n.get())
+    }
+}
+
+fn v4(bytes: &[u8]) -> Result<(Ipv4Addr, &[u8]), Error> {
+    let (address, rest) = view::header::<_, [u8; 4]>(bytes, WHAT)?;
+    Ok((Ipv4Addr::from(*address), rest))
+}
+
+fn v6(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), Error> {
+    let (address, rest) = view::header::<_, [u8; 16]>(bytes, WHAT)?;
+    Ok((Ipv6Addr::from(*address), rest))
+}
+
+/// The addresses that follow one another where their flags are set.
+type Addresses = (Option<Ipv4Addr>, Option<Ipv6Addr>);
+
+fn addresses(bytes: &[u8], has_v4: bool, has_v6: bool) -> Result<Addresses, Error> {
+    let (address_v4, rest) = match has_v4 {
+        true => v4(bytes).map(|(address, rest)| (Some(address), rest))?,
+        false => (None, bytes),
+    };
+    let address_v6 = match has_v6 {
+        true => Some(v6(rest)?.0),
+        false => None,
+    };
+    Ok((address_v4, address_v6))
+}
+
+/// One end of a tunnel (F-TEID, section 8.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FTeid {
+    /// Chosen already.
+    Chosen {
+        /// The identifier.
+        teid: u32,
+        /// Where the tunnel ends.
+        v4: Option<Ipv4Addr>,
+        /// Where it ends as well.
+        v6: Option<Ipv6Addr>,
+    },
+    /// For the user plane to choose.
+    Choose {
+        /// It shall end at an IPv4 address.
+        v4: bool,
+        /// It shall end at an IPv6 address.
+        v6: bool,
+        /// The same one for all of a message that have this number.
+        id: Option<u8>,
+    },
+}
+
+impl FTeid {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn parse(value: &[u8]) -> Result<Self, Error> {
+        let (flags, rest) = view::header::<_, u8>(value, WHAT)?;
+        let (has_v4, has_v6) = (*flags & 1 != 0, *flags & 2 != 0);
+        if *flags & 4 != 0 {
+            let id = match *flags & 8 != 0 {
+                true => Some(*view::header::<_, u8>(rest, WHAT)?.0),
+                false => None,
+            };
+            return Ok(Self::Choose {
+                v4: has_v4,
+                v6: has_v6,
+                id,
+            });
+        }
+        let (teid, rest) = view::header::<_, U32>(rest, WHAT)?;
+        let (v4, v6) = addresses(rest, has_v4, has_v6)?;
+        let teid = teid.get();
+        Ok(Self::Chosen { teid, v4, v6 })
+    }
+
+    /// Writes the value.
+    pub fn emit(&self) -> Vec<u8> {
+        match self {
+            Self::Chosen { teid, v4, v6 } => {
+                let flags = u8::from(v4.is_some()) | u8::from(v6.is_some()) << 1;
+                let mut value = vec![flags];
+                value.extend(teid.to_be_bytes());
+                value.extend(v4.iter().flat_map(Ipv4Addr::octets));
+                value.extend(v6.iter().flat_map(Ipv6Addr::octets));
+                value
+            }
+            Self::Choose { v4, v6, id } => {
+                let flags = u8::from(*v4) | u8::from(*v6) << 1 | 4 | u8::from(id.is_some()) << 3;
+                [flags].into_iter().chain(*id).collect()
+            }
+        }
+    }
+}
+
+/// A session's number at one end, and the end's address (F-SEID, section 8.2.37).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seid {
+    /// The number.
+    pub seid: u64,
+    /// The end's addresses.
+    pub v4: Option<Ipv4Addr>,
+    /// As well.
+    pub v6: Option<Ipv6Addr>,
+}
+
+impl Seid {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn parse(value: &[u8]) -> Result<Self, Error> {
+        let (flags, rest) = view::header::<_, u8>(value, WHAT)?;
+        let (seid, rest) = view::header::<_, U64>(rest, WHAT)?;
+        let (v4, v6) = addresses(rest, *flags & 2 != 0, *flags & 1 != 0)?;
+        let seid = seid.get();
+        Ok(Self { seid, v4, v6 })
+    }
+
+    /// Writes the value.
+    pub fn emit(&self) -> Vec<u8> {
+        let flags = u8::from(self.v6.is_some()) | u8::from(self.v4.is_some()) << 1;
+        let mut value = vec![flags];
+        value.extend(self.seid.to_be_bytes());
+        value.extend(self.v4.iter().flat_map(Ipv4Addr::octets));
+        value.extend(self.v6.iter().flat_map(Ipv6Addr::octets));
+        value
+    }
+}
+
+/// A user's addresses (UE IP address, section 8.2.62).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UeAddress {
+    /// Of IPv4.
+    pub v4: Option<Ipv4Addr>,
+    /// Of IPv6.
+    pub v6: Option<Ipv6Addr>,
+    /// The user plane is asked to choose one.
+    pub choose: bool,
+}
+
+impl UeAddress {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn parse(value: &[u8]) -> Result<Self, Error> {
+        let (flags, rest) = view::header::<_, u8>(value, WHAT)?;
+        let choose = *flags & 0x30 != 0;
+        if choose {
+            return Ok(Self {
+                choose,
+                ..Self::default()
+            });
+        }
+        let (v4, v6) = addresses(rest, *flags & 2 != 0, *flags & 1 != 0)?;
+        Ok(Self { v4, v6, choose })
+    }
+}
+
+/// The headers that packets get (section 8.2.56).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterHeaderCreation {
+    /// The identifier of the tunnel.
+    pub teid: u32,
+    /// Where it goes.
+    pub v4: Option<Ipv4Addr>,
+    /// Where it goes as well.
+    pub v6: Option<Ipv6Addr>,
+}
+
+impl OuterHeaderCreation {
+    /// Reads it; None where the headers are not those of GTP-U.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn parse(value: &[u8]) -> Result<Option<Self>, Error> {
+        let (flags, rest) = view::header::<_, U16>(value, WHAT)?;
+        let (gtpu_v4, gtpu_v6) = (flags.get() & 0x0100 != 0, flags.get() & 0x0200 != 0);
+        if !gtpu_v4 && !gtpu_v6 {
+            return Ok(None);
+        }
+        let (teid, rest) = view::header::<_, U32>(rest, WHAT)?;
+        let (v4, v6) = addresses(rest, gtpu_v4, gtpu_v6)?;
+        let teid = teid.get();
+        Ok(Some(Self { teid, v4, v6 }))
+    }
+
+    /// Writes the value.
+    pub fn emit(&self) -> Vec<u8> {
+        let flags = u8::from(self.v4.is_some()) | u8::from(self.v6.is_some()) << 1;
+        let mut value = vec![flags, 0];
+        value.extend(self.teid.to_be_bytes());
+        value.extend(self.v4.iter().flat_map(Ipv4Addr::octets));
+        value.extend(self.v6.iter().flat_map(Ipv6Addr::octets));
+        value
+    }
+}
+
+/// Who a node is (section 8.2.38).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeId(pub IpAddr);
+
+impl NodeId {
+    /// Writes the value.
+    pub fn emit(self) -> Vec<u8> {
+        match self.0 {
+            IpAddr::V4(address) => [&[0][..], &address.octets()].concat(),
+            IpAddr::V6(address) => [&[1][..], &address.octets()].concat(),
+        }
+    }
+
+    /// Whether a value is a node's identity: an address of either kind, or a name.
+    pub fn is_one(value: &[u8]) -> bool {
+        match value {
+            [0, address @ ..] => address.len() == 4,
+            [1, address @ ..] => address.len() == 16,
+            [2, name @ ..] => !name.is_empty(),
+            _ => false,
+        }
+    }
+}
+
+/// The rule that could not be made (section 8.2.80).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailedRule {
+    /// A packet detection rule.
+    Pdr(u16),
+    /// A forwarding action rule.
+    Far(u32),
+    /// A QoS enforcement rule.
+    Qer(u32),
+}
+
+impl FailedRule {
+    /// Writes the value.
+    pub fn emit(self) -> Vec<u8> {
+        match self {
+            Self::Pdr(id) => [&[0][..], &id.to_be_bytes()].concat(),
+            Self::Far(id) => [&[1][..], &id.to_be_bytes()].concat(),
+            Self::Qer(id) => [&[2][..], &id.to_be_bytes()].concat(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn elements_cut_short_are_refused_at_every_length() {
+        let teid = FTeid::Chosen {
+            teid: 5,
+            v4: Some(Ipv4Addr::LOCALHOST),
+            v6: Some(Ipv6Addr::LOCALHOST),
+        };
+        let seid = Seid {
+            seid: 9,
+            v4: Some(Ipv4Addr::LOCALHOST),
+            v6: Some(Ipv6Addr::LOCALHOST),
+        };
+        let creation = OuterHeaderCreation {
+            teid: 5,
+            v4: Some(Ipv4Addr::LOCALHOST),
+            v6: None,
+        };
+        for length in 0..teid.emit().len() {
+            assert!(FTeid::parse(&teid.emit()[..length]).is_err());
+        }
+        for length in 0..seid.emit().len() {
+            assert!(Seid::parse(&seid.emit()[..length]).is_err());
+        }
+        for length in 0..creation.emit().len() {
+            assert!(OuterHeaderCreation::parse(&creation.emit()[..length]).is_err());
+        }
+        let user = [2, 10, 45, 0, 2];
+        assert_eq!(
+            UeAddress::parse(&user).unwrap().v4,
+            Some([10, 45, 0, 2].into())
+        );
+        for length in 0..user.len() {
+            assert!(UeAddress::parse(&user[..length]).is_err());
+        }
+        assert!(UeAddress::parse(&[0x10]).unwrap().choose);
+        // UDP/IPv4 as N6 tunnels have it is none of GTP-U's.
+        assert_eq!(
+            OuterHeaderCreation::parse(&[4, 0, 192, 0, 2, 1, 0, 80]),
+            Ok(None)
+        );
+    }
+
+    #[test]
+    fn a_broken_element_ends_the_list() {
+        let bytes = [0, 19, 0, 1, 1, 0, 20, 0, 9, 1];
+        let read: Vec<_> = Elements(&bytes).collect();
+        assert_eq!(read.len(), 2);
+        assert!(read[0].is_ok() && read[1].is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn typed_elements_are_read_back(
+            teid: u32, seid: u64, four: Option<[u8; 4]>, six: Option<[u8; 16]>, id: Option<u8>,
+        ) {
+            let (v4, v6) = (four.map(Ipv4Addr::from), six.map(Ipv6Addr::from));
+            let chosen = FTeid::Chosen { teid, v4, v6 };
+            prop_assert_eq!(FTeid::parse(&chosen.emit()), Ok(chosen));
+            let choose = FTeid::Choose { v4: v4.is_some(), v6: v6.is_some(), id };
+            prop_assert_eq!(FTeid::parse(&choose.emit()), Ok(choose));
+            let seid = Seid { seid, v4, v6 };
+            prop_assert_eq!(Seid::parse(&seid.emit()), Ok(seid));
+            let creation = OuterHeaderCreation { teid, v4, v6 };
+            let some = v4.is_some() || v6.is_some();
+            prop_assert_eq!(OuterHeaderCreation::parse(&creation.emit()), Ok(some.then_some(creation)));
+        }
+
+        #[test]
+        fn noise_is_no_trouble(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            for element in Elements(&bytes).flatten() {
+                let _ = (element.u8(), element.u16(), element.u32(), element.group().count());
+            }
+            let _ = (FTeid::parse(&bytes), Seid::parse(&bytes), UeAddress::parse(&bytes));
+            let _ = (OuterHeaderCreation::parse(&bytes), NodeId::is_one(&bytes));
+        }
+    }
+}
