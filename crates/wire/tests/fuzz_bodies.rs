@@ -1,6 +1,8 @@
 //! Runs the bodies of the fuzz targets over seeded noise and damaged frames, on the stable toolchain.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../fuzz/bodies/pfcp.rs"]
+mod pfcp;
 #[path = "../../../fuzz/bodies/wire.rs"]
 mod wire;
 
@@ -73,5 +75,47 @@ fn fuzz_bodies_survive_seeded_noise() {
         wire::neighbour(bytes.get(14..).unwrap_or_default());
         wire::gtpu(bytes.get(42..).unwrap_or_default());
         wire::stamp(&[&port[..], &bytes].concat());
+    }
+}
+
+/// A session establishment with a rule in a group in a group, and one of each address.
+fn establishment() -> Vec<u8> {
+    use taut_wire::pfcp::{ElementType, MessageType, Writer};
+    let mut pdi = Writer::group();
+    pdi.element(ElementType::SOURCE_INTERFACE, &[0])
+        .element(ElementType::F_TEID, &[5, 7])
+        .element(ElementType::UE_IP_ADDRESS, &[2, 10, 45, 0, 2]);
+    let mut rule = Writer::group();
+    rule.element(ElementType::PDR_ID, &[0, 1])
+        .grouped(ElementType::PDI, &pdi);
+    let mut message = Writer::message(MessageType::SESSION_ESTABLISHMENT_REQUEST, Some(0), 5);
+    message
+        .element(ElementType::NODE_ID, &[0, 192, 0, 2, 1])
+        .element(
+            ElementType::F_SEID,
+            &[2, 0, 0, 0, 0, 0, 0, 0, 9, 192, 0, 2, 1],
+        )
+        .grouped(ElementType::CREATE_PDR, &rule)
+        .element(
+            ElementType::OUTER_HEADER_CREATION,
+            &[1, 0, 0, 0, 0, 7, 192, 0, 2, 1],
+        );
+    message.finish().unwrap()
+}
+
+#[test]
+fn pfcp_survives_seeded_noise() {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let good = establishment();
+    for _ in 0..200_000 {
+        let mut bytes = good.clone();
+        for _ in 0..random.usize(..5) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
+        }
+        if random.u8(..4) == 0 {
+            bytes.truncate(random.usize(..=bytes.len()));
+        }
+        pfcp::message(&bytes);
     }
 }

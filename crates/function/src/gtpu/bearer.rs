@@ -226,7 +226,7 @@ pub struct BearerText {
     local: Option<IpAddr>,
 }
 
-/// The first line of a CSV file; it may be left out.
+/// The first line of a CSV file; it may be left out, and so may fields at its end.
 pub const CSV_HEADER: &str = "match,action,teid,remote,qfi,local";
 
 impl FromStr for BearerText {
@@ -393,7 +393,8 @@ pub fn read_csv(text: &str, own: &[IpAddr]) -> Result<Vec<(usize, Bearer)>, (usi
         .map(|(i, line)| (i + 1, line.trim()));
     lines
         .filter(|(number, line)| {
-            let is_header = *number == 1 && *line == CSV_HEADER;
+            let is_header =
+                *number == 1 && line.starts_with("match") && CSV_HEADER.starts_with(line);
             !(line.is_empty() || line.starts_with('#') || is_header)
         })
         .map(|(number, line)| {

@@ -9,6 +9,7 @@ mod bearer;
 mod change;
 mod control;
 mod fate;
+mod pfcp;
 mod rewrite;
 mod seen;
 mod server;
@@ -84,6 +85,7 @@ struct Settings {
     others: Others,
     load: Option<PathBuf>,
     control: Option<PathBuf>,
+    pfcp: Option<pfcp::Settings>,
 }
 
 fn usual_bearers() -> usize {
@@ -116,6 +118,9 @@ impl Settings {
         if !(LEAST_MTU..=65_535).contains(&self.mtu) {
             return wrong(format!("mtu: want {LEAST_MTU} to 65535 bytes"));
         }
+        if let Some(pfcp) = &self.pfcp {
+            pfcp.check().map_err(SettingsError)?;
+        }
         let settings = self;
         Ok(Checked { own, settings })
     }
@@ -127,6 +132,8 @@ struct Gateway {
     plane: Option<Plane>,
     /// Ends, and its socket goes, with the function.
     server: Option<Server>,
+    /// As well.
+    pfcp: Option<pfcp::Server>,
 }
 
 impl Gateway {
@@ -135,6 +142,7 @@ impl Gateway {
             checked,
             plane: None,
             server: None,
+            pfcp: None,
         }
     }
 
@@ -179,6 +187,9 @@ impl Function for Gateway {
         let control = Arc::new(Mutex::new(self.start()?));
         if let Some(path) = &self.checked.settings.control {
             self.server = Some(Server::start(path, &control)?);
+        }
+        if let Some(settings) = &self.checked.settings.pfcp {
+            self.pfcp = Some(pfcp::Server::start(settings, &control)?);
         }
         Ok(())
     }

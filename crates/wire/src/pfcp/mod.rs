@@ -182,10 +182,7 @@ mod tests {
         assert_eq!(elements[0].element_type, ElementType::RECOVERY_TIME_STAMP);
         assert_eq!(elements[0].value, [0xe0, 0x11, 0x22, 0x33]);
         let mut writer = Writer::message(MessageType::HEARTBEAT_REQUEST, None, 7);
-        writer.element(
-            ElementType::RECOVERY_TIME_STAMP,
-            &elements[0].value.to_vec(),
-        );
+        writer.element(ElementType::RECOVERY_TIME_STAMP, elements[0].value);
         assert_eq!(writer.finish().unwrap(), HEARTBEAT);
     }
 

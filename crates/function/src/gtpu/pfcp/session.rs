@@ -1,0 +1,508 @@
+//! One PFCP session: its rules as the control plane gives them (3GPP TS 29.244 section 7.5), and the bearers
+//! that follow from them.
+//!
+//! A bearer is made for each tunnel and for each user's address. Where several detection rules name the same
+//! one, that without a filter for single flows decides, then that of the lowest precedence value.
+
+use super::super::{Action, Bearer, Match, Path, Wish};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use taut_wire::pfcp::{
+    Cause, Element, ElementType, Elements, FTeid, FailedRule, OuterHeaderCreation, UeAddress,
+};
+
+/// Rules of each kind that a session may have.
+const MOST_RULES: usize = 256;
+
+const ACCESS: u8 = 0;
+const CORE: u8 = 1;
+const N6_LAN: u8 = 2;
+
+const APPLY_DROP: u8 = 1;
+const APPLY_FORWARD: u8 = 2;
+const APPLY_BUFFER: u8 = 4;
+const SEND_END_MARKER: u8 = 2;
+/// IP and GTP-U, of either version or of the tunnel's own (section 8.2.64): 6 is what Open5GS sends.
+const GTPU_REMOVALS: [u8; 3] = [0, 1, 6];
+
+/// Why a request is not granted, as the response says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub cause: Cause,
+    pub offending: Option<ElementType>,
+    pub failed: Option<FailedRule>,
+}
+
+impl Refusal {
+    pub fn new(cause: Cause) -> Self {
+        Self {
+            cause,
+            offending: None,
+            failed: None,
+        }
+    }
+
+    pub fn missing(element_type: ElementType) -> Self {
+        Self {
+            offending: Some(element_type),
+            ..Self::new(Cause::MANDATORY_IE_MISSING)
+        }
+    }
+
+    pub fn incorrect(element_type: ElementType) -> Self {
+        Self {
+            offending: Some(element_type),
+            ..Self::new(Cause::MANDATORY_IE_INCORRECT)
+        }
+    }
+
+    pub fn rule(failed: FailedRule) -> Self {
+        Self {
+            failed: Some(failed),
+            ..Self::new(Cause::RULE_FAILURE)
+        }
+    }
+}
+
+/// A length inside an element lies.
+impl From<taut_wire::Error> for Refusal {
+    fn from(_: taut_wire::Error) -> Self {
+        Self::new(Cause::INVALID_LENGTH)
+    }
+}
+
+/// Packet detection rule.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Pdr {
+    precedence: u32,
+    source: u8,
+    teid: Option<u32>,
+    v4: Option<Ipv4Addr>,
+    v6: Option<Ipv6Addr>,
+    /// Takes only some of the packets of its tunnel or user.
+    filtered: bool,
+    far: Option<u32>,
+    qers: BTreeSet<u32>,
+}
+
+/// Forwarding action rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Far {
+    action: u8,
+    creation: Option<OuterHeaderCreation>,
+}
+
+/// QoS enforcement rule: its gates and its mark. Rates are not enforced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Qer {
+    qfi: Option<u8>,
+    uplink_closed: bool,
+    downlink_closed: bool,
+}
+
+/// Tunnel identifiers of the gateway's own choice, and the addresses they end at.
+pub(super) trait Choose {
+    /// An identifier that no bearer has.
+    fn teid(&mut self) -> Option<u32>;
+    fn v4(&self) -> Option<Ipv4Addr>;
+    fn v6(&self) -> Option<Ipv6Addr>;
+}
+
+/// A detection rule whose tunnel's end was chosen here, to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CreatedPdr {
+    pub id: u16,
+    pub teid: FTeid,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Session {
+    /// The number that the control plane gave it.
+    pub cp_seid: u64,
+    /// Who it belongs to.
+    pub owner: Option<IpAddr>,
+    pdrs: BTreeMap<u16, Pdr>,
+    fars: BTreeMap<u32, Far>,
+    qers: BTreeMap<u32, Qer>,
+    urrs: BTreeSet<u32>,
+    /// Identifiers chosen for tunnels, by CHOOSE ID.
+    chosen: BTreeMap<u8, u32>,
+    /// What is in the table because of it.
+    pub bearers: BTreeMap<Match, Bearer>,
+}
+
+impl Session {
+    pub fn new(cp_seid: u64, owner: IpAddr) -> Self {
+        Self {
+            cp_seid,
+            owner: Some(owner),
+            ..Self::default()
+        }
+    }
+
+    /// Makes the rules of a request, in this order: those that go, those that others refer to, those that refer.
+    /// `end_markers` gets the forwarding rules whose old paths are to be ended.
+    pub fn apply(
+        &mut self,
+        elements: Elements<'_>,
+        choose: &mut impl Choose,
+        end_markers: &mut BTreeSet<u32>,
+    ) -> Result<Vec<CreatedPdr>, Refusal> {
+        let all: Vec<Element<'_>> = elements.collect::<Result<_, _>>()?;
+        let of = |kind: ElementType| all.iter().filter(move |e| e.element_type == kind);
+        for rule in of(ElementType::REMOVE_PDR) {
+            let id = find(rule, ElementType::PDR_ID)?.u16()?;
+            let gone = self.pdrs.remove(&id);
+            gone.ok_or(Refusal::rule(FailedRule::Pdr(id)))?;
+        }
+        for rule in of(ElementType::REMOVE_FAR) {
+            let id = find(rule, ElementType::FAR_ID)?.u32()?;
+            let gone = self.fars.remove(&id);
+            gone.ok_or(Refusal::rule(FailedRule::Far(id)))?;
+        }
+        for rule in of(ElementType::REMOVE_QER) {
+            let id = find(rule, ElementType::QER_ID)?.u32()?;
+            let gone = self.qers.remove(&id);
+            gone.ok_or(Refusal::rule(FailedRule::Qer(id)))?;
+        }
+        for rule in of(ElementType::REMOVE_URR) {
+            self.urrs.remove(&find(rule, ElementType::URR_ID)?.u32()?);
+        }
+        // Usage is not measured; that there are such rules is no reason to refuse a session.
+        for rule in of(ElementType::CREATE_URR) {
+            self.urrs.insert(find(rule, ElementType::URR_ID)?.u32()?);
+        }
+        for rule in of(ElementType::CREATE_QER) {
+            let id = find(rule, ElementType::QER_ID)?.u32()?;
+            self.qers.insert(id, Qer::default().with(rule)?);
+        }
+        for rule in of(ElementType::UPDATE_QER) {
+            let id = find(rule, ElementType::QER_ID)?.u32()?;
+            let qer = self.qers.get_mut(&id);
+            let qer = qer.ok_or(Refusal::rule(FailedRule::Qer(id)))?;
+            *qer = qer.with(rule)?;
+        }
+        for rule in of(ElementType::CREATE_FAR) {
+            let id = find(rule, ElementType::FAR_ID)?.u32()?;
+            find(rule, ElementType::APPLY_ACTION)?;
+            self.fars.insert(id, Far::default().with(id, rule)?);
+        }
+        for rule in of(ElementType::UPDATE_FAR) {
+            let id = find(rule, ElementType::FAR_ID)?.u32()?;
+            let far = self.fars.get_mut(&id);
+            let far = far.ok_or(Refusal::rule(FailedRule::Far(id)))?;
+            *far = far.with(id, rule)?;
+            if let Some(parameters) = look(rule, ElementType::UPDATE_FORWARDING_PARAMETERS)?
+                && let Some(flags) = look(&parameters, ElementType::PFCPSMREQ_FLAGS)?
+                && flags.u8()? & SEND_END_MARKER != 0
+            {
+                end_markers.insert(id);
+            }
+        }
+        let mut created = Vec::new();
+        for rule in of(ElementType::CREATE_PDR) {
+            let id = find(rule, ElementType::PDR_ID)?.u16()?;
+            find(rule, ElementType::PRECEDENCE)?;
+            find(rule, ElementType::PDI)?;
+            let pdr = self.detection(id, Pdr::default(), rule, choose, &mut created)?;
+            self.pdrs.insert(id, pdr);
+        }
+        for rule in of(ElementType::UPDATE_PDR) {
+            let id = find(rule, ElementType::PDR_ID)?.u16()?;
+            let before = self.pdrs.get(&id).cloned();
+            let before = before.ok_or(Refusal::rule(FailedRule::Pdr(id)))?;
+            let pdr = self.detection(id, before, rule, choose, &mut created)?;
+            self.pdrs.insert(id, pdr);
+        }
+        let most = [
+            self.pdrs.len(),
+            self.fars.len(),
+            self.qers.len(),
+            self.urrs.len(),
+        ];
+        if most.into_iter().any(|rules| rules > MOST_RULES) {
+            return Err(Refusal::new(Cause::NO_RESOURCES));
+        }
+        Ok(created)
+    }
+
+    /// A detection rule as `rule` makes or changes it; what an update leaves out stays.
+    fn detection(
+        &mut self,
+        id: u16,
+        mut pdr: Pdr,
+        rule: &Element<'_>,
+        choose: &mut impl Choose,
+        created: &mut Vec<CreatedPdr>,
+    ) -> Result<Pdr, Refusal> {
+        if let Some(precedence) = look(rule, ElementType::PRECEDENCE)? {
+            pdr.precedence = precedence.u32()?;
+        }
+        if let Some(removal) = look(rule, ElementType::OUTER_HEADER_REMOVAL)?
+            && !GTPU_REMOVALS.contains(&removal.u8()?)
+        {
+            return Err(Refusal::rule(FailedRule::Pdr(id)));
+        }
+        if let Some(far) = look(rule, ElementType::FAR_ID)? {
+            pdr.far = Some(far.u32()?);
+        }
+        let mut qers = BTreeSet::new();
+        for element in rule.group() {
+            let element = element?;
+            if element.element_type == ElementType::QER_ID {
+                qers.insert(element.u32()?);
+            }
+        }
+        if !qers.is_empty() {
+            pdr.qers = qers;
+        }
+        let Some(pdi) = look(rule, ElementType::PDI)? else {
+            return Ok(pdr);
+        };
+        if let Some(source) = look(&pdi, ElementType::SOURCE_INTERFACE)? {
+            pdr.source = source.u8()? & 0xf;
+        } else if rule.element_type == ElementType::CREATE_PDR {
+            return Err(Refusal::missing(ElementType::SOURCE_INTERFACE));
+        }
+        let filter = look(&pdi, ElementType::SDF_FILTER)?;
+        let application = look(&pdi, ElementType::APPLICATION_ID)?;
+        if filter.is_some() || application.is_some() {
+            pdr.filtered = application.is_some() || !filter.is_some_and(|f| takes_all(f.value));
+        }
+        if let Some(user) = look(&pdi, ElementType::UE_IP_ADDRESS)? {
+            let user = UeAddress::parse(user.value)?;
+            if user.choose {
+                // Users' addresses are the control plane's to give; we do not say that we could.
+                return Err(Refusal::new(Cause::SERVICE_NOT_SUPPORTED));
+            }
+            (pdr.v4, pdr.v6) = (user.v4.or(pdr.v4), user.v6.or(pdr.v6));
+        }
+        let Some(end) = look(&pdi, ElementType::F_TEID)? else {
+            return Ok(pdr);
+        };
+        match FTeid::parse(end.value)? {
+            FTeid::Chosen { teid: 0, .. } => return Err(Refusal::incorrect(ElementType::F_TEID)),
+            FTeid::Chosen { teid, .. } => pdr.teid = Some(teid),
+            FTeid::Choose { v4, v6, id: number } => {
+                let known = number.and_then(|number| self.chosen.get(&number).copied());
+                // Chosen once, it stays chosen.
+                let teid = match known.or(pdr.teid) {
+                    Some(teid) => teid,
+                    None => choose.teid().ok_or(Refusal::new(Cause::NO_RESOURCES))?,
+                };
+                if let Some(number) = number {
+                    self.chosen.insert(number, teid);
+                }
+                let v4 = choose.v4().filter(|_| v4);
+                let v6 = choose.v6().filter(|_| v6);
+                if v4.is_none() && v6.is_none() {
+                    return Err(Refusal::new(Cause::INVALID_F_TEID_ALLOCATION));
+                }
+                pdr.teid = Some(teid);
+                let teid = FTeid::Chosen { teid, v4, v6 };
+                created.push(CreatedPdr { id, teid });
+            }
+        }
+        Ok(pdr)
+    }
+
+    /// The bearers that follow from the rules.
+    pub fn follow(&self, own: &[IpAddr]) -> Result<BTreeMap<Match, Bearer>, Refusal> {
+        let mut bearers = BTreeMap::new();
+        let mut rules: Vec<_> = self.pdrs.iter().collect();
+        rules.sort_by_key(|(id, pdr)| (pdr.filtered, pdr.precedence, **id));
+        let user = |of: fn(&Pdr) -> Option<IpAddr>| self.pdrs.values().find_map(of);
+        let users = [
+            user(|pdr| pdr.v4.map(IpAddr::V4)),
+            user(|pdr| pdr.v6.map(IpAddr::V6)),
+        ];
+        for (id, pdr) in rules {
+            let own_users = [pdr.v4.map(IpAddr::V4), pdr.v6.map(IpAddr::V6)];
+            let from_network = matches!(pdr.source, CORE | N6_LAN);
+            let matches: Vec<Match> = match pdr.teid {
+                Some(teid) => vec![Match::Teid(teid)],
+                // A rule for some flows names neither tunnel nor user: it is about those of its session.
+                None if from_network => {
+                    let named = own_users.iter().any(Option::is_some);
+                    let users = if named { own_users } else { users };
+                    users.into_iter().flatten().map(Match::User).collect()
+                }
+                None => Vec::new(),
+            };
+            let action = self.action(*id, pdr, own)?;
+            for matched in matches {
+                if matched.key() == 0 {
+                    return Err(Refusal::rule(FailedRule::Pdr(*id)));
+                }
+                bearers.entry(matched).or_insert(Bearer { matched, action });
+            }
+        }
+        Ok(bearers)
+    }
+
+    fn action(&self, id: u16, pdr: &Pdr, own: &[IpAddr]) -> Result<Action, Refusal> {
+        let failed = Refusal::rule(FailedRule::Pdr(id));
+        let far_id = pdr.far.ok_or(failed)?;
+        let far = self.fars.get(&far_id).ok_or(failed)?;
+        let mut qfi = None;
+        for qer in &pdr.qers {
+            let qer = self.qers.get(qer).ok_or(failed)?;
+            let closed = if pdr.source == ACCESS {
+                qer.uplink_closed
+            } else {
+                qer.downlink_closed
+            };
+            if closed {
+                return Ok(Action::Drop);
+            }
+            qfi = qfi.or(qer.qfi);
+        }
+        if far.action & APPLY_FORWARD == 0 {
+            return Ok(if far.action & APPLY_BUFFER != 0 {
+                Action::Hold
+            } else {
+                Action::Drop
+            });
+        }
+        match (far.creation, pdr.teid.is_some()) {
+            (None, true) => Ok(Action::Decapsulate),
+            // To the user, and no tunnel is there yet.
+            (None, false) => Ok(Action::Drop),
+            (Some(creation), relays) => {
+                let path = path(&creation, own);
+                let path = path.ok_or(Refusal::rule(FailedRule::Far(far_id)))?;
+                let teid = creation.teid;
+                Ok(if relays {
+                    Action::Relay { teid, path }
+                } else {
+                    Action::Encapsulate { teid, qfi, path }
+                })
+            }
+        }
+    }
+
+    /// What has to change in the table so that it says `new`: old paths are ended first where asked.
+    pub fn wishes(&self, new: &BTreeMap<Match, Bearer>, end_markers: &BTreeSet<u32>) -> Vec<Wish> {
+        let ends = |pdr: &&Pdr| pdr.far.is_some_and(|far| end_markers.contains(&far));
+        let ended: BTreeSet<Match> = self
+            .pdrs
+            .values()
+            .filter(ends)
+            .flat_map(|pdr| {
+                let users = [pdr.v4.map(IpAddr::V4), pdr.v6.map(IpAddr::V6)];
+                let teid = pdr.teid.map(Match::Teid);
+                users.into_iter().flatten().map(Match::User).chain(teid)
+            })
+            .collect();
+        let mut wishes = Vec::new();
+        for (matched, bearer) in &self.bearers {
+            let same = new.get(matched) == Some(bearer);
+            if let Action::Relay { teid, path } | Action::Encapsulate { teid, path, .. } =
+                bearer.action
+                && ended.contains(matched)
+                && !same
+            {
+                wishes.push(Wish::EndMarker { teid, path });
+            }
+            if !new.contains_key(matched) {
+                wishes.push(Wish::Remove(*matched));
+            }
+        }
+        for (matched, bearer) in new {
+            match self.bearers.get(matched) {
+                Some(old) if old == bearer => {}
+                Some(_) => wishes.push(Wish::Put(*bearer)),
+                None => wishes.push(Wish::Add(*bearer)),
+            }
+        }
+        wishes
+    }
+}
+
+impl Far {
+    /// Changed by what `rule` says.
+    fn with(mut self, id: u32, rule: &Element<'_>) -> Result<Self, Refusal> {
+        if let Some(action) = look(rule, ElementType::APPLY_ACTION)? {
+            self.action = action.u8()?;
+            if self.action & (APPLY_DROP | APPLY_FORWARD | APPLY_BUFFER) == 0 {
+                return Err(Refusal::rule(FailedRule::Far(id)));
+            }
+        }
+        let parameters = [
+            ElementType::FORWARDING_PARAMETERS,
+            ElementType::UPDATE_FORWARDING_PARAMETERS,
+        ];
+        for kind in parameters {
+            if let Some(parameters) = look(rule, kind)?
+                && let Some(creation) = look(&parameters, ElementType::OUTER_HEADER_CREATION)?
+            {
+                let creation = OuterHeaderCreation::parse(creation.value)?;
+                let creation = creation.filter(|creation| creation.teid != 0);
+                let failed = Refusal::rule(FailedRule::Far(id));
+                self.creation = Some(creation.ok_or(failed)?);
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl Qer {
+    /// Changed by what `rule` says.
+    fn with(mut self, rule: &Element<'_>) -> Result<Self, Refusal> {
+        if let Some(gates) = look(rule, ElementType::GATE_STATUS)? {
+            let gates = gates.u8()?;
+            self.downlink_closed = gates & 3 != 0;
+            self.uplink_closed = gates >> 2 & 3 != 0;
+        }
+        if let Some(qfi) = look(rule, ElementType::QFI)? {
+            self.qfi = Some(qfi.u8()? & 0x3f);
+        }
+        Ok(self)
+    }
+}
+
+/// Where the tunnel goes, by an IP version that the gateway has an address of.
+fn path(creation: &OuterHeaderCreation, own: &[IpAddr]) -> Option<Path> {
+    let remotes = [creation.v4.map(IpAddr::V4), creation.v6.map(IpAddr::V6)];
+    remotes.into_iter().flatten().find_map(|remote| {
+        let same = |local: &&IpAddr| local.is_ipv4() == remote.is_ipv4();
+        let local = *own.iter().find(same)?;
+        Some(Path { local, remote })
+    })
+}
+
+/// Whether a filter takes every packet: the description is "permit out ip from any to assigned" or "to any".
+fn takes_all(filter: &[u8]) -> bool {
+    // Flags, a spare byte, then the length of the description and the description (section 8.2.5).
+    let [flags, _, a, b, rest @ ..] = filter else {
+        return false;
+    };
+    let description = rest.get(..usize::from(u16::from_be_bytes([*a, *b])));
+    let text = description.and_then(|d| std::str::from_utf8(d).ok());
+    flags & 0x1f == 1
+        && text.is_some_and(|text| {
+            matches!(
+                text.trim_end(),
+                "permit out ip from any to assigned" | "permit out ip from any to any"
+            )
+        })
+}
+
+/// The first element of a type in a group, if there is one.
+pub(super) fn look<'a>(
+    group: &Element<'a>,
+    element_type: ElementType,
+) -> Result<Option<Element<'a>>, Refusal> {
+    for element in group.group() {
+        let element = element?;
+        if element.element_type == element_type {
+            return Ok(Some(element));
+        }
+    }
+    Ok(None)
+}
+
+/// The first element of a type in a group, which has to be there.
+fn find<'a>(group: &Element<'a>, element_type: ElementType) -> Result<Element<'a>, Refusal> {
+    look(group, element_type)?.ok_or(Refusal::missing(element_type))
+}

@@ -1,0 +1,779 @@
+#![allow(clippy::unwrap_used)]
+
+use super::super::change::{Receiver, changes};
+use super::super::{Action, Bearer, Match, Path};
+use super::node::Node;
+use super::*;
+use taut_wire::pfcp::{
+    Cause, ElementType as E, FTeid, Message, MessageType as M, OuterHeaderCreation, Seid, Writer,
+};
+
+const SMF: &str = "192.0.2.100";
+const OWN: &str = "192.0.2.1";
+const GNB: [u8; 4] = [192, 0, 2, 7];
+const USER: [u8; 4] = [10, 45, 0, 2];
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A node, its table, and a session management function that talks to it.
+struct Core {
+    node: Node,
+    control: Control,
+    receiver: Receiver,
+    sequence: u32,
+}
+
+/// A response, taken apart.
+#[derive(Debug)]
+struct Response {
+    kind: u8,
+    seid: Option<u64>,
+    elements: Vec<(E, Vec<u8>)>,
+}
+
+impl Response {
+    fn read(bytes: &[u8], sequence: u32) -> Self {
+        let message = Message::parse(bytes).unwrap();
+        assert_eq!(message.sequence, sequence);
+        let elements = message.elements.map(|e| e.unwrap());
+        Self {
+            kind: message.message_type.0,
+            seid: message.seid,
+            elements: elements
+                .map(|e| (e.element_type, e.value.to_vec()))
+                .collect(),
+        }
+    }
+
+    fn get(&self, kind: E) -> &[u8] {
+        let found = self.elements.iter().find(|(k, _)| *k == kind);
+        &found
+            .unwrap_or_else(|| panic!("{kind:?} is not in {self:?}"))
+            .1
+    }
+
+    #[track_caller]
+    fn cause(&self, cause: Cause) -> &Self {
+        assert_eq!(self.get(E::CAUSE), [cause.0], "{self:?}");
+        self
+    }
+
+    fn up_seid(&self) -> u64 {
+        Seid::parse(self.get(E::F_SEID)).unwrap().seid
+    }
+
+    /// Identifiers chosen, by detection rule.
+    fn created(&self) -> Vec<(u16, u32)> {
+        let of = |value: &[u8]| {
+            let group = taut_wire::pfcp::Elements(value);
+            let all: Vec<_> = group.map(Result::unwrap).collect();
+            let FTeid::Chosen { teid, v4, .. } = FTeid::parse(all[1].value).unwrap() else {
+                panic!("not chosen");
+            };
+            assert_eq!(IpAddr::from(v4.unwrap()), ip(OWN));
+            (all[0].u16().unwrap(), teid)
+        };
+        let created = self.elements.iter().filter(|(k, _)| *k == E::CREATED_PDR);
+        created.map(|(_, value)| of(value)).collect()
+    }
+}
+
+fn group(elements: &[(E, &[u8])]) -> Writer {
+    let mut group = Writer::group();
+    for (kind, value) in elements {
+        group.element(*kind, value);
+    }
+    group
+}
+
+/// What a detection rule is about.
+#[derive(Default, Clone, Copy)]
+struct Detects<'a> {
+    source: u8,
+    teid: Option<FTeid>,
+    user: bool,
+    filter: Option<&'a str>,
+    removal: Option<u8>,
+}
+
+fn pdr(
+    kind: E,
+    id: u16,
+    precedence: u32,
+    detects: Detects<'_>,
+    far: u32,
+    qer: Option<u32>,
+) -> Writer {
+    let mut pdi = group(&[(E::SOURCE_INTERFACE, &[detects.source])]);
+    if let Some(teid) = detects.teid {
+        pdi.element(E::F_TEID, &teid.emit());
+    }
+    // Network instance, which is skipped.
+    pdi.element(E(22), b"\x08internet");
+    if detects.user {
+        // Of a destination, where packets come from the network.
+        let flags = if detects.source == 0 { 2 } else { 6 };
+        pdi.element(E::UE_IP_ADDRESS, &[&[flags][..], &USER].concat());
+    }
+    if let Some(filter) = detects.filter {
+        let length = (filter.len() as u16).to_be_bytes();
+        pdi.element(
+            E::SDF_FILTER,
+            &[&[1, 0][..], &length, filter.as_bytes()].concat(),
+        );
+    }
+    let mut rule = group(&[
+        (E::PDR_ID, &id.to_be_bytes()),
+        (E::PRECEDENCE, &precedence.to_be_bytes()),
+    ]);
+    rule.grouped(E::PDI, &pdi);
+    if let Some(removal) = detects.removal {
+        rule.element(E::OUTER_HEADER_REMOVAL, &[removal]);
+    }
+    rule.element(E::FAR_ID, &far.to_be_bytes());
+    rule.element(E::URR_ID, &1_u32.to_be_bytes());
+    if let Some(qer) = qer {
+        rule.element(E::QER_ID, &qer.to_be_bytes());
+    }
+    let mut outer = Writer::group();
+    outer.grouped(kind, &rule);
+    outer
+}
+
+fn creation(teid: u32, remote: [u8; 4]) -> Vec<u8> {
+    let v4 = Some(remote.into());
+    OuterHeaderCreation { teid, v4, v6: None }.emit()
+}
+
+fn far(id: u32, action: u8, to: u8, tunnel: Option<(u32, [u8; 4])>) -> Writer {
+    let mut parameters = group(&[(E(42), &[to])]);
+    if let Some((teid, remote)) = tunnel {
+        parameters.element(E::OUTER_HEADER_CREATION, &creation(teid, remote));
+    }
+    let mut rule = group(&[(E::FAR_ID, &id.to_be_bytes()), (E::APPLY_ACTION, &[action])]);
+    rule.grouped(E::FORWARDING_PARAMETERS, &parameters);
+    let mut outer = Writer::group();
+    outer.grouped(E::CREATE_FAR, &rule);
+    outer
+}
+
+/// As Open5GS sets the downlink's tunnel, or moves it: with an end marker.
+fn move_far(id: u32, tunnel: (u32, [u8; 4]), end_marker: bool) -> Writer {
+    let mut parameters = group(&[(E::OUTER_HEADER_CREATION, &creation(tunnel.0, tunnel.1))]);
+    if end_marker {
+        parameters.element(E::PFCPSMREQ_FLAGS, &[2]);
+    }
+    let mut rule = group(&[(E::FAR_ID, &id.to_be_bytes()), (E::APPLY_ACTION, &[2])]);
+    rule.grouped(E::UPDATE_FORWARDING_PARAMETERS, &parameters);
+    let mut outer = Writer::group();
+    outer.grouped(E::UPDATE_FAR, &rule);
+    outer
+}
+
+fn qer(kind: E, id: u32, gates: u8) -> Writer {
+    let rule = group(&[
+        (E::QER_ID, &id.to_be_bytes()),
+        (E::GATE_STATUS, &[gates]),
+        // Maximum bit rate, which is not enforced.
+        (E(26), &[0; 10]),
+        (E::QFI, &[9]),
+    ]);
+    let mut outer = Writer::group();
+    outer.grouped(kind, &rule);
+    outer
+}
+
+const CHOOSE: FTeid = FTeid::Choose {
+    v4: true,
+    v6: false,
+    id: Some(5),
+};
+
+/// What Open5GS sends for a session, in its order: four detection rules, of which two share a chosen tunnel, a
+/// forwarding rule for each direction and for the control plane, usage and QoS rules.
+fn open5gs_session() -> Vec<Writer> {
+    let access = Detects {
+        source: 0,
+        teid: Some(CHOOSE),
+        user: true,
+        removal: Some(6),
+        ..Detects::default()
+    };
+    let core = Detects {
+        source: 1,
+        user: true,
+        ..Detects::default()
+    };
+    let control = Detects {
+        source: 3,
+        teid: Some(FTeid::Choose {
+            v4: true,
+            v6: false,
+            id: None,
+        }),
+        removal: Some(6),
+        ..Detects::default()
+    };
+    let solicitation = Detects {
+        filter: Some("permit out 58 from ff02::2/128 to assigned"),
+        ..access
+    };
+    let mut urr = Writer::group();
+    urr.grouped(
+        E::CREATE_URR,
+        &group(&[
+            (E::URR_ID, &1_u32.to_be_bytes()),
+            (E(62), &[2]),
+            (E(37), &[0, 0, 0]),
+        ]),
+    );
+    vec![
+        pdr(E::CREATE_PDR, 1, 255, core, 1, Some(1)),
+        pdr(E::CREATE_PDR, 2, 255, access, 2, Some(1)),
+        pdr(E::CREATE_PDR, 3, 255, control, 1, None),
+        pdr(E::CREATE_PDR, 4, 1, solicitation, 3, None),
+        // Not before the base station is known: buffer, and tell.
+        far(1, 0x0c, 0, None),
+        far(2, 2, 1, None),
+        far(3, 2, 3, Some((1, [192, 0, 2, 100]))),
+        urr,
+        qer(E::CREATE_QER, 1, 0),
+    ]
+}
+
+impl Core {
+    fn new(room: usize) -> Self {
+        let (sender, receiver) = changes();
+        Self {
+            node: Node::new(ip(OWN), &[ip(SMF), ip("2001:db8::100")]),
+            control: Control::new(vec![ip(OWN)], room, sender),
+            receiver,
+            sequence: 0,
+        }
+    }
+
+    fn associated(room: usize) -> Self {
+        let mut core = Self::new(room);
+        core.associate(0xe000_0001).cause(Cause::ACCEPTED);
+        core
+    }
+
+    fn raw(&mut self, bytes: &[u8], from: &str) -> Option<Vec<u8>> {
+        let response = self.node.handle(bytes, ip(from), &mut self.control);
+        let mut before = 1;
+        let mut taken = 0;
+        while before != taken {
+            before = taken;
+            self.receiver.take(|_| taken += 1);
+        }
+        response
+    }
+
+    fn message(&mut self, kind: M, seid: Option<u64>, parts: &[Writer]) -> Vec<u8> {
+        self.sequence += 1;
+        let mut writer = Writer::message(kind, seid, self.sequence);
+        for part in parts {
+            // A part holds elements that are whole.
+            let bytes = part_bytes(part);
+            for element in taut_wire::pfcp::Elements(&bytes) {
+                let element = element.unwrap();
+                writer.element(element.element_type, element.value);
+            }
+        }
+        writer.finish().unwrap()
+    }
+
+    fn ask(&mut self, kind: M, seid: Option<u64>, parts: &[Writer]) -> Response {
+        let bytes = self.message(kind, seid, parts);
+        let response = self.raw(&bytes, SMF).unwrap();
+        let response = Response::read(&response, self.sequence);
+        assert_eq!(response.kind, kind.0 + 1);
+        response
+    }
+
+    fn associate(&mut self, stamp: u32) -> Response {
+        let setup = group(&[
+            (E::NODE_ID, &[0, 192, 0, 2, 100]),
+            (E::RECOVERY_TIME_STAMP, &stamp.to_be_bytes()),
+            (E(89), &[0]),
+        ]);
+        self.ask(M::ASSOCIATION_SETUP_REQUEST, None, &[setup])
+    }
+
+    fn establish(&mut self, rules: Vec<Writer>) -> Response {
+        let seid = Seid {
+            seid: 0x77,
+            v4: Some([192, 0, 2, 100].into()),
+            v6: None,
+        };
+        let head = group(&[
+            (E::NODE_ID, &[0, 192, 0, 2, 100]),
+            (E::F_SEID, &seid.emit()),
+        ]);
+        let parts: Vec<_> = [head]
+            .into_iter()
+            .chain(rules)
+            .chain([group(&[(E(113), &[1])])])
+            .collect();
+        self.ask(M::SESSION_ESTABLISHMENT_REQUEST, Some(0), &parts)
+    }
+
+    fn modify(&mut self, seid: u64, parts: &[Writer]) -> Response {
+        self.ask(M::SESSION_MODIFICATION_REQUEST, Some(seid), parts)
+    }
+
+    fn action(&self, matched: Match) -> Option<Action> {
+        self.control.get(matched).map(|bearer| bearer.action)
+    }
+
+    fn count(&self) -> usize {
+        self.control.occupancy().0
+    }
+}
+
+/// The bytes of a group under way: wrapped into a message and unwrapped again.
+fn part_bytes(part: &Writer) -> Vec<u8> {
+    let mut writer = Writer::message(M(0), None, 0);
+    writer.grouped(E(1), part);
+    let bytes = writer.finish().unwrap();
+    bytes[12..].to_vec()
+}
+
+const USER_MATCH: Match = Match::User(IpAddr::V4(std::net::Ipv4Addr::new(10, 45, 0, 2)));
+
+fn to(remote: [u8; 4]) -> Path {
+    Path {
+        local: ip(OWN),
+        remote: remote.into(),
+    }
+}
+
+#[test]
+fn a_session_as_open5gs_makes_moves_and_ends_it() {
+    let mut core = Core::associated(100);
+    let made = core.establish(open5gs_session());
+    made.cause(Cause::ACCEPTED);
+    assert_eq!(made.seid, Some(0x77));
+    let created = made.created();
+    let ids: Vec<_> = created.iter().map(|c| c.0).collect();
+    assert_eq!(ids, [2, 3, 4]);
+    assert_eq!(created[0].1, created[2].1, "one CHOOSE ID, one tunnel");
+    assert_ne!(created[0].1, created[1].1);
+    let uplink = Match::Teid(created[0].1);
+    assert_eq!(core.action(uplink), Some(Action::Decapsulate));
+    assert_eq!(core.action(USER_MATCH), Some(Action::Hold));
+    assert_eq!(core.count(), 3);
+    // The base station has answered.
+    let seid = made.up_seid();
+    core.modify(seid, &[move_far(1, (0x20, GNB), false)])
+        .cause(Cause::ACCEPTED);
+    let down = |teid, remote| Action::Encapsulate {
+        teid,
+        qfi: Some(9),
+        path: to(remote),
+    };
+    assert_eq!(core.action(USER_MATCH), Some(down(0x20, GNB)));
+    // Handover, with an end marker on the old path.
+    let bytes = core.message(
+        M::SESSION_MODIFICATION_REQUEST,
+        Some(seid),
+        &[move_far(1, (0x30, [192, 0, 2, 8]), true)],
+    );
+    let response = core
+        .node
+        .handle(&bytes, ip(SMF), &mut core.control)
+        .unwrap();
+    Response::read(&response, core.sequence).cause(Cause::ACCEPTED);
+    let mut changes = Vec::new();
+    core.receiver.take(|change| changes.push(change));
+    use super::super::change::Change;
+    let at = |wanted: fn(&Change) -> bool| changes.iter().position(wanted).unwrap();
+    let end = at(|c| matches!(c, Change::EndMarker { teid: 0x20, .. }));
+    let set = at(|c| matches!(c, Change::Set(slot) if slot.teid == 0x30));
+    assert!(end < set);
+    assert_eq!(core.action(USER_MATCH), Some(down(0x30, [192, 0, 2, 8])));
+    // Gates close and open.
+    core.modify(seid, &[qer(E::UPDATE_QER, 1, 0b0101)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.action(USER_MATCH), Some(Action::Drop));
+    assert_eq!(core.action(uplink), Some(Action::Drop));
+    core.modify(seid, &[qer(E::UPDATE_QER, 1, 0)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.action(uplink), Some(Action::Decapsulate));
+    let ended = core.ask(M::SESSION_DELETION_REQUEST, Some(seid), &[]);
+    ended.cause(Cause::ACCEPTED);
+    assert_eq!((ended.seid, core.count()), (Some(0x77), 0));
+    core.ask(M::SESSION_DELETION_REQUEST, Some(seid), &[])
+        .cause(Cause::SESSION_NOT_FOUND);
+}
+
+#[test]
+fn a_session_as_free5gc_makes_it_with_given_tunnels_and_removal_0() {
+    let mut core = Core::associated(100);
+    let given = FTeid::Chosen {
+        teid: 0x10,
+        v4: Some([192, 0, 2, 1].into()),
+        v6: None,
+    };
+    let access = Detects {
+        source: 0,
+        teid: Some(given),
+        user: true,
+        filter: Some("permit out ip from any to assigned"),
+        removal: Some(0),
+    };
+    let core_side = Detects {
+        source: 1,
+        user: true,
+        filter: Some("permit out ip from any to assigned"),
+        ..Detects::default()
+    };
+    let made = core.establish(vec![
+        pdr(E::CREATE_PDR, 1, 255, access, 1, Some(1)),
+        pdr(E::CREATE_PDR, 2, 255, core_side, 2, Some(1)),
+        far(1, 2, 1, None),
+        far(2, 1, 0, None),
+        qer(E::CREATE_QER, 1, 0),
+    ]);
+    made.cause(Cause::ACCEPTED);
+    assert_eq!(made.created(), []);
+    assert_eq!(core.action(Match::Teid(0x10)), Some(Action::Decapsulate));
+    assert_eq!(core.action(USER_MATCH), Some(Action::Drop));
+    core.modify(made.up_seid(), &[move_far(2, (0x20, GNB), false)])
+        .cause(Cause::ACCEPTED);
+    assert!(matches!(
+        core.action(USER_MATCH),
+        Some(Action::Encapsulate { teid: 0x20, .. })
+    ));
+    // Another session must not take the same tunnel or user.
+    let rules = vec![
+        pdr(E::CREATE_PDR, 1, 255, access, 1, None),
+        far(1, 2, 1, None),
+    ];
+    core.establish(rules).cause(Cause::RULE_FAILURE);
+    assert_eq!(core.count(), 2);
+}
+
+#[test]
+fn rules_added_for_single_flows_need_neither_tunnel_nor_user() {
+    let mut core = Core::associated(100);
+    let seid = core.establish(open5gs_session()).up_seid();
+    core.modify(seid, &[move_far(1, (0x20, GNB), false)])
+        .cause(Cause::ACCEPTED);
+    let before = core.action(USER_MATCH);
+    let flow = Detects {
+        source: 1,
+        filter: Some("permit out 17 from 198.51.100.7 5060 to assigned"),
+        ..Detects::default()
+    };
+    let up = Detects { source: 0, ..flow };
+    let parts = [
+        pdr(E::CREATE_PDR, 11, 20, flow, 11, Some(2)),
+        pdr(E::CREATE_PDR, 12, 20, up, 12, Some(2)),
+        far(11, 2, 0, Some((0x20, GNB))),
+        far(12, 2, 1, None),
+        qer(E::CREATE_QER, 2, 0),
+    ];
+    core.modify(seid, &parts).cause(Cause::ACCEPTED);
+    assert_eq!(
+        core.action(USER_MATCH),
+        before,
+        "the rule for all packets still decides"
+    );
+    let remove = |kind, id_kind, id: &[u8]| {
+        let mut outer = Writer::group();
+        outer.grouped(kind, &group(&[(id_kind, id)]));
+        outer
+    };
+    let id = 11_u16.to_be_bytes();
+    core.modify(seid, &[remove(E::REMOVE_PDR, E::PDR_ID, &id)])
+        .cause(Cause::ACCEPTED);
+    let again = core.modify(seid, &[remove(E::REMOVE_PDR, E::PDR_ID, &id)]);
+    again.cause(Cause::RULE_FAILURE);
+    assert_eq!(again.get(E::FAILED_RULE_ID), [0, 0, 11]);
+    // An update that leaves the tunnel out keeps it.
+    let uplink: Vec<_> = core
+        .control
+        .bearers()
+        .filter(|b| b.action == Action::Decapsulate)
+        .collect();
+    let access = Detects {
+        source: 0,
+        removal: Some(6),
+        ..Detects::default()
+    };
+    core.modify(seid, &[pdr(E::UPDATE_PDR, 2, 200, access, 2, None)])
+        .cause(Cause::ACCEPTED);
+    let now: Vec<Bearer> = core
+        .control
+        .bearers()
+        .filter(|b| b.action == Action::Decapsulate)
+        .collect();
+    assert_eq!(now, uplink);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
+    let mut core = Core::associated(3);
+    let user = Detects {
+        source: 1,
+        user: true,
+        ..Detects::default()
+    };
+    let access = Detects {
+        teid: Some(CHOOSE),
+        removal: Some(6),
+        ..Detects::default()
+    };
+    let head = || group(&[(E::NODE_ID, &[0, 192, 0, 2, 100])]);
+    // Mandatory elements.
+    let refused = core.ask(M::SESSION_ESTABLISHMENT_REQUEST, Some(0), &[head()]);
+    refused.cause(Cause::MANDATORY_IE_MISSING);
+    assert_eq!(refused.get(E::OFFENDING_IE), E::F_SEID.0.to_be_bytes());
+    let refused = core.establish(vec![far(1, 2, 0, None)]);
+    assert_eq!(refused.get(E::OFFENDING_IE), E::CREATE_PDR.0.to_be_bytes());
+    assert_eq!(refused.seid, Some(0x77));
+    // A rule that refers to none.
+    let refused = core.establish(vec![
+        pdr(E::CREATE_PDR, 7, 1, user, 9, None),
+        far(1, 2, 0, None),
+    ]);
+    refused.cause(Cause::RULE_FAILURE);
+    assert_eq!(refused.get(E::FAILED_RULE_ID), [0, 0, 7]);
+    // Headers that are not GTP-U's.
+    let odd = Detects {
+        removal: Some(2),
+        ..access
+    };
+    core.establish(vec![
+        pdr(E::CREATE_PDR, 7, 1, odd, 1, None),
+        far(1, 2, 0, None),
+    ])
+    .cause(Cause::RULE_FAILURE);
+    // IPv6 only, which this gateway has no address of.
+    let six = Detects {
+        teid: Some(FTeid::Choose {
+            v4: false,
+            v6: true,
+            id: None,
+        }),
+        ..access
+    };
+    core.establish(vec![
+        pdr(E::CREATE_PDR, 7, 1, six, 1, None),
+        far(1, 2, 0, None),
+    ])
+    .cause(Cause::INVALID_F_TEID_ALLOCATION);
+    // No action, which is none.
+    core.establish(vec![
+        pdr(E::CREATE_PDR, 7, 1, access, 1, None),
+        far(1, 0, 0, None),
+    ])
+    .cause(Cause::RULE_FAILURE);
+    // A length that lies, inside a group.
+    let mut broken = Writer::group();
+    broken.element(E::CREATE_FAR, &[0, 108, 0, 9, 1]);
+    core.establish(vec![pdr(E::CREATE_PDR, 7, 1, access, 1, None), broken])
+        .cause(Cause::INVALID_LENGTH);
+    assert_eq!(core.count(), 0);
+    // A full table.
+    let rules = |n: u16| {
+        (0..n)
+            .map(|i| {
+                let teid = Some(FTeid::Choose {
+                    v4: true,
+                    v6: false,
+                    id: None,
+                });
+                pdr(E::CREATE_PDR, i, 1, Detects { teid, ..access }, 1, None)
+            })
+            .chain([far(1, 2, 1, None)])
+            .collect()
+    };
+    core.establish(rules(4)).cause(Cause::NO_RESOURCES);
+    assert_eq!(core.count(), 0);
+    let seid = core.establish(rules(3)).cause(Cause::ACCEPTED).up_seid();
+    // A modification that fails half-way leaves the session as it was.
+    let parts = [
+        far(1, 1, 0, None),
+        pdr(E::UPDATE_PDR, 99, 1, access, 1, None),
+    ];
+    core.modify(seid, &parts).cause(Cause::RULE_FAILURE);
+    assert!(
+        core.control
+            .bearers()
+            .all(|b| b.action == Action::Decapsulate)
+    );
+    core.modify(seid + 1, &[]).cause(Cause::SESSION_NOT_FOUND);
+    for kind in [
+        M::PFD_MANAGEMENT_REQUEST,
+        M::NODE_REPORT_REQUEST,
+        M::SESSION_SET_DELETION_REQUEST,
+        M::SESSION_REPORT_REQUEST,
+    ] {
+        core.ask(kind, None, &[head()])
+            .cause(Cause::SERVICE_NOT_SUPPORTED);
+    }
+    core.ask(M::ASSOCIATION_UPDATE_REQUEST, None, &[head()])
+        .cause(Cause::ACCEPTED);
+    core.ask(M::ASSOCIATION_SETUP_REQUEST, None, &[head()])
+        .cause(Cause::MANDATORY_IE_MISSING);
+    let odd = group(&[(E::NODE_ID, &[7, 1])]);
+    core.ask(M::ASSOCIATION_SETUP_REQUEST, None, &[odd])
+        .cause(Cause::MANDATORY_IE_INCORRECT);
+}
+
+#[test]
+fn without_an_association_there_are_no_sessions_and_with_its_end_they_go() {
+    let mut core = Core::new(100);
+    core.establish(open5gs_session())
+        .cause(Cause::NO_ASSOCIATION);
+    core.associate(1);
+    core.establish(open5gs_session()).cause(Cause::ACCEPTED);
+    assert_eq!(core.count(), 3);
+    let head = group(&[(E::NODE_ID, &[0, 192, 0, 2, 100])]);
+    core.ask(
+        M::ASSOCIATION_RELEASE_REQUEST,
+        None,
+        std::slice::from_ref(&head),
+    )
+    .cause(Cause::ACCEPTED);
+    assert_eq!(core.count(), 0);
+    core.ask(M::ASSOCIATION_RELEASE_REQUEST, None, &[head])
+        .cause(Cause::NO_ASSOCIATION);
+}
+
+#[test]
+fn a_peer_that_started_anew_finds_no_session_of_before() {
+    let mut core = Core::associated(100);
+    core.establish(open5gs_session()).cause(Cause::ACCEPTED);
+    let heartbeat = |stamp: u32| group(&[(E::RECOVERY_TIME_STAMP, &stamp.to_be_bytes())]);
+    // The same time stamp: nothing happened.
+    let mine = core.ask(M::HEARTBEAT_REQUEST, None, &[heartbeat(0xe000_0001)]);
+    let mine = mine.get(E::RECOVERY_TIME_STAMP).to_vec();
+    assert_eq!(core.count(), 3);
+    core.ask(M::HEARTBEAT_REQUEST, None, &[heartbeat(0xe000_0002)]);
+    assert_eq!(core.count(), 0);
+    core.establish(open5gs_session())
+        .cause(Cause::NO_ASSOCIATION);
+    let again = core.associate(0xe000_0002);
+    assert_eq!(
+        again.get(E::RECOVERY_TIME_STAMP),
+        mine,
+        "we did not start anew"
+    );
+    assert_eq!(again.get(E::UP_FUNCTION_FEATURES), [0x10, 1]);
+    core.establish(open5gs_session()).cause(Cause::ACCEPTED);
+    // A second set-up begins without sessions.
+    core.associate(0xe000_0002);
+    assert_eq!(core.count(), 0);
+    // We start anew: our time stamp differs at the latest a second later, and old sessions are not found.
+    let seid = core.establish(open5gs_session()).up_seid();
+    std::thread::sleep(Duration::from_millis(1100));
+    let mut newer = Core::associated(100);
+    assert_ne!(newer.associate(5).get(E::RECOVERY_TIME_STAMP), mine);
+    newer.modify(seid, &[]).cause(Cause::SESSION_NOT_FOUND);
+    assert_ne!(newer.establish(open5gs_session()).up_seid(), seid);
+}
+
+#[test]
+fn a_request_that_is_sent_again_is_answered_again_and_done_once() {
+    let mut core = Core::associated(100);
+    let made = core.establish(open5gs_session());
+    let bytes = core.message(M::SESSION_DELETION_REQUEST, Some(made.up_seid()), &[]);
+    let first = core.raw(&bytes, SMF).unwrap();
+    assert_eq!(core.raw(&bytes, SMF).unwrap(), first);
+    Response::read(&first, core.sequence).cause(Cause::ACCEPTED);
+}
+
+#[test]
+fn strangers_are_not_answered_and_sessions_belong_to_their_peer() {
+    let mut core = Core::associated(100);
+    let seid = core.establish(open5gs_session()).up_seid();
+    let bytes = core.message(M::SESSION_DELETION_REQUEST, Some(seid), &[]);
+    assert_eq!(core.raw(&bytes, "192.0.2.66"), None);
+    let other = core.raw(&bytes, "2001:db8::100").unwrap();
+    Response::read(&other, core.sequence).cause(Cause::SESSION_NOT_FOUND);
+    assert_eq!(core.count(), 3);
+}
+
+#[test]
+fn other_versions_are_told_ours_and_responses_and_noise_are_not_answered() {
+    let mut core = Core::associated(100);
+    let mut bytes = core.message(M::HEARTBEAT_REQUEST, None, &[]);
+    bytes[0] = 0x40;
+    let told = core.raw(&bytes, SMF).unwrap();
+    assert_eq!(told[..4], [0x20, 11, 0, 4]);
+    let response = core.message(M::HEARTBEAT_RESPONSE, None, &[]);
+    assert_eq!(core.raw(&response, SMF), None);
+    let unknown = core.message(M(99), None, &[]);
+    assert_eq!(core.raw(&unknown, SMF), None);
+    assert_eq!(core.raw(&[], SMF), None);
+    assert_eq!(core.raw(&[0x20, 1, 0, 99, 0], SMF), None);
+}
+
+#[test]
+fn damaged_requests_never_panic_and_leave_a_table_that_sessions_own() {
+    let mut core = Core::associated(50);
+    let mut random = fastrand::Rng::with_seed(11);
+    let seid = core.establish(open5gs_session()).up_seid();
+    let establish = {
+        let seid = Seid {
+            seid: 0x77,
+            v4: None,
+            v6: None,
+        };
+        let head = group(&[
+            (E::NODE_ID, &[0, 192, 0, 2, 100]),
+            (E::F_SEID, &seid.emit()),
+        ]);
+        let parts: Vec<_> = [head].into_iter().chain(open5gs_session()).collect();
+        core.message(M::SESSION_ESTABLISHMENT_REQUEST, Some(0), &parts)
+    };
+    let modify = core.message(
+        M::SESSION_MODIFICATION_REQUEST,
+        Some(seid),
+        &[move_far(1, (0x20, GNB), true), qer(E::UPDATE_QER, 1, 0)],
+    );
+    let cases = [establish, modify];
+    for case in &cases {
+        for length in 0..case.len() {
+            // With the length in the header made right, so that what is inside is cut short.
+            let mut cut = case[..length].to_vec();
+            if length > 4 {
+                let length = (length as u16 - 4).to_be_bytes();
+                cut[2..4].copy_from_slice(&length);
+            }
+            core.raw(&cut, SMF);
+        }
+    }
+    for _ in 0..20_000 {
+        let mut bytes = cases[random.usize(..2)].clone();
+        for _ in 0..random.usize(1..5) {
+            let at = random.usize(4..bytes.len());
+            bytes[at] = random.u8(..);
+        }
+        core.raw(&bytes, SMF);
+    }
+    let head = group(&[(E::NODE_ID, &[0, 192, 0, 2, 100])]);
+    core.associate(77).cause(Cause::ACCEPTED);
+    assert_eq!(core.count(), 0);
+    core.ask(M::ASSOCIATION_RELEASE_REQUEST, None, &[head])
+        .cause(Cause::ACCEPTED);
+}
+
+#[test]
+fn settings_name_who_may_ask() {
+    let read = |text: &str| toml::from_str::<Settings>(text);
+    let usual = read("address = \"127.0.0.8\"\npeers = [\"127.0.0.4\"]").unwrap();
+    assert_eq!(usual.socket(), "127.0.0.8:8805".parse().unwrap());
+    assert!(usual.check().is_ok());
+    let none = read("address = \"127.0.0.8:9\"\npeers = []").unwrap();
+    assert!(none.check().unwrap_err().contains("peers: want"));
+    let any = read("address = \"0.0.0.0\"\npeers = [\"127.0.0.4\"]").unwrap();
+    assert!(any.check().unwrap_err().contains("node_id: want"));
+    let wrong = read("address = \"here\"\npeers = []").unwrap_err();
+    assert!(wrong.message().contains("want an IP address such as"));
+}
