@@ -119,14 +119,31 @@ pub(super) fn write(
         .file
         .iter()
         .filter_map(|file| file.from.as_ref());
+    let changes = &evaluation.state.changes;
+    let asked: Vec<String> = changes
+        .set
+        .iter()
+        .map(|(name, value)| format!("{name} = {value}"))
+        .chain(
+            changes
+                .repetitions
+                .map(|count| format!("{count} repetitions")),
+        )
+        .collect();
     let setup = SetupPage {
         frame: frame(
             "",
             "Set-up".to_owned(),
             format!(
-                "{} runs of {} combinations",
+                "{} runs of {} combinations{}{}",
                 check.order.len(),
-                check.variants.len()
+                check.variants.len(),
+                if asked.is_empty() {
+                    ""
+                } else {
+                    "; other than the file says: "
+                },
+                asked.join(", ")
             ),
         ),
         schedule: page::schedule(experiment),
