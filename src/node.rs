@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use taut_experiment::folder::Folder;
-use taut_experiment::{Experiment, Request, agent};
+use taut_experiment::{Request, agent};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -97,7 +97,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         What::Run { folder, run } => {
             let folder = Folder::open(&folder)?;
             let request = Request {
-                experiment: Experiment::read(&folder.experiment_file())?,
+                experiment: folder.experiment()?,
                 folder,
                 program: exit::own_program()?,
             };
