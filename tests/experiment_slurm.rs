@@ -145,7 +145,7 @@ impl Cluster {
              SchedulerParameters=sched_min_interval=0,batch_sched_delay=0\n\
              ReturnToService=2\n\
              KillWait=10\n\
-             SlurmdTimeout=10\n",
+             SlurmdTimeout=5\n",
             host.trim(),
             ports[0]
         );
@@ -385,7 +385,7 @@ fn what_goes_wrong_in_a_cluster_is_said() {
     assert!(refused.stderr.contains("[gen*1&gpu*1]"), "{refused:?}");
     assert!(refused.stderr.contains("sinfo"), "{refused:?}");
 
-    let mut command = cluster.taut(&["experiment", "resume", "o1"]);
+    let mut command = cluster.taut(&["experiment", "run", "sweep.toml", "--out", "o3"]);
     let refused = run(command.env("PATH", cluster.path("nothing")));
     assert_eq!(refused.code(), Some(3), "{refused:?}");
     assert!(refused.stderr.contains("no `sbatch` here"), "{refused:?}");

@@ -105,6 +105,9 @@ pub(crate) struct Role {
     pub(crate) boot_limit: Duration,
 }
 
+/// A text to fill in, with the role on which it is, if on one.
+type PlacedText<'a> = (Option<&'a str>, Spanned<String>);
+
 impl Experiment {
     /// Reads and checks an experiment file.
     ///
@@ -445,7 +448,7 @@ impl Experiment {
     }
 
     /// All texts that are filled in for a run, with the role on which they are, if on one.
-    fn texts(&self) -> Result<Vec<(Option<&str>, Spanned<String>)>, ExperimentError> {
+    fn texts(&self) -> Result<Vec<PlacedText<'_>>, ExperimentError> {
         let mut texts = Vec::new();
         for task in &self.tasks {
             let role = self.role_of(task.node.as_ref())?;
