@@ -198,7 +198,7 @@ fn bad_input_is_one_line_that_says_what_to_do() {
             2,
             "binary, tst009 or mlr",
         ),
-        ("throughput", &["--set", "vlan=5"], 2, "--set"),
+        ("throughput", &["--set", "valn=5"], 2, "valn"),
         ("latency", &["--at", "0"], 2, "10,50,90"),
         ("latency", &["--max-p99", "50"], 2, "such as 800ns"),
         ("back-to-back", &["--bursts", "0"], 2, "--bursts"),
