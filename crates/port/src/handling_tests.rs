@@ -91,7 +91,20 @@ impl Surroundings {
         let specs = [&from_spec, &to_spec].map(|text| PortSpec::parse(text).unwrap());
         let mut resources = Resources::for_ports(&specs).unwrap();
         let [mut a, mut b] = self.inside(|| {
-            let ports = specs.each_ref().map(|s| s.open(&mut resources).unwrap());
+            let ports = specs.each_ref().map(|s| {
+                let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+                loop {
+                    match s.open(&mut resources) {
+                        Ok(port) => break port,
+                        // The kernel may still be taking down the interface of the pair before.
+                        Err(e) if e.to_string().contains("is taken") => {
+                            assert!(std::time::Instant::now() < deadline, "{e}");
+                            std::thread::sleep(std::time::Duration::from_millis(20));
+                        }
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
             for (kind, place, far) in [(from, 0, &mut source), (to, 1, &mut sink)] {
                 if kind == "tap" {
                     let socket = open(&format!("af_packet:tap{place}")).unwrap();
