@@ -179,7 +179,13 @@ mod tests {
     #[test]
     fn the_file_to_begin_with_is_right_and_so_is_its_schema() {
         Experiment::parse(TEMPLATE, "new.toml", Path::new("."), &Changes::default()).unwrap();
-        let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
+        let published = include_str!("../../../docs/reference/experiment-schema.json");
+        assert_eq!(
+            published.trim_end(),
+            schema(),
+            "write it anew: taut experiment schema > docs/reference/experiment-schema.json"
+        );
+        let schema: serde_json::Value = serde_json::from_str(published).unwrap();
         assert!(schema["properties"]["plan"].is_object());
         assert_eq!(schema["additionalProperties"], false);
     }

@@ -70,7 +70,8 @@ pub fn choose_cores() -> CorePlan {
     Topology::read_under(Path::new("/"), &allowed_cpus()).choose_cores()
 }
 
-/// The affinity mask of the calling thread; the kernel keeps it within the cpuset.
+/// The affinity mask of the calling thread, which the kernel keeps within the cpuset, and the CPUs that `taut tune apply`
+/// set apart: threads that are pinned there enter by themselves.
 fn allowed_cpus() -> BTreeSet<usize> {
     let Ok(set) = sched_getaffinity(None) else {
         // Only more than 1024 CPUs end here; the first two then stand for all.
@@ -78,6 +79,7 @@ fn allowed_cpus() -> BTreeSet<usize> {
     };
     (0..CpuSet::MAX_CPU)
         .filter(|cpu| set.is_set(*cpu))
+        .chain(crate::tune::partition_cpus())
         .collect()
 }
 

@@ -159,14 +159,13 @@ impl Drawing<'_> {
             .ok_or_else(|| format!("a figure of this kind needs `{key}`"))
     }
 
-    /// Values of a metric or variable over a group, which must be there.
+    /// Values of a metric or variable over a group. That none of its runs has one shows as no data; that no run at
+    /// all has one is a mistake.
     fn values(&self, group: &Group, name: &str) -> Result<Vec<f64>, String> {
-        let values = self.runs.values_of(group, name);
-        if values.is_empty() {
-            Err(self.runs.no_metric(name))
-        } else {
-            Ok(values)
+        if self.runs.values(name).next().is_none() {
+            return Err(self.runs.no_metric(name));
         }
+        Ok(self.runs.values_of(group, name))
     }
 
     fn is_log(&self, axis: LogAxes) -> bool {

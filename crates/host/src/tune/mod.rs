@@ -274,6 +274,17 @@ pub(crate) fn enter_partition(cpu: usize) {
     }
 }
 
+/// The CPUs of the partition that [`apply`] made, which this process may enter though its affinity does not show them.
+pub(crate) fn partition_cpus() -> BTreeSet<usize> {
+    let root = Root::machine();
+    if !crate::permissions::is_root() {
+        return BTreeSet::new();
+    }
+    let mut cpus = online(&root).unwrap_or_default();
+    cpus.retain(|cpu| isolation::entrance(&root, *cpu).is_some());
+    cpus
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
