@@ -104,16 +104,16 @@ impl Cluster {
         for (name, _) in MACHINES {
             cluster.daemon("slurmd", &["-D", "-N", name]);
         }
-        cluster.wait_until("four idle machines", |cluster| {
-            let states = run(&mut cluster.slurm("sinfo", &["--noheader", "-N", "-o", "%T"]));
-            states
-                .stdout
-                .lines()
-                .filter(|state| *state == "idle")
-                .count()
-                == 4
-        });
+        cluster.wait_until_idle();
         Some(cluster)
+    }
+
+    fn wait_until_idle(&self) {
+        self.wait_until("four idle machines", |cluster| {
+            let states = run(&mut cluster.slurm("sinfo", &["--noheader", "-N", "-o", "%T"]));
+            let idle = states.stdout.lines().filter(|state| *state == "idle");
+            idle.count() == 4
+        });
     }
 
     fn configure(&self) {
@@ -443,15 +443,7 @@ fn what_goes_wrong_in_a_cluster_is_said() {
     );
     cluster.nothing_is_left("o2");
 
-    cluster.wait_until("four idle machines", |cluster| {
-        let states = run(&mut cluster.slurm("sinfo", &["--noheader", "-N", "-o", "%T"]));
-        states
-            .stdout
-            .lines()
-            .filter(|state| *state == "idle")
-            .count()
-            == 4
-    });
+    cluster.wait_until_idle();
     let resumed = Program::start(&mut cluster.taut(&["experiment", "resume", "o2"]));
     cluster.wait_until("the run that takes long", log);
     let _ = run(&mut cluster.slurm("scancel", &["--user=root"]));

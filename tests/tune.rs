@@ -183,22 +183,19 @@ fn what_cannot_be_is_said_in_one_line() {
     }
 }
 
+/// What apply would do.
+fn plan_of(cpus: &str) -> Value {
+    let words = ["tune", "apply", "--cpus", cpus, "--dry-run", "--json"];
+    json(&run(&mut taut(&words)).success())
+}
+
 #[test]
 fn apply_and_revert_bring_every_value_back_to_the_byte() {
     let _turn = alone();
     let Some(cpu) = changeable() else { return };
     let _restored = Restored;
     let list = cpu.to_string();
-    let dry = run(&mut taut(&[
-        "tune",
-        "apply",
-        "--cpus",
-        &list,
-        "--dry-run",
-        "--json",
-    ]))
-    .success();
-    let plan = json(&dry);
+    let plan = plan_of(&list);
     let before = knobs(&plan);
     assert!(!before.is_empty());
     let applied = run(&mut taut(&["tune", "apply", "--cpus", &list, "--json"]));
@@ -231,16 +228,7 @@ fn an_apply_that_is_killed_midway_can_be_reverted() {
     let Some(cpu) = changeable() else { return };
     let _restored = Restored;
     let list = cpu.to_string();
-    let dry = run(&mut taut(&[
-        "tune",
-        "apply",
-        "--cpus",
-        &list,
-        "--dry-run",
-        "--json",
-    ]))
-    .success();
-    let plan = json(&dry);
+    let plan = plan_of(&list);
     let before = knobs(&plan);
     for delay_ms in [5, 20, 60, 150] {
         let program = Program::start(&mut taut(&["tune", "apply", "--cpus", &list]));

@@ -79,7 +79,8 @@ impl Experiment {
         })
     }
 
-    fn first_commands(&self) -> Result<Vec<PlannedCommand>, crate::ExperimentError> {
+    /// The commands of the first run, filled in.
+    pub(crate) fn first_commands(&self) -> Result<Vec<PlannedCommand>, crate::ExperimentError> {
         let plan = self.plan();
         let first = &plan[0];
         let variant = &self.variants[first.variant];

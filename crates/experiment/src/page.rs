@@ -111,7 +111,7 @@ fn write_as(
     let path = folder.path().join(file);
     let runs = folder.index()?;
     let variables = experiment.loop_names();
-    let check = experiment.check()?;
+    let commands = experiment.first_commands()?;
     let state = &evaluation.state;
     let nodes = nodes_of(folder)
         .into_iter()
@@ -137,8 +137,7 @@ fn write_as(
         figures: &evaluation.figures,
         problems: &evaluation.problems,
         notes: &state.notes,
-        commands: check
-            .commands
+        commands: commands
             .into_iter()
             .map(|command| [command.node, command.script])
             .collect(),

@@ -5,6 +5,7 @@ mod cluster;
 pub use cluster::run_allocated;
 
 use crate::agent::{STEPS_END, STOPPED, TIMED_OUT};
+use crate::compare::words;
 use crate::error::ExperimentError;
 use crate::experiment::{Experiment, end_of};
 use crate::folder::{CommandRecord, Folder, IndexedRun, RunRecord, Stage, State};
@@ -269,12 +270,7 @@ impl<'a> Driver<'a> {
             took / self.done.len() as f64
         };
         let variant = &self.request.experiment.variants[next.variant];
-        let loops: Vec<String> = variant
-            .loops
-            .iter()
-            .map(|(name, value)| format!("{name} {}", text_of(value)))
-            .collect();
-        let what = format!("{}  {}", next.id, loops.join(", "));
+        let what = format!("{}  {}", next.id, words(&variant.loops));
         let total = took + each * left as f64;
         self.observer.progress(
             Duration::from_secs_f64(took),
@@ -813,15 +809,11 @@ pub(crate) fn text_of(value: &Value) -> String {
 impl Experiment {
     /// The roles that are on this machine.
     fn local_roles(&self) -> Vec<&str> {
-        let local = |(name, role): (&'_ String, &crate::experiment::Role)| {
-            (role.place == Place::Local).then(|| name.clone())
-        };
-        let names: BTreeSet<String> = self.nodes.iter().filter_map(local).collect();
-        self.nodes
-            .keys()
-            .filter(|name| names.contains(*name))
-            .map(String::as_str)
-            .collect()
+        let local = self
+            .nodes
+            .iter()
+            .filter(|(_, role)| role.place == Place::Local);
+        local.map(|(name, _)| name.as_str()).collect()
     }
 
     fn fill(&self, text: &toml::Spanned<String>, values: &Value) -> Result<String, Failed> {

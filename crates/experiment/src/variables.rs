@@ -369,7 +369,8 @@ fn is_template(text: &str) -> bool {
     ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark))
 }
 
-fn message(error: &minijinja::Error) -> String {
+/// What is wrong with a text or a formula.
+pub(crate) fn message(error: &minijinja::Error) -> String {
     error
         .detail()
         .map_or_else(|| error.kind().to_string(), ToOwned::to_owned)

@@ -92,14 +92,14 @@ impl Surroundings {
         let mut resources = Resources::for_ports(&specs).unwrap();
         let [mut a, mut b] = self.inside(|| {
             let ports = specs.each_ref().map(|s| {
-                let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+                let deadline = Instant::now() + Duration::from_secs(10);
                 loop {
                     match s.open(&mut resources) {
                         Ok(port) => break port,
                         // The kernel may still be taking down the interface of the pair before.
                         Err(e) if e.to_string().contains("is taken") => {
-                            assert!(std::time::Instant::now() < deadline, "{e}");
-                            std::thread::sleep(std::time::Duration::from_millis(20));
+                            assert!(Instant::now() < deadline, "{e}");
+                            std::thread::sleep(Duration::from_millis(20));
                         }
                         Err(e) => panic!("{e}"),
                     }

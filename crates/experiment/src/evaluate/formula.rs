@@ -3,6 +3,7 @@
 use super::Runs;
 use super::selection::number;
 use crate::definition::Claim;
+use crate::variables::message;
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 use serde::{Deserialize, Serialize};
@@ -149,15 +150,11 @@ impl Formulas {
     }
 
     fn value(&self, formula: &str) -> Result<f64, String> {
-        let told = |e: Error| {
-            e.detail()
-                .map_or_else(|| e.kind().to_string(), ToOwned::to_owned)
-        };
         let value = self
             .environment
             .compile_expression(formula)
             .and_then(|e| e.eval(()))
-            .map_err(told)?;
+            .map_err(|e| message(&e))?;
         f64::try_from(value)
             .map_err(|_| "the formula gives no number".to_owned())
             .and_then(|value| {
@@ -170,16 +167,12 @@ impl Formulas {
     }
 
     fn holds(&self, condition: &str, value: f64) -> Result<bool, String> {
-        let told = |e: Error| {
-            e.detail()
-                .map_or_else(|| e.kind().to_string(), ToOwned::to_owned)
-        };
         let context = std::collections::BTreeMap::from([("value", value)]);
         let result = self
             .environment
             .compile_expression(condition)
             .and_then(|e| e.eval(context))
-            .map_err(told)?;
+            .map_err(|e| message(&e))?;
         Ok(result.is_true())
     }
 

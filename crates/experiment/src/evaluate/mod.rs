@@ -42,6 +42,9 @@ pub struct Evaluation {
     /// How it compares with the published results that it replicates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
+    /// What all of it comes from.
+    #[serde(skip)]
+    runs: Runs,
 }
 
 /// A table: a row per combination, a column per metric.
@@ -153,6 +156,7 @@ impl Evaluation {
             } else {
                 Replication::of(folder.path())?
             },
+            runs,
         })
     }
 
@@ -162,7 +166,7 @@ impl Evaluation {
     /// They cannot be written.
     pub fn write(&self, folder: &Folder) -> Result<(), ExperimentError> {
         let dir = folder.path();
-        tidy::write(dir, &Runs::load(folder)?)?;
+        tidy::write(dir, &self.runs)?;
         write_json(&dir.join("summary.json"), self)?;
         let below = |name: &str| -> Result<std::path::PathBuf, ExperimentError> {
             let path = dir.join(name);
