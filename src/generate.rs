@@ -15,7 +15,8 @@ use taut_lab::comparison::{RunError, Site};
 use taut_lab::live::Dashboard;
 use taut_lab::results::{PacketFormat, Recording, ResultsError, SampleThread};
 use taut_lab::rfc2544::DeviceUnderTest;
-use taut_measure::{SequenceReport, Summary};
+use taut_lab::tapped::{Inside, TrialTap};
+use taut_measure::{LatencyHistogram, SequenceReport, Summary};
 use taut_port::{Clock, PortCounters, PortSpec, StampClock};
 use taut_traffic::{
     Flood, Flow, FromIntended, Instrument, Observed, Pacing, Pattern, Rate, RateError, Sampler,
@@ -96,6 +97,9 @@ pub struct Arguments {
     /// Write the N slowest packets and those around them to worst.pcapng in the folder
     #[arg(long, value_name = "N", requires = "out", value_parser = clap::value_parser!(u16).range(1..=1000))]
     worst: Option<u16>,
+    /// Watch the packets on the device's wires too: latency of the device only, beside the generator's
+    #[arg(long)]
+    tap: bool,
     /// Show a dashboard while it runs (q ends it); plain lines where there is no terminal
     #[arg(long, conflicts_with = "json")]
     live: bool,
@@ -161,6 +165,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         .collect();
     let _alone = device.is_made().then(Alone::claim).transpose()?;
     let job = Job {
+        tapped: if arguments.tap {
+            device.wires().map_err(Failure::Input)?
+        } else {
+            Vec::new()
+        },
         bench: Bench::new(&arguments, device, traffic)?,
         pacing,
         trial: Trial {
@@ -210,10 +219,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
 /// Sends as many packets as the port takes and counts them.
 fn flood(arguments: &Arguments, device: DeviceUnderTest, traffic: Traffic) -> Result<(), Failure> {
-    let measures = arguments.out.is_some() || arguments.live || arguments.metrics.is_some();
+    let measures =
+        arguments.out.is_some() || arguments.live || arguments.tap || arguments.metrics.is_some();
     if measures || traffic.streams().len() > 1 {
         return Err(Failure::Input(
-            "--rate max sends one stream and measures nothing: leave out --out, --live and --metrics, or give a rate"
+            "--rate max sends one stream and measures nothing: leave out --out, --tap, --live and --metrics, or give a rate"
                 .to_string(),
         ));
     }
@@ -225,7 +235,7 @@ fn flood(arguments: &Arguments, device: DeviceUnderTest, traffic: Traffic) -> Re
     };
     let _alone = device.is_made().then(Alone::claim).transpose()?;
     let bench = Bench::new(arguments, device, traffic)?;
-    let flow: Flow = bench.measure(stop, |instrument| instrument.flood(flood, stop))?;
+    let flow: Flow = bench.measure(stop, |instrument| Ok(instrument.flood(flood, stop)))?;
     if arguments.json {
         print::line(json!({"event": "summary", "asked_pps": null, "flow": flow,
             "sent_pps": flow.sent_pps(), "received_pps": flow.received_pps(),
@@ -409,6 +419,8 @@ struct Bench {
     generator_core: Option<usize>,
     device_core: usize,
     wait: Duration,
+    /// What the generator sends can be seen by a tap.
+    tapped: bool,
 }
 
 impl Bench {
@@ -429,6 +441,7 @@ impl Bench {
             clock: Clock::calibrate(Duration::from_millis(50)),
             program: exit::own_program()?,
             wait: Duration::from_secs_f64(arguments.wait),
+            tapped: arguments.tap,
         })
     }
 
@@ -436,16 +449,15 @@ impl Bench {
     fn measure<T: Send>(
         &self,
         stop: &AtomicBool,
-        measure: impl FnOnce(&mut Instrument) -> T + Send,
+        measure: impl FnOnce(&mut Instrument) -> Result<T, RunError> + Send,
     ) -> Result<T, Failure> {
         let site = Site {
             program: &self.program,
             generator_core: self.generator_core,
             device_core: self.device_core,
             clock: self.clock,
-            tapped: false,
+            tapped: self.tapped,
         };
-        let measure = |instrument: &mut Instrument| Ok(measure(instrument));
         let measured = self
             .device
             .measure(&site, &self.traffic, self.wait, stop, measure);
@@ -505,6 +517,8 @@ struct Job {
     pacing: Pacing,
     trial: Trial,
     warm_up: Duration,
+    /// The interfaces that a tap watches; none without one.
+    tapped: Vec<String>,
 }
 
 /// What it found, by stream.
@@ -518,6 +532,8 @@ struct Outcome {
     stamp_error_ns: Option<f64>,
     /// It was asked for stamps, but they are of a clock of its own.
     unknown_stamps: bool,
+    /// What a tap saw of the same packets.
+    inside: Option<(Inside, LatencyHistogram)>,
 }
 
 impl Job {
@@ -528,6 +544,7 @@ impl Job {
         mut records: Vec<Observed>,
         started: mpsc::Sender<()>,
     ) -> Result<Outcome, Failure> {
+        let packets = self.trial.rate_pps * self.trial.duration.as_secs_f64();
         self.bench.measure(stop, |instrument| {
             instrument.set_pacing(self.pacing);
             if !self.warm_up.is_zero() {
@@ -537,13 +554,17 @@ impl Job {
                 };
                 instrument.run(warm_up, &mut Summaries::new(&self.bench.clock), stop);
             }
+            let tap = (!self.tapped.is_empty())
+                .then(|| TrialTap::start(&self.tapped, packets))
+                .transpose()?;
             let (before, begun) = (Snapshot::take(), SystemTime::now());
             let _ = started.send(());
             let tallies = instrument.run_streams(self.trial, &mut records, stop);
             let activity = Snapshot::difference(&before, &Snapshot::take(), &self.bench.cores());
             // The watching side waits for this, not for the device to be taken down.
             drop(started);
-            Outcome {
+            Ok(Outcome {
+                inside: tap.map(TrialTap::finish),
                 begun,
                 tallies,
                 records,
@@ -551,7 +572,7 @@ impl Job {
                 activity,
                 stamp_error_ns: instrument.stamp_error_ns(),
                 unknown_stamps: instrument.stamp_clock() == Some(StampClock::Unknown),
-            }
+            })
         })
     }
 }
@@ -690,7 +711,15 @@ fn report(
     summary["versions"] = versions();
     summary["activity"] = json!(outcome.activity);
     summary["streams"] = all.into();
+    if let Some((inside, _)) = &outcome.inside {
+        summary["inside"] = json!(inside);
+    }
     if let Some(folder) = &recorded.folder {
+        if let Some((_, histogram)) = &outcome.inside {
+            let duration = Duration::from_secs_f64(arguments.seconds);
+            let written = folder.write_inside(histogram, outcome.begun, duration);
+            problem = problem.or(written.err());
+        }
         let written = write_folder(folder, &streams, outcome.begun, &summary);
         problem = problem.or(written.err());
     }
@@ -707,11 +736,33 @@ fn report(
             }
             stream.print();
         }
+        if let Some((inside, _)) = &outcome.inside {
+            print_inside(inside);
+        }
         print_port_losses(bench.port_names().iter().zip(&outcome.ports));
     }
     match problem {
         Some(problem) => Err(problem.into()),
         None => verdict(arguments, &streams),
+    }
+}
+
+/// What a tap saw: the device alone; the rest of a packet's latency is the generator's sockets and wires.
+fn print_inside(inside: &Inside) {
+    match &inside.summary {
+        Some(latency) => print::line(format!(
+            "device     {}  (between its wires, as a tap saw {} packets enter; lost inside {})",
+            quantity::summary(latency),
+            inside.entered,
+            inside.lost
+        )),
+        None => print::line("device     no data: the tap saw no packet on both wires"),
+    }
+    if inside.missed > 0 {
+        print::line(format!(
+            "device     the tap missed {} frames: its losses are not to be trusted",
+            inside.missed
+        ));
     }
 }
 

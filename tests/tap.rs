@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::program::{Program, run};
-use support::{Sockets, alone, alone_and_root, is_installed, scratch, taut, within_attempts};
+use support::{
+    Sockets, alone, alone_and_root, is_installed, scratch, taut, when_free, within_attempts,
+};
 use taut_host::{Steering, Testbed, choose_cores};
 
 /// A tap on the device's interfaces that watches.
@@ -285,6 +287,65 @@ fn the_benchmark_shows_the_device_only_beside_the_round_trip() {
     let finished = bench("memif-each");
     assert_eq!(finished.code(), Some(2), "{finished:?}");
     assert!(finished.stderr.contains("--tap: needs"), "{finished:?}");
+}
+
+#[test]
+fn an_experiment_with_a_tap_draws_the_device_alone() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let folder = scratch();
+    let file = folder.path().join("bridge.toml");
+    let text = r#"
+title = "Latency of the bridge, and of the bridge alone"
+[device]
+id = "veth-bridge"
+tap = true
+[traffic]
+rate = "5k"
+seconds = 0.5
+[measure]
+what = ["latency"]
+[[figure]]
+name = "inside"
+kind = "cdf"
+title = "Inside the bridge"
+samples = "latency/inside"
+"#;
+    std::fs::write(&file, text).unwrap();
+    let out = folder.path().join("results");
+    let finished = when_free(|| {
+        let mut command = taut(&["experiment", "run"]);
+        run(command.arg(&file).arg("--out").arg(&out))
+    });
+    finished.success();
+    let summaries = found(&out, "latency/summary.json");
+    let text = std::fs::read_to_string(&summaries[0]).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let inside = &summary["inside"];
+    assert!(inside["entered"].as_u64().unwrap() >= 2_000, "{inside}");
+    let median = |latency: &serde_json::Value| latency["p50_ns"].as_u64().unwrap();
+    assert!(
+        median(&inside["summary"]) < median(&summary["latency_ns"]),
+        "{summary}"
+    );
+    assert!(!found(&out, "latency/inside/latency.hlog").is_empty());
+    assert!(!found(&out, "inside.svg").is_empty());
+}
+
+/// The files below a folder whose path ends like this.
+fn found(folder: &Path, end: &str) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut all: Vec<_> = paths
+        .flat_map(|path| match path.is_dir() {
+            true => found(&path, end),
+            false => vec![path],
+        })
+        .filter(|path| path.ends_with(end))
+        .collect();
+    all.sort();
+    all
 }
 
 #[test]

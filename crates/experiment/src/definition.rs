@@ -240,6 +240,9 @@ pub struct DeviceUnderTest {
     pub chain: Option<Spanned<String>>,
     /// The role of its node.
     pub node: Option<String>,
+    /// Watch its wires too: latency of the device only, in `metrics `inside.*` and samples `latency/inside`.
+    #[serde(default)]
+    pub tap: bool,
 }
 
 /// The traffic, as options of `taut generate`.

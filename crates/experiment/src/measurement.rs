@@ -80,6 +80,11 @@ fn measurements(
     let device = definition.device.as_ref().ok_or_else(|| {
         source.wrong_somewhere("[measure] needs a [device] with an id or a chain")
     })?;
+    if device.tap && !what.contains(&Quantity::Latency) {
+        return Err(source.wrong_somewhere(
+            "tap = true watches latency, and [measure] has none: add \"latency\" to `what`",
+        ));
+    }
     let spanned = |span: std::ops::Range<usize>, text: String| Spanned::new(span, text);
     let (span, through) = match (&device.id, &device.chain) {
         (Some(id), None) => {
@@ -147,6 +152,9 @@ fn measurements(
             }
             if let Some(file) = &traffic.file {
                 let _ = write!(run, " {}", quoted(file.get_ref()));
+            }
+            if device.tap {
+                run.push_str(" --tap");
             }
         }
         if let Some(more) = definition

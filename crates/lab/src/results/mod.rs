@@ -11,6 +11,7 @@
 //! DIR/figures/*.svg, DIR/report.html     made from the above by [`crate::report::write`]
 //! ```
 
+mod buckets;
 mod error;
 mod experiment;
 mod folder;
@@ -21,6 +22,7 @@ mod run;
 mod samples;
 mod table;
 
+pub(crate) use buckets::{buckets, histogram};
 pub use error::ResultsError;
 pub use experiment::{
     Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage, Transport,

@@ -5,6 +5,7 @@
 //! DIR/summary.json           what `--json` prints at the end; written last
 //! DIR/samples.parquet        one row per packet sent (or samples.csv)
 //! DIR/latency.hlog           the latencies as an HdrHistogram log
+//! DIR/inside/latency.hlog    those of the device only, if a tap watched
 //! DIR/worst.pcapng           the slowest packets and those around them, on request
 //! ```
 //!
@@ -53,6 +54,7 @@ impl Recording {
                 "samples.parquet",
                 "samples.csv",
                 "latency.hlog",
+                "inside/latency.hlog",
                 "worst.pcapng",
             ];
             let mut paths = files.map(|file| stream.join(file)).to_vec();
@@ -117,15 +119,24 @@ impl Recording {
         start: SystemTime,
         duration: Duration,
     ) -> Result<(), ResultsError> {
-        let path = self.streams[stream].join("latency.hlog");
-        let mut text = Vec::new();
-        histogram
-            .write_hlog(&mut text, start, duration, None)
-            .map_err(|source| ResultsError::Histogram {
-                path: path.clone(),
-                source,
-            })?;
-        write_whole(&path, &text)
+        write_log(
+            &self.streams[stream].join("latency.hlog"),
+            histogram,
+            start,
+            duration,
+        )
+    }
+
+    /// Writes `inside/latency.hlog`: what a tap on the device's wires saw, like [`Self::write_histogram`].
+    pub fn write_inside(
+        &self,
+        histogram: &LatencyHistogram,
+        start: SystemTime,
+        duration: Duration,
+    ) -> Result<(), ResultsError> {
+        let dir = self.dir.join("inside");
+        fs::create_dir_all(&dir).map_err(ResultsError::io(&dir))?;
+        write_log(&dir.join("latency.hlog"), histogram, start, duration)
     }
 
     /// Writes a stream's `worst.pcapng`; `start` is when the run began.
@@ -162,6 +173,22 @@ impl Recording {
             format!("{summary:#}\n").as_bytes(),
         )
     }
+}
+
+fn write_log(
+    path: &Path,
+    histogram: &LatencyHistogram,
+    start: SystemTime,
+    duration: Duration,
+) -> Result<(), ResultsError> {
+    let mut text = Vec::new();
+    histogram
+        .write_hlog(&mut text, start, duration, None)
+        .map_err(|source| ResultsError::Histogram {
+            path: path.to_owned(),
+            source,
+        })?;
+    write_whole(path, &text)
 }
 
 /// What of a stream's name a folder's name can have.

@@ -94,7 +94,7 @@ impl DeviceUnderTest {
     ///
     /// # Errors
     /// Where it is not reached through such.
-    pub(super) fn wires(&self) -> Result<Vec<String>, String> {
+    pub fn wires(&self) -> Result<Vec<String>, String> {
         let needs = "--tap: needs a device behind veth interfaces";
         match self {
             Self::Made(device) if device.on_wires() => {

@@ -1,9 +1,10 @@
 //! What the trials say: per frame size the throughput, latency quantiles, loss and bursts, each with the
 //! spread or interval that its repetitions allow.
 
-use super::results::{Counts, Inside, LoadLatency, Measured, Part, Results, Unit, histogram};
+use super::results::{Counts, LoadLatency, Measured, Part, Results, Unit};
 use crate::quantity::{count, rate, share, three_digits, time};
-use crate::results::Stage;
+use crate::results::{Stage, histogram};
+use crate::tapped::Inside;
 use serde::Serialize;
 use taut_measure::{BufferTime, Interval, LatencyHistogram, Limit, block_bootstrap, mean_interval};
 

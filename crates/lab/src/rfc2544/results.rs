@@ -10,9 +10,10 @@
 //! ```
 
 use crate::results::{
-    LeftOut, Mode, Noise, ResultsError, Stage, read_each, read_head, read_json, refuse_results,
-    write_json, write_whole,
+    LeftOut, Mode, Noise, ResultsError, Stage, histogram, read_each, read_head, read_json,
+    refuse_results, write_json, write_whole,
 };
+use crate::tapped::Inside;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{BufRead, Write};
@@ -199,41 +200,11 @@ pub struct LoadLatency {
     pub inside: Option<Inside>,
 }
 
-/// Packets of a trial as seen on the device's wires.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Inside {
-    /// Seen entering.
-    pub entered: u64,
-    /// Those of them that were not seen leaving.
-    pub lost: u64,
-    /// Frames that the tap did not see, or had no room for.
-    pub missed: u64,
-    /// Time inside.
-    pub summary: Option<Summary>,
-    /// Its histogram: a bucket's lowest value (ns) and how many.
-    pub histogram: Vec<(u64, u64)>,
-}
-
 impl LoadLatency {
     /// The slices as histograms.
     pub fn histograms(&self) -> Vec<LatencyHistogram> {
         self.slices.iter().map(|slice| histogram(slice)).collect()
     }
-}
-
-/// A stored histogram.
-pub(super) fn histogram(buckets: &[(u64, u64)]) -> LatencyHistogram {
-    let mut histogram = LatencyHistogram::new();
-    for (ns, count) in buckets {
-        histogram.record_many(*ns, *count);
-    }
-    histogram
-}
-
-/// A histogram as it is stored.
-pub(super) fn buckets(histogram: &LatencyHistogram) -> Vec<(u64, u64)> {
-    histogram.iter().map(|b| (b.low_ns, b.count)).collect()
 }
 
 /// One burst.

@@ -1,14 +1,13 @@
 //! The measurements themselves, on the generator's thread: trials, searches, curves.
 
-use super::results::{
-    Burst, Counts, Folder, Inside, LoadLatency, Measured, Part, Settings, Unit, buckets,
-};
+use super::results::{Burst, Counts, Folder, LoadLatency, Measured, Part, Settings, Unit};
 use super::soak;
 use super::watched::{self, Account};
 use crate::comparison::Observer;
 use crate::comparison::run::RunError;
 use crate::quantity::{count, rate};
-use crate::tapped::{Ends, Tapped};
+use crate::results::buckets;
+use crate::tapped::TrialTap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_measure::{
@@ -16,7 +15,6 @@ use taut_measure::{
     ThroughputSettings, TrialOutcome,
 };
 use taut_port::Clock;
-use taut_port::wire_tap::{self, WireTap};
 use taut_traffic::{Instrument, Live, Record, Sizes, Tally, Traffic, Trial};
 
 /// Before a trial counts, the same rate is offered for this share of it, so that caches, queues and what
@@ -459,13 +457,15 @@ impl Session<'_, '_> {
                 rate_pps,
                 duration: Duration::from_secs_f64(seconds),
             };
-            let tap = self.start_tap(rate_pps * seconds)?;
+            let tap = (self.settings.tap)
+                .then(|| TrialTap::start(self.tapped, rate_pps * seconds))
+                .transpose()?;
             let started = SystemTime::now();
             let tally = self.send(trial, &mut record);
             if tally.stopped {
                 return Err(RunError::Stopped);
             }
-            let inside = tap.map(|tap| self.inside(tap));
+            let inside = tap.map(|tap| tap.finish().0);
             let account = record.sequence.finish(tally.sent + tally.refused);
             let whole = record.whole();
             let mut log = Vec::new();
@@ -487,29 +487,6 @@ impl Session<'_, '_> {
             });
         }
         Ok(Measured::Latency { loads })
-    }
-
-    /// A tap for so many packets, if one is wanted, on the generator's ends of the wires: this thread is there.
-    fn start_tap(&self, packets: f64) -> Result<Option<WireTap>, RunError> {
-        if !self.settings.tap {
-            return Ok(None);
-        }
-        let ring_bytes = wire_tap::ring_bytes(packets * 2.0);
-        Ok(Some(WireTap::start(self.tapped, ring_bytes)?))
-    }
-
-    /// What a tap saw of a trial that is over. Until now everything waited in its ring: reading it meanwhile
-    /// would have taken time from a core that measures.
-    fn inside(&self, tap: WireTap) -> Inside {
-        let tapped = Tapped::new(tap, self.tapped, Ends::Generator, None);
-        let (account, missed) = tapped.into_account();
-        Inside {
-            entered: account.entered,
-            lost: account.lost,
-            missed: missed.ring_full + missed.unseen,
-            summary: Summary::from_histogram(&account.latency),
-            histogram: buckets(&account.latency),
-        }
     }
 
     /// From the highest rate down by tenths of it, then by halves, until two trials in a row lost nothing

@@ -2,10 +2,12 @@
 
 mod files;
 mod inline;
+mod inside;
 mod report;
 
 pub use files::TapFolder;
 pub use inline::{InlineError, RelayPort, RelayReport, RunningTap};
+pub use inside::{Inside, TrialTap};
 pub use report::{DirectionReport, FlowReport, TapReport};
 
 use crate::results::ResultsError;
