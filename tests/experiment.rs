@@ -459,6 +459,42 @@ fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
 }
 
 #[test]
+fn the_experiment_demo_is_repetitions_of_taut_demo() {
+    let _alone = alone();
+    let study = Study::new("");
+    let words = [
+        "run",
+        "demo",
+        "--repetitions",
+        "2",
+        "--set",
+        "seconds=0.1",
+        "--set",
+        "device=memif-idle",
+        "--out",
+        "out",
+    ];
+    let finished = when_free(|| {
+        let _ = fs::remove_dir_all(study.path("out"));
+        run(&mut study.command(&words))
+    })
+    .success();
+    assert!(finished.stdout.contains("2 of 2 runs"), "{finished:?}");
+    let record = study.json("out/runs/v1-r2/run.json");
+    let summary = study.json("out/runs/v1-r2/local/comparison/summary.json");
+    let device = &summary["devices"][0];
+    assert_eq!(device["device_id"], "memif-idle");
+    for metric in ["latency.p50_ns", "loss_free_pps.median", "jitter.avg_ns"] {
+        let (group, name) = metric.split_once('.').unwrap();
+        let recorded = &record["metrics"][format!("comparison.devices.0.{metric}")];
+        assert_eq!(recorded.as_f64(), device[group][name].as_f64(), "{metric}");
+        assert!(recorded.is_number(), "{metric}");
+    }
+    let packets = fs::read_to_string(study.path("out/figures/percentiles.csv")).unwrap();
+    assert!(packets.lines().count() > 1, "{packets}");
+}
+
+#[test]
 fn two_experiments_do_not_share_a_machine() {
     let _alone = alone();
     let study =

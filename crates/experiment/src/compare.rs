@@ -11,7 +11,7 @@ use crate::variables::Values;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use taut_lab::quantity::Quantity;
+use taut_lab::quantity::{Quantity, plain};
 use taut_lab::report::flatten;
 use taut_measure::{Comparison, Finding, judge};
 
@@ -502,14 +502,14 @@ fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
             Kept::Yes => "not shown to be worse",
             Kept::Unknown => "too few runs to tell whether it is worse",
         },
-        short(limit.share * 100.0),
+        plain(limit.share * 100.0),
         comparison
             .ratio
             .as_ref()
             .map_or_else(String::new, |ratio| format!(
                 ", ratio {} to {}",
-                short(ratio.low),
-                short(ratio.high)
+                plain(ratio.low),
+                plain(ratio.high)
             )),
     );
     Judgement {
@@ -518,12 +518,6 @@ fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
         kept,
         text,
     }
-}
-
-/// A ratio as people read it.
-fn short(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// What differs around two experiments.
@@ -624,9 +618,9 @@ impl Compared {
         let change = match (&comparison.ratio, &comparison.difference) {
             (Some(ratio), _) => format!(
                 "×{} ({} to {})",
-                short(ratio.point),
-                short(ratio.low),
-                short(ratio.high)
+                plain(ratio.point),
+                plain(ratio.low),
+                plain(ratio.high)
             ),
             (None, Some(difference)) => {
                 let signed = |value: f64| {

@@ -300,6 +300,8 @@ pub enum Quantity {
     Loss,
     /// The longest loss-free burst: `taut bench back-to-back`.
     BackToBack,
+    /// Latency at the rate, then the highest loss-free rate, as in one repetition of `taut demo`.
+    Comparison,
 }
 
 impl Quantity {
@@ -310,6 +312,7 @@ impl Quantity {
             Self::Throughput => "throughput",
             Self::Loss => "loss",
             Self::BackToBack => "back-to-back",
+            Self::Comparison => "comparison",
         }
     }
 }

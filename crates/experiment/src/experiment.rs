@@ -4,6 +4,7 @@ use crate::definition::{Definition, NodeDefinition, Order};
 use crate::error::{ExperimentError, Source, suggestion};
 use crate::measurement::{Task, tasks};
 use crate::node::Place;
+use crate::node::parcel::is_inside;
 use crate::secrets::Secrets;
 use crate::variables::{GIVEN, Templates, Values, combinations, scalar, unknown};
 use indexmap::IndexMap;
@@ -330,7 +331,7 @@ impl Experiment {
             }
         }
         for file in &definition.file {
-            if file.name.is_empty() || !is_inside(Path::new(&file.name)) {
+            if !is_inside(Path::new(&file.name)) {
                 return Err(self.source.wrong_somewhere(format!(
                     "file `{}`: a name inside the run's folder",
                     file.name
@@ -771,12 +772,6 @@ fn check_place(
         _ => return Ok(()),
     };
     Err(source.wrong_somewhere(format!("node `{role}`: {reason}")))
-}
-
-/// Whether a path leads to no other place than below the folder it is taken from.
-fn is_inside(path: &Path) -> bool {
-    path.components()
-        .all(|c| matches!(c, std::path::Component::Normal(_)))
 }
 
 /// The role and the interface of a link's end.

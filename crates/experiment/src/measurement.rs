@@ -130,6 +130,7 @@ fn measurements(
         let name = quantity.name();
         let mut run = match quantity {
             Quantity::Latency => format!("taut generate {through}"),
+            Quantity::Comparison => comparison(definition, source, span.clone())?,
             _ => format!("taut bench {name} {through}"),
         };
         let mut add = |option: &str, text: &str| {
@@ -141,12 +142,14 @@ fn measurements(
         for set in &traffic.set {
             add("set", set.get_ref());
         }
-        if *quantity == Quantity::Latency {
+        if matches!(quantity, Quantity::Latency | Quantity::Comparison) {
             for (option, value) in [("rate", &traffic.rate), ("seconds", &traffic.seconds)] {
                 if let Some(value) = value {
                     add(option, &text_of(value));
                 }
             }
+        }
+        if *quantity == Quantity::Latency {
             if let Some(pattern) = &traffic.pattern {
                 add("pattern", pattern.get_ref());
             }
@@ -198,6 +201,34 @@ fn measurements(
         }
     }
     Ok(())
+}
+
+/// One repetition of `taut demo` with one device, which knows its own frames.
+fn comparison(
+    definition: &Definition,
+    source: &Source,
+    span: std::ops::Range<usize>,
+) -> Result<String, ExperimentError> {
+    let id = definition.device.as_ref().and_then(|it| it.id.as_ref());
+    let id = id.ok_or_else(|| {
+        source.wrong(
+            span.clone(),
+            "`comparison` needs a device with an id: one of taut demo --list-devices",
+        )
+    })?;
+    let traffic = definition.traffic.as_ref();
+    if traffic.is_some_and(|it| {
+        it.size.is_some() || it.pattern.is_some() || it.file.is_some() || !it.set.is_empty()
+    }) {
+        return Err(source.wrong(
+            span,
+            "`comparison` takes the rate and the seconds of [traffic] only: leave the rest out, or measure `latency` and `throughput`",
+        ));
+    }
+    Ok(format!(
+        "taut demo --devices {} --repetitions 1",
+        quoted(id.get_ref())
+    ))
 }
 
 /// A text of the file as one word of a command line, whatever its variables turn out to be.

@@ -9,6 +9,7 @@ use crate::replicate::Replication;
 use crate::run::text_of;
 use askama::Template;
 use std::path::{Path, PathBuf};
+use taut_lab::quantity::plain;
 use taut_lab::report::{HOVER, STYLE, flatten};
 use taut_lab::results::{write_json, write_whole};
 use taut_measure::Finding;
@@ -219,18 +220,13 @@ fn judged(verdict: &Verdict) -> Judged<'_> {
             VerdictKind::NotReproduced => "bad",
             VerdictKind::Unclear | VerdictKind::NoData => "open",
         },
-        value: verdict.value.map(short).unwrap_or_default(),
+        value: verdict.value.map(plain).unwrap_or_default(),
         interval: verdict
             .interval
-            .map(|[low, high]| format!("{} to {}", short(low), short(high)))
+            .map(|[low, high]| format!("{} to {}", plain(low), plain(high)))
             .unwrap_or_default(),
         verdict,
     }
-}
-
-/// A number as people read it.
-pub(crate) fn short(value: f64) -> String {
-    taut_lab::quantity::Quantity::Number.text(value)
 }
 
 fn listed(run: &IndexedRun, variables: &[String]) -> Listed {

@@ -11,6 +11,7 @@ use crate::publish::{PUBLISHED, SUMS, archive, check_sums};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
+use taut_lab::quantity::plain;
 use taut_measure::Finding;
 
 /// Results that somebody made, in a folder or unpacked from an archive for as long as this lives.
@@ -163,13 +164,9 @@ impl Claimed {
     /// Value and verdict, as people read them.
     pub fn cells(&self) -> [String; 2] {
         [&self.published, &self.here].map(|verdict| {
-            let value = verdict.value.map(crate::page::short);
+            let value = verdict.value.map(plain);
             let interval = verdict.interval.map_or_else(String::new, |[low, high]| {
-                format!(
-                    " ({} to {})",
-                    crate::page::short(low),
-                    crate::page::short(high)
-                )
+                format!(" ({} to {})", plain(low), plain(high))
             });
             format!(
                 "{}{interval}, {}",

@@ -79,11 +79,7 @@ impl Quantity {
             Quantity::Packets => format!("{} packets", three_digits(value)),
             Quantity::Bytes => bytes(value),
             Quantity::SquaredNs => format!("{} ns²", power(value)),
-            Quantity::Number if value != 0.0 && value.abs() < 0.0995 => format!("{value:.2e}"),
-            Quantity::Number => {
-                let (scaled, unit) = rate_unit(value);
-                format!("{}{unit}", three_digits(scaled))
-            }
+            Quantity::Number => plain(value),
         }
     }
 }
@@ -132,6 +128,30 @@ pub fn bytes(bytes: f64) -> String {
         b => (b, "B"),
     };
     format!("{} {unit}", shortest(scaled))
+}
+
+/// A number without a unit, as a person writes it: three significant digits, no zeros behind them, no exponent unless
+/// there would be more than six zeros: `0.0505`, `2.5`, `12.3k`, `1.2e-8`.
+pub fn plain(value: f64) -> String {
+    if !value.is_finite() {
+        return "n/a".to_owned();
+    }
+    let (scaled, unit) = rate_unit(value);
+    if scaled == 0.0 {
+        return "0".to_owned();
+    }
+    // Rounded first: 9.996 is 10.0, with a digit less behind the point.
+    let rounded: f64 = format!("{scaled:.2e}").parse().unwrap_or(scaled);
+    if rounded.abs() < 1e-7 {
+        return format!("{rounded:e}");
+    }
+    let decimals = (2 - rounded.abs().log10().floor() as i32).max(0);
+    let text = format!("{rounded:.*}", decimals as usize);
+    let text = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => &text,
+    };
+    format!("{text}{unit}")
 }
 
 /// A ratio: `9.8x`, `1.02x`.
@@ -254,8 +274,34 @@ mod tests {
         assert_eq!(Quantity::Share.text(0.123), "12.3 %");
         assert_eq!(Quantity::Quantile.text(0.999), "p99.9");
         assert_eq!(Quantity::Number.text(12_345.0), "12.3k");
-        assert_eq!(Quantity::Number.text(0.000_123), "1.23e-4");
+        assert_eq!(Quantity::Number.text(0.000_123), "0.000123");
         assert_eq!(Quantity::Number.text(0.0), "0");
+    }
+
+    #[test]
+    fn numbers_are_written_as_a_person_would() {
+        for (value, text) in [
+            (0.0505, "0.0505"),
+            (0.05, "0.05"),
+            (-0.000_123_4, "-0.000123"),
+            (0.000_000_12, "0.00000012"),
+            (1.234e-8, "1.23e-8"),
+            (0.099_96, "0.1"),
+            (1.0, "1"),
+            (2.5, "2.5"),
+            (1.234, "1.23"),
+            (9.996, "10"),
+            (99.96, "100"),
+            (120.0, "120"),
+            (999.4, "999"),
+            (999.6, "1k"),
+            (12_345.0, "12.3k"),
+            (-2e6, "-2M"),
+            (4e12, "4000G"),
+            (f64::NAN, "n/a"),
+        ] {
+            assert_eq!(plain(value), text);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use taut_lab::quantity::plain;
 use taut_measure::median;
 
 /// Times that the repetitions are drawn anew.
@@ -67,12 +68,11 @@ impl VerdictKind {
 impl std::fmt::Display for Verdict {
     /// One line: verdict, claim, figures.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        use crate::page::short;
         write!(f, "{}: {}", self.verdict.name(), self.text)?;
         if let Some(value) = self.value {
-            write!(f, " [{}", short(value))?;
+            write!(f, " [{}", plain(value))?;
             if let Some([low, high]) = self.interval {
-                write!(f, ", 95 % {} to {}", short(low), short(high))?;
+                write!(f, ", 95 % {} to {}", plain(low), plain(high))?;
             }
             write!(f, "; {}]", self.condition)?;
         }

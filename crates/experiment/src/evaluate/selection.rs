@@ -1,5 +1,6 @@
 //! Runs by the values of their variables.
 
+use crate::agent::files_below;
 use crate::error::{ExperimentError, suggestion};
 use crate::folder::{Folder, IndexedRun};
 use serde_json::Value;
@@ -205,15 +206,15 @@ pub(crate) fn latencies(
     Ok(all)
 }
 
-/// The histogram logs of a run: on each node where there is one.
+/// The histogram logs of a run: on each node where there is one, in the folder of the samples or below it.
 fn logs_of(run: &Path, samples: &str) -> Vec<PathBuf> {
-    let mut logs: Vec<PathBuf> = std::fs::read_dir(run)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|node| node.path().join(samples).join("latency.hlog"))
-        .filter(|path| path.is_file())
-        .collect();
+    let nodes = std::fs::read_dir(run).into_iter().flatten().flatten();
+    let mut logs = Vec::new();
+    for folder in nodes.map(|node| node.path().join(samples)) {
+        let files = files_below(&folder).unwrap_or_default().into_iter();
+        let named = files.filter(|file| file.file_name().is_some_and(|it| it == "latency.hlog"));
+        logs.extend(named.map(|file| folder.join(file)));
+    }
     logs.sort();
     logs
 }

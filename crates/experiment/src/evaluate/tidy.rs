@@ -6,7 +6,7 @@ use crate::run::text_of;
 use serde_json::Value;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use taut_lab::results::{Cells, write_table};
+use taut_lab::results::{Cells, write_table, write_whole_with};
 
 /// Writes both files.
 pub(crate) fn write(dir: &Path, runs: &Runs) -> Result<(), ExperimentError> {
@@ -20,9 +20,8 @@ pub(crate) fn write(dir: &Path, runs: &Runs) -> Result<(), ExperimentError> {
 }
 
 fn write_csv(dir: &Path, runs: &Runs, names: &[String]) -> Result<(), ExperimentError> {
-    let (path, partial) = (dir.join("metrics.csv"), dir.join("metrics.csv.partial"));
-    let write = || -> std::io::Result<()> {
-        let mut out = BufWriter::new(std::fs::File::create(&partial)?);
+    let write = |file| {
+        let mut out = BufWriter::new(file);
         let fixed = |words: &[&str]| {
             words
                 .iter()
@@ -49,10 +48,9 @@ fn write_csv(dir: &Path, runs: &Runs, names: &[String]) -> Result<(), Experiment
                 out.write_all(csv_line(fields).as_bytes())?;
             }
         }
-        out.flush()?;
-        std::fs::rename(&partial, &path)
+        out.flush()
     };
-    write().map_err(ExperimentError::io(&path))
+    Ok(write_whole_with(&dir.join("metrics.csv"), write)?)
 }
 
 fn write_parquet(dir: &Path, runs: &Runs, names: &[String]) -> Result<(), ExperimentError> {

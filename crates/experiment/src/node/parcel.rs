@@ -28,6 +28,12 @@ pub(crate) fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     archive.into_inner()?.flush()
 }
 
+/// Whether a path leads to no other place than below the folder it is taken from.
+pub(crate) fn is_inside(path: &Path) -> bool {
+    let mut components = path.components().peekable();
+    components.peek().is_some() && components.all(|c| matches!(c, Component::Normal(_)))
+}
+
 /// Writes the files of a stream below `folder`, which may not lead anywhere else.
 pub(crate) fn unpack(stream: impl Read, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
@@ -35,12 +41,11 @@ pub(crate) fn unpack(stream: impl Read, folder: &Path) -> io::Result<()> {
     for entry in archive.entries()? {
         let mut entry = entry?;
         let name = entry.path()?.into_owned();
-        let inside = name.components().all(|c| matches!(c, Component::Normal(_)));
         let plain = matches!(
             entry.header().entry_type(),
             EntryType::Regular | EntryType::Directory
         );
-        if !inside || !plain || name.as_os_str().is_empty() {
+        if !is_inside(&name) || !plain {
             return Err(io::Error::other(format!(
                 "{}: not a plain file below the run's folder; nothing of it is taken",
                 name.display()

@@ -2,10 +2,12 @@
 
 use crate::agent::files_below;
 use crate::error::ExperimentError;
+use crate::node::parcel::is_inside;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
+use taut_lab::results::write_whole_with;
 
 /// An archive of more is not unpacked, bytes.
 const MOST_BYTES: u64 = 64 << 30;
@@ -15,12 +17,8 @@ const MOST_ENTRIES: u64 = 5_000_000;
 /// Packs a folder under its own name. `modified_s` is the time of all files, s since 1970.
 pub(super) fn pack(folder: &Path, archive: &Path, modified_s: u64) -> Result<(), ExperimentError> {
     let name = PathBuf::from(folder.file_name().unwrap_or_default());
-    let partial = archive.with_extension("partial");
-    let write = || -> io::Result<()> {
-        let out = GzEncoder::new(
-            io::BufWriter::new(File::create(&partial)?),
-            Compression::default(),
-        );
+    let write = |file| {
+        let out = GzEncoder::new(io::BufWriter::new(file), Compression::default());
         let mut tar = tar::Builder::new(out);
         for file in files_below(folder)? {
             let mut from = File::open(folder.join(&file))?;
@@ -30,13 +28,9 @@ pub(super) fn pack(folder: &Path, archive: &Path, modified_s: u64) -> Result<(),
             header.set_mtime(modified_s);
             tar.append_data(&mut header, name.join(&file), &mut from)?;
         }
-        tar.into_inner()?.finish()?.flush()?;
-        fs::rename(&partial, archive)
+        tar.into_inner()?.finish()?.flush()
     };
-    write().map_err(|e| {
-        let _ = fs::remove_file(&partial);
-        ExperimentError::io(archive)(e)
-    })
+    Ok(write_whole_with(archive, write)?)
 }
 
 /// Whether a file is compressed as archives are.
@@ -67,16 +61,21 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
             )));
         }
         left -= entry.size();
-        let mut components = path.components().filter(|part| *part != Component::CurDir);
-        let first = components.next();
-        let plain = |part: &Component<'_>| matches!(part, Component::Normal(_));
-        let safe = first.as_ref().is_some_and(plain) && components.all(|part| plain(&part));
-        if !safe {
+        // Other programs begin names with `./`.
+        let path: PathBuf = path
+            .components()
+            .filter(|part| *part != Component::CurDir)
+            .collect();
+        if !is_inside(&path) {
             return Err(wrong(format!(
                 "`{shown}` leads out of the archive: it is not unpacked"
             )));
         }
-        let folder = PathBuf::from(first.map_or("".as_ref(), Component::as_os_str));
+        let folder = PathBuf::from(
+            path.components()
+                .next()
+                .map_or("".as_ref(), Component::as_os_str),
+        );
         if top.get_or_insert_with(|| folder.clone()) != &folder {
             return Err(wrong(format!(
                 "`{shown}`: a published archive holds one folder"

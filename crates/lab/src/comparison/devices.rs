@@ -262,23 +262,18 @@ fn one_after_the_other(lines: &[String]) -> Vec<String> {
     words
 }
 
-/// A device, whether it is measured unless told otherwise, and whether this machine can have it.
+/// A device, and whether this machine can have it.
 #[derive(Debug, Clone)]
 pub struct Offer {
     /// The device.
     pub device: Device,
-    /// Part of the comparison when no devices are named.
-    pub by_default: bool,
     /// What is there, or what is missing.
     pub here: Result<String, Missing>,
 }
 
 /// Which devices to measure.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// Those of the reference: the flush policies, the bridge, and the kernel's sockets.
-    #[default]
-    Usual,
     /// All there are.
     All,
     /// These.
@@ -295,7 +290,7 @@ impl Choice {
         if text.trim() == "all" {
             return Ok(Self::All);
         }
-        let list: Vec<Device> = all().into_iter().map(|(device, _)| device).collect();
+        let list: Vec<Device> = all();
         let mut devices: Vec<Device> = Vec::new();
         for words in variant::split(text)? {
             let device = variant::parse(&words, &list)?;
@@ -320,27 +315,22 @@ impl Choice {
 
     /// The devices.
     fn devices(&self) -> Vec<Device> {
-        let listed = all().into_iter();
         match self {
-            Self::Usual => listed.filter(|(_, usual)| *usual).map(|(d, _)| d).collect(),
-            Self::All => listed.map(|(device, _)| device).collect(),
+            Self::All => all(),
             Self::Named(devices) => devices.clone(),
         }
     }
 }
 
-/// All devices in the order of reports, and whether each is measured by default: memif first, the loops
-/// of the generator last in each.
-fn all() -> Vec<(Device, bool)> {
+/// All devices in the order of reports: memif first, the loops of the generator last in each.
+fn all() -> Vec<Device> {
     let others = |transport: Transport| {
         let devices = baselines()
             .iter()
             .map(|baseline| Device::new(baseline.id, Way::Baseline(baseline)));
-        devices
-            .filter(move |device| device.transport() == transport)
-            .map(|device| (device, false))
+        devices.filter(move |device| device.transport() == transport)
     };
-    let own = |id, way| (Device::new(id, way), true);
+    let own = Device::new;
     let mut devices = vec![
         own("memif-full", Way::Memif { flush: FULL }),
         own("memif-every", Way::Memif { flush: EVERY }),
@@ -367,10 +357,9 @@ fn all() -> Vec<(Device, bool)> {
 pub fn offers() -> Vec<Offer> {
     all()
         .into_iter()
-        .map(|(device, by_default)| Offer {
+        .map(|device| Offer {
             here: probe(&device),
             device,
-            by_default,
         })
         .collect()
 }
@@ -452,7 +441,7 @@ mod tests {
 
     #[test]
     fn devices_have_names_of_their_own() {
-        let devices: Vec<Device> = all().into_iter().map(|(device, _)| device).collect();
+        let devices = all();
         let ids: BTreeSet<_> = devices.iter().map(|d| &d.id).collect();
         let names: BTreeSet<_> = devices.iter().map(Device::full_name).collect();
         assert_eq!((ids.len(), names.len()), (devices.len(), devices.len()));
@@ -465,7 +454,7 @@ mod tests {
 
     #[test]
     fn devices_of_a_transport_lie_together_and_its_loop_is_last() {
-        let transports: Vec<_> = all().iter().map(|(device, _)| device.transport()).collect();
+        let transports: Vec<_> = all().iter().map(Device::transport).collect();
         assert!(transports.is_sorted(), "{transports:?}");
         for (id, transport) in [
             ("memif-loop", Transport::Memif),
@@ -473,18 +462,16 @@ mod tests {
         ] {
             let last = all()
                 .into_iter()
-                .rfind(|(device, _)| device.transport() == transport);
-            assert_eq!(last.map(|(device, _)| device.id).as_deref(), Some(id));
+                .rfind(|device| device.transport() == transport);
+            assert_eq!(last.map(|device| device.id).as_deref(), Some(id));
         }
     }
 
     #[test]
-    fn baselines_are_measured_only_when_asked_for() {
+    fn devices_are_chosen_by_their_names() {
         let ids = |choice: &Choice| -> Vec<String> {
             choice.devices().into_iter().map(|d| d.id).collect()
         };
-        let is_baseline = |device: &Device| matches!(device.way, Way::Baseline(_));
-        assert!(!Choice::Usual.devices().iter().any(is_baseline));
         assert_eq!(Choice::All.devices().len(), all().len());
         let named = Choice::parse("veth-routing, memif-idle,memif-idle").unwrap();
         assert_eq!(ids(&named), ["memif-idle", "veth-routing"]);
@@ -525,8 +512,8 @@ mod tests {
 
     #[test]
     fn what_is_left_out_for_one_reason_is_one_entry() {
-        let devices = ["veth-bridge", "veth-loop"]
-            .map(|id| all().into_iter().find(|(d, _)| d.id == id).unwrap().0);
+        let devices =
+            ["veth-bridge", "veth-loop"].map(|id| all().into_iter().find(|d| d.id == id).unwrap());
         assert_eq!(
             together(&devices, &[]),
             "everything over veth: Linux bridge, generator loop"

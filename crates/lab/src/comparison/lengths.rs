@@ -6,7 +6,7 @@ use std::time::Duration;
 use taut_measure::SearchSettings;
 
 /// Lengths of one mode.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Lengths {
     /// Interleaved repetitions of all devices.
     pub repetitions: u32,
@@ -23,8 +23,9 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// Quick: under 40 s; default: under 3 minutes; full: minutes per device and repetition.
-    pub fn of(mode: Mode) -> Self {
+    /// Quick: under 40 s; full: minutes per device and repetition; in between as often and as long at the constant
+    /// rate as it is told.
+    pub fn of(mode: Mode, repetitions: u32, constant_rate: Duration) -> Self {
         let ms = Duration::from_millis;
         match mode {
             Mode::Quick => Self {
@@ -36,9 +37,9 @@ impl Lengths {
                 bisections: 2,
             },
             Mode::Default => Self {
-                repetitions: 3,
+                repetitions,
                 warm_up: ms(50),
-                constant_rate: ms(1_500),
+                constant_rate,
                 trial: ms(80),
                 factor: 1.7,
                 bisections: 3,

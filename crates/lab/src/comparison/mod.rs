@@ -26,10 +26,7 @@ use taut_port::Clock;
 use taut_traffic::{interruptions, ping_pong};
 
 /// Frame size in bytes, frame check sequence included: the reference's.
-const FRAME_SIZE_BYTES: u32 = 64;
-
-/// The constant rate: the reference's.
-const RATE_PPS: f64 = 100_000.0;
+pub const FRAME_SIZE_BYTES: u32 = 64;
 
 /// Round trips of a cache line, in blocks of 64.
 const PING_PONG_BLOCKS: usize = 4_000;
@@ -40,8 +37,12 @@ const WATCHED: Duration = Duration::from_secs(1);
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How long and how often.
+    /// How hard, in words.
     pub mode: Mode,
+    /// How long and how often.
+    pub lengths: Lengths,
+    /// The constant rate, packets per second.
+    pub rate_pps: f64,
     /// Order of the devices in each repetition.
     pub seed: u64,
     /// The results folder, which must not hold an experiment yet.
@@ -90,7 +91,7 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<PathBuf, ComparisonError> {
     scratch::sweep_stale();
-    let lengths = Lengths::of(plan.mode);
+    let lengths = &plan.lengths;
     let cores = choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(200));
     let (mut devices, left_out) = chosen(&plan.devices);
@@ -105,7 +106,7 @@ pub fn run(
     for missing in &left_out {
         observer.left_out(missing);
     }
-    let mut experiment = describe(plan, &lengths, &cores, &clock, left_out);
+    let mut experiment = describe(plan, &cores, &clock, left_out);
     experiment.devices = devices.iter().map(Device::info).collect();
     experiment.ping_pong = Some(measure_ping_pong(&clock, &cores)?);
     let taken = measure_interruptions(&clock, &cores)?;
@@ -114,7 +115,7 @@ pub fn run(
 
     let before = Snapshot::take();
     let mut seed = fastrand::Rng::with_seed(plan.seed);
-    let mut clockwork = Clockwork::new(&lengths, &devices);
+    let mut clockwork = Clockwork::new(lengths, &devices);
     let mut first_failure = None;
     'repetitions: for repetition in 1..=lengths.repetitions {
         let mut order: Vec<usize> = (0..devices.len()).collect();
@@ -129,7 +130,6 @@ pub fn run(
             observer.progress(clockwork.done, clockwork.total, &device.full_name());
             let place = Place {
                 plan,
-                lengths: &lengths,
                 cores: &cores,
                 clock,
                 folder: &folder,
@@ -156,11 +156,11 @@ pub fn run(
                     failed.push(index);
                 }
             }
-            clockwork.did(device, &lengths);
+            clockwork.did(device, lengths);
         }
         failed.sort_unstable();
         for index in failed.into_iter().rev() {
-            clockwork.forget(&devices.remove(index), &lengths, repetition);
+            clockwork.forget(&devices.remove(index), lengths, repetition);
         }
     }
     let activity =
@@ -204,13 +204,8 @@ impl Clockwork {
     }
 }
 
-fn describe(
-    plan: &Plan,
-    lengths: &Lengths,
-    cores: &CorePlan,
-    clock: &Clock,
-    left_out: Vec<LeftOut>,
-) -> Experiment {
+fn describe(plan: &Plan, cores: &CorePlan, clock: &Clock, left_out: Vec<LeftOut>) -> Experiment {
+    let lengths = &plan.lengths;
     Experiment {
         schema: Experiment::SCHEMA,
         title: "Packet forwarding with and without buffering".to_string(),
@@ -221,7 +216,7 @@ fn describe(
         settings: Settings {
             mode: plan.mode,
             frame_size_bytes: FRAME_SIZE_BYTES,
-            rate_pps: RATE_PPS,
+            rate_pps: plan.rate_pps,
             cbr_seconds: lengths.constant_rate.as_secs_f64(),
             trial_seconds: lengths.trial.as_secs_f64(),
             repetitions: lengths.repetitions,

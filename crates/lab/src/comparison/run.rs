@@ -1,7 +1,7 @@
 //! One device in one repetition: set up from nothing, measured, taken down again.
 
 use super::scratch;
-use super::{Device, FRAME_SIZE_BYTES, Lengths, Plan, RATE_PPS, Way};
+use super::{Device, FRAME_SIZE_BYTES, Plan, Way};
 use crate::results::{CbrResult, Folder, ResultsError, RunWriter, Sample, Sweep, SweepTrial};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What every run of an experiment shares.
 pub(super) struct Place<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) lengths: &'a Lengths,
     pub(super) cores: &'a CorePlan,
     pub(super) clock: Clock,
     pub(super) folder: &'a Folder,
@@ -353,14 +352,14 @@ fn constant_rate(
     writer: &RunWriter,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    let lengths = place.lengths;
+    let (lengths, rate_pps) = (&place.plan.lengths, place.plan.rate_pps);
     let warm_up = Trial {
-        rate_pps: RATE_PPS,
+        rate_pps,
         duration: lengths.warm_up,
     };
     instrument.run(warm_up, &mut Summaries::new(&place.clock), stop);
     let trial = Trial {
-        rate_pps: RATE_PPS,
+        rate_pps,
         duration: lengths.constant_rate,
     };
     let mut record = EveryPacket::new(trial.packets() as usize);
@@ -450,14 +449,14 @@ fn sweep(
     writer: &RunWriter,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    let mut search = LadderSearch::new(place.lengths.search(device))
+    let mut search = LadderSearch::new(place.plan.lengths.search(device))
         .map_err(|e| RunError::Device(e.to_string()))?;
     let mut trials = Vec::new();
     while let Some(rate_pps) = search.next_rate_pps() {
         let mut record = Summaries::new(&place.clock);
         let trial = Trial {
             rate_pps,
-            duration: place.lengths.trial,
+            duration: place.plan.lengths.trial,
         };
         let tally = instrument.run(trial, &mut record, stop);
         if tally.stopped {

@@ -321,9 +321,25 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsErro
 /// # Errors
 /// The file system refuses.
 pub fn write_whole(path: &Path, text: &[u8]) -> Result<(), ResultsError> {
+    write_whole_with(path, |mut file| file.write_all(text))
+}
+
+/// As [`write_whole`], for a file that is written piece by piece. What `write` has begun when it fails is removed.
+///
+/// # Errors
+/// The file system refuses, or `write` fails.
+pub fn write_whole_with(
+    path: &Path,
+    write: impl FnOnce(File) -> io::Result<()>,
+) -> Result<(), ResultsError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(name);
-    fs::write(&partial, text).map_err(ResultsError::io(&partial))?;
-    fs::rename(&partial, path).map_err(ResultsError::io(path))
+    File::create(&partial)
+        .and_then(write)
+        .and_then(|()| fs::rename(&partial, path))
+        .map_err(|e| {
+            let _ = fs::remove_file(&partial);
+            ResultsError::io(path)(e)
+        })
 }

@@ -27,7 +27,9 @@ pub use error::ResultsError;
 pub use experiment::{
     Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage, Transport,
 };
-pub use folder::{Folder, Results, Run, RunWriter, read_json, write_json, write_whole};
+pub use folder::{
+    Folder, Results, Run, RunWriter, read_json, write_json, write_whole, write_whole_with,
+};
 pub(crate) use folder::{read_each, read_head, refuse_results};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub(crate) use parts::PartsFolder;

@@ -1,6 +1,6 @@
 //! Any table as a Parquet file: named columns of texts or numbers.
 
-use super::ResultsError;
+use super::{ResultsError, write_whole_with};
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
 use parquet::file::properties::WriterProperties;
@@ -28,15 +28,9 @@ pub fn write_table(
     path: &Path,
     columns: &[(String, Cells)],
 ) -> std::result::Result<(), ResultsError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
-    let out = File::create(&partial).map_err(ResultsError::io(&partial))?;
-    write(out, columns).map_err(|e| ResultsError::Samples {
-        path: path.to_owned(),
-        reason: e.to_string(),
-    })?;
-    std::fs::rename(&partial, path).map_err(ResultsError::io(path))
+    write_whole_with(path, |out| {
+        write(out, columns).map_err(std::io::Error::other)
+    })
 }
 
 fn write(out: File, columns: &[(String, Cells)]) -> Result<()> {
