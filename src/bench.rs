@@ -4,12 +4,12 @@ use crate::demo::{Alone, Bar};
 use crate::exit::{self, Failure};
 use crate::{generators, print, quantity, rfc2544};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_lab::comparison;
 use taut_lab::io_cost::{self, Evaluation, IoCostError, Plan, Results, render_text_table};
 use taut_lab::report::ReportError;
-use taut_lab::results::{Mode, Stage};
+use taut_lab::results::{LeftOut, Mode, Stage};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -89,35 +89,62 @@ fn run_io(arguments: &Io) -> Result<(), Failure> {
             "--trial: want 0.001 to 60 seconds".to_string(),
         ));
     }
-    let _alone = Alone::claim()?;
-    let stop = exit::stop_flag()?;
-    let program = exit::own_program()?;
     let plan = Plan {
-        mode: if arguments.quick {
-            Mode::Quick
-        } else {
-            Mode::Default
-        },
+        mode: mode(arguments.quick),
         seed: arguments.seed,
         folder: arguments
             .out
             .clone()
             .unwrap_or_else(|| comparison::fresh_folder_for(Path::new("results"), "io")),
-        program,
+        program: exit::own_program()?,
         command_line: std::env::args().collect::<Vec<_>>().join(" "),
         only: arguments.only.clone(),
         trial: arguments.trial.map(Duration::from_secs_f64),
     };
+    let measure = |bar: &mut Bar, stop: &AtomicBool| io_cost::run(&plan, bar, stop);
+    measure_alone(measure, |folder| show(folder, arguments.json))
+}
+
+/// Quick or not.
+pub(crate) fn mode(quick: bool) -> Mode {
+    if quick { Mode::Quick } else { Mode::Default }
+}
+
+/// Measures while nothing else does, under a progress bar, and shows the folder that comes of it: also after
+/// Ctrl-C, when it has what was complete.
+pub(crate) fn measure_alone<E: Into<Failure>>(
+    measure: impl FnOnce(&mut Bar, &AtomicBool) -> Result<PathBuf, E>,
+    show: impl FnOnce(&Path) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let _alone = Alone::claim()?;
+    let stop = exit::stop_flag()?;
     let mut bar = Bar::new();
-    let measured = io_cost::run(&plan, &mut bar, stop);
+    let measured = measure(&mut bar, stop);
     bar.clear();
-    show(&measured?, arguments.json)?;
+    show(&measured.map_err(Into::into)?)?;
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::Interrupted(
-            "interrupted: only series that were complete are shown".to_string(),
+            "interrupted: only what was complete is shown".to_string(),
         ));
     }
     Ok(())
+}
+
+/// The last lines of every comparison: what is missing, what is wrong, and where the report is.
+pub(crate) fn print_end(left_out: &[LeftOut], problems: &[String], stage: Stage, page: &Path) {
+    for missing in left_out {
+        print::line(format!(
+            "left out: {}: {} ({})",
+            missing.what, missing.why, missing.how
+        ));
+    }
+    for problem in problems {
+        print::line(format!("note: {problem}"));
+    }
+    if stage != Stage::Finished {
+        print::line("note: this experiment did not go to its end");
+    }
+    print::line(format!("report: {}", page.display()));
 }
 
 /// Writes the report of a results folder of `taut bench io` and prints its table.
@@ -155,19 +182,7 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
         "hardware counters: {}",
         head.hardware_counters.in_words()
     ));
-    for missing in &head.left_out {
-        print::line(format!(
-            "left out: {}: {} ({})",
-            missing.what, missing.why, missing.how
-        ));
-    }
-    for problem in &results.problems {
-        print::line(format!("note: {problem}"));
-    }
-    if head.stage != Stage::Finished {
-        print::line("note: this experiment did not go to its end");
-    }
-    print::line(format!("report: {}", page.display()));
+    print_end(&head.left_out, &results.problems, head.stage, &page);
     Ok(())
 }
 

@@ -1,18 +1,19 @@
 //! `taut demo`: compares packet forwarders on this machine and writes a report with plots.
 
+use crate::bench::{measure_alone, print_end};
 use crate::exit::{self, Failure};
 use crate::print;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_experiment::{Changes, Experiment, Variant};
 use taut_lab::comparison::{
     self, Choice, ComparisonError, FRAME_SIZE_BYTES, Lengths, Observer, Plan,
 };
 use taut_lab::evaluate::{Evaluation, ratios, render_text_table, rows};
-use taut_lab::results::{LeftOut, Mode, Results, Stage};
+use taut_lab::results::{LeftOut, Mode, Results};
 use taut_traffic::Rate;
 
 /// The reference experiment that says what is measured unless told otherwise.
@@ -162,20 +163,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.list_devices {
         return list_devices(arguments.json);
     }
-    let _alone = Alone::claim()?;
-    let stop = exit::stop_flag()?;
     let plan = arguments.plan(exit::own_program()?)?;
-    let mut bar = Bar::new();
-    let measured = comparison::run(&plan, &mut bar, stop);
-    bar.clear();
-    let folder = measured?;
-    show(&folder, arguments.json)?;
-    if stop.load(Ordering::Relaxed) {
-        return Err(Failure::Interrupted(
-            "interrupted: only runs that were complete are shown".to_string(),
-        ));
-    }
-    Ok(())
+    let measure = |bar: &mut Bar, stop: &AtomicBool| comparison::run(&plan, bar, stop);
+    measure_alone(measure, |folder| show(folder, arguments.json))
 }
 
 #[derive(Serialize)]
@@ -243,19 +233,13 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     for ratio in ratios(&evaluation.devices, results.experiment.settings.seed) {
         print::line(ratio);
     }
-    for missing in &results.experiment.left_out {
-        print::line(format!(
-            "left out: {}: {} ({})",
-            missing.what, missing.why, missing.how
-        ));
-    }
-    for problem in &evaluation.problems {
-        print::line(format!("note: {problem}"));
-    }
-    if results.experiment.stage != Stage::Finished {
-        print::line("note: this experiment did not go to its end");
-    }
-    print::line(format!("report: {}", page.display()));
+    let experiment = &results.experiment;
+    print_end(
+        &experiment.left_out,
+        &evaluation.problems,
+        experiment.stage,
+        &page,
+    );
     print::line(format!(
         "as an experiment, to change and to publish: taut experiment run {EXPERIMENT}"
     ));
@@ -402,13 +386,11 @@ mod tests {
             let words: Vec<&str> = words[2..].iter().map(String::as_str).collect();
             let plan = plan(&words);
             assert_eq!(plan.rate_pps, usual.rate_pps);
-            let lengths = Lengths {
-                repetitions: usual.lengths.repetitions,
-                ..plan.lengths
-            };
-            assert_eq!(lengths, usual.lengths);
             // The experiment repeats.
             assert_eq!(plan.lengths.repetitions, 1);
+            let mut lengths = plan.lengths.clone();
+            lengths.repetitions = usual.lengths.repetitions;
+            assert_eq!(lengths, usual.lengths);
             measured.extend(ids(&plan.devices));
         }
         assert_eq!(measured, ids(&usual.devices));

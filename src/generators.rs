@@ -1,15 +1,15 @@
 //! `taut bench generator`: packet generators as devices under test.
 
-use crate::demo::{Alone, Bar};
+use crate::bench::{measure_alone, mode, print_end};
+use crate::demo::Bar;
 use crate::exit::{self, Failure};
 use crate::{print, quantity};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_lab::comparison;
 use taut_lab::generators::{self, Evaluation, GeneratorsError, Plan, Results, render_text_table};
 use taut_lab::report::ReportError;
-use taut_lab::results::{Mode, Stage};
 use taut_traffic::Rate;
 
 #[derive(clap::Args)]
@@ -66,36 +66,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             "--rate: want 100 to 20M packets per second, not {pps}"
         )));
     }
-    let _alone = Alone::claim()?;
-    let stop = exit::stop_flag()?;
-    let program = exit::own_program()?;
     let plan = Plan {
-        mode: if arguments.quick {
-            Mode::Quick
-        } else {
-            Mode::Default
-        },
+        mode: mode(arguments.quick),
         seed: arguments.seed,
         folder: arguments
             .out
             .clone()
             .unwrap_or_else(|| comparison::fresh_folder_for(Path::new("results"), "generator")),
-        program,
+        program: exit::own_program()?,
         command_line: std::env::args().collect::<Vec<_>>().join(" "),
         only: arguments.only.clone(),
         trial: arguments.trial.map(Duration::from_secs_f64),
         rates_pps,
     };
-    let mut bar = Bar::new();
-    let measured = generators::run(&plan, &mut bar, stop);
-    bar.clear();
-    show(&measured?, arguments.json)?;
-    if stop.load(Ordering::Relaxed) {
-        return Err(Failure::Interrupted(
-            "interrupted: only trials that were complete are shown".to_string(),
-        ));
-    }
-    Ok(())
+    let measure = |bar: &mut Bar, stop: &AtomicBool| generators::run(&plan, bar, stop);
+    measure_alone(measure, |folder| show(folder, arguments.json))
 }
 
 /// Writes the report of a results folder of `taut bench generator` and prints its tables.
@@ -128,19 +113,7 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
             rates.why
         ));
     }
-    for missing in &head.left_out {
-        print::line(format!(
-            "left out: {}: {} ({})",
-            missing.what, missing.why, missing.how
-        ));
-    }
-    for problem in &results.problems {
-        print::line(format!("note: {problem}"));
-    }
-    if head.stage != Stage::Finished {
-        print::line("note: this experiment did not go to its end");
-    }
-    print::line(format!("report: {}", page.display()));
+    print_end(&head.left_out, &results.problems, head.stage, &page);
     Ok(())
 }
 

@@ -9,19 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use support::program::{Program, run};
-use support::{Sockets, alone, is_installed, scratch, taut};
-
-fn json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap())
-        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-fn names(folder: &Path) -> BTreeSet<String> {
-    fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect()
-}
+use support::{Sockets, alone, is_installed, json, names, scratch, taut};
 
 fn arguments(out: &Path, only: &[&str]) -> Vec<String> {
     let mut arguments: Vec<String> = ["bench", "generator", "--quick", "--trial", "0.1"]

@@ -8,19 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use support::program::{Program, run};
-use support::{alone, scratch, taut};
-
-fn json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap())
-        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-fn names(folder: &Path) -> BTreeSet<String> {
-    fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect()
-}
+use support::{alone, json, names, scratch, taut};
 
 fn arguments(out: &Path) -> Vec<String> {
     let mut arguments: Vec<String> = ["bench", "io", "--quick", "--trial", "0.005"]

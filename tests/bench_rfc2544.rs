@@ -6,17 +6,12 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::program::{Finished, Program, run};
-use support::{alone, alone_and_root, scratch, taut, when_free};
+use support::{alone, alone_and_root, json, scratch, taut, when_free};
 use tempfile::TempDir;
-
-fn json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap())
-        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
 
 /// Runs it once nothing else measures on this machine.
 fn measure<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Finished {

@@ -6,13 +6,12 @@ mod support;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::leftovers::Watch;
 use support::program::{Finished, Program, run};
-use support::{alone, alone_and_root, scratch, taut, when_free};
+use support::{alone, alone_and_root, json, scratch, taut, when_free};
 
 fn generate(words: &str) -> Command {
     let all: Vec<&str> = std::iter::once("generate")
@@ -41,10 +40,6 @@ fn start(watch: &Watch, words: &str) -> Program {
     }
 }
 
-fn json_in(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
 /// Ends with `code` and one line that says `part`.
 fn fails_with(finished: &Finished, code: i32, part: &str) {
     assert_eq!(finished.code(), Some(code), "{finished:?}");
@@ -71,7 +66,7 @@ fn the_last_line_is_one_object_with_every_figure_and_the_device() {
     assert_eq!(lines.len(), 2, "{finished:?}");
     assert_eq!(lines[0]["event"], "second");
     let summary = &lines[1];
-    assert_eq!(*summary, json_in(&folder.path().join("summary.json")));
+    assert_eq!(*summary, json(&folder.path().join("summary.json")));
     for path in [
         "/asked_pps",
         "/sent_pps",

@@ -3,12 +3,11 @@
 
 mod support;
 
-use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use support::program::{Finished, Program, run};
-use support::{Sockets, alone, alone_and_root, is_installed, scratch, taut, within_attempts};
+use support::{Sockets, alone, alone_and_root, is_installed, json, scratch, taut, within_attempts};
 use taut_lab::results::SampleReader;
 
 fn generate(arguments: &str, out: &Path) -> Command {
@@ -42,10 +41,6 @@ fn files_in(folder: &Path) -> Vec<String> {
     names
 }
 
-fn json_in(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
 /// A run against `taut forward` over memif.
 fn against_forward(more: &str, out: &Path) -> Finished {
     let sockets = Sockets::new();
@@ -75,7 +70,7 @@ fn samples_histogram_summary_and_worst_packets_agree() {
             "worst.pcapng",
         ];
         assert_eq!(files_in(&out), want);
-        assert_eq!(json_in(&out.join("summary.json")), ours);
+        assert_eq!(json(&out.join("summary.json")), ours);
         let (rows, arrived) = rows_of(&out.join("samples.parquet"));
         let tally = |name: &str| ours["tally"][name].as_u64().unwrap();
         assert_eq!(rows, tally("sent") + tally("refused"));
@@ -142,7 +137,7 @@ fn streams_have_folders_of_their_own() {
     );
     run(&mut generate(&arguments, &out)).success();
     assert_eq!(files_in(&out), ["1-voice", "2-bulk", "summary.json"]);
-    let summary = json_in(&out.join("summary.json"));
+    let summary = json(&out.join("summary.json"));
     for (index, name) in ["1-voice", "2-bulk"].into_iter().enumerate() {
         let (rows, arrived) = rows_of(&out.join(name).join("samples.parquet"));
         assert_eq!(summary["streams"][index]["samples"]["kept"], rows);

@@ -2,10 +2,10 @@
 
 use crate::quantity::{Quantity, rate};
 
-use super::axes::{Hover, Labels, Panel};
+use super::axes::Panel;
 use super::scale::Scale;
-use super::svg::{Anchor, Svg, text_width};
-use super::{Column, Series, WIDTH};
+use super::svg::{Anchor, Svg};
+use super::{Chart, Column, Series, rows};
 
 /// One device's highest loss-free rate.
 #[derive(Debug, Clone)]
@@ -18,66 +18,30 @@ pub struct Item {
     pub at_least: bool,
 }
 
-const ROW: f64 = 26.0;
-const HEAD: f64 = 28.0;
-const TOP: f64 = 8.0;
-
 /// Draws the figure: all groups over one axis.
 pub fn draw(groups: &[Column<Item>]) -> String {
-    let items = || groups.iter().flat_map(|group| &group.items);
-    let body = items().count() as f64 * ROW + groups.len() as f64 * HEAD + 6.0;
-    let mut svg = Svg::new(
+    let items = groups.iter().flat_map(|group| &group.items);
+    let x = Scale::linear_from_zero(
+        Quantity::RatePps,
+        items.filter_map(|item| item.pps).map(|pps| pps[2]),
+    );
+    let chart = Chart::new(
         "throughput",
-        WIDTH,
-        TOP + body + 46.0,
         "Highest loss-free rate per device",
         "Bars: median over the repetitions; whiskers: smallest and largest.",
     );
-    let left = items()
-        .map(|item| text_width(&item.series.label, 12.0))
-        .fold(60.0, f64::max)
-        + 36.0;
-    let x = Scale::linear_from_zero(
-        Quantity::RatePps,
-        items().filter_map(|item| item.pps).map(|pps| pps[2]),
-    );
-    let y = Scale::linear(Quantity::Share, 0.0, 1.0);
-    let panel = Panel {
-        left,
-        top: TOP,
-        width: WIDTH - left - 120.0,
-        height: body,
-        x,
-        y,
-    };
-    let labels = Labels {
-        x: Some("highest loss-free rate (packets/s)"),
-        y: None,
-        x_ticks: 6,
-        y_ticks: 0,
-    };
-    panel.open(&mut svg, Hover::Nearest, labels);
-    let mut row_top = TOP + 2.0;
-    for group in groups {
-        svg.text(
-            (12.0, row_top + 18.0),
-            Anchor::Start,
-            "head",
-            &group.heading,
-        );
-        row_top += HEAD;
-        for item in &group.items {
-            draw_row(&mut svg, &panel, item, row_top + ROW / 2.0);
-            row_top += ROW;
-        }
-    }
-    panel.close(&mut svg);
-    svg.finish()
+    rows::draw(
+        &chart,
+        (x, "highest loss-free rate (packets/s)"),
+        120.0,
+        groups,
+        |item| &item.series,
+        draw_row,
+    )
 }
 
 fn draw_row(svg: &mut Svg, panel: &Panel, item: &Item, y: f64) {
     let Series { label, style } = &item.series;
-    svg.text((panel.left - 12.0, y + 4.0), Anchor::End, "label", label);
     let Some([low, middle, high]) = item.pps else {
         svg.text(
             (panel.left + 10.0, y + 4.0),
