@@ -402,13 +402,11 @@ mod tests {
             let words: Vec<&str> = words[2..].iter().map(String::as_str).collect();
             let plan = plan(&words);
             assert_eq!(plan.rate_pps, usual.rate_pps);
-            let lengths = Lengths {
-                repetitions: usual.lengths.repetitions,
-                ..plan.lengths
-            };
-            assert_eq!(lengths, usual.lengths);
             // The experiment repeats.
             assert_eq!(plan.lengths.repetitions, 1);
+            let mut lengths = plan.lengths;
+            lengths.repetitions = usual.lengths.repetitions;
+            assert_eq!(lengths, usual.lengths);
             measured.extend(ids(&plan.devices));
         }
         assert_eq!(measured, ids(&usual.devices));
