@@ -1,0 +1,341 @@
+use super::*;
+use crate::{Encoder, Recoder, Scheme};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const SIZE: usize = 48;
+
+fn symbol(number: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(number);
+    let length = random.usize(1..=SIZE);
+    std::iter::repeat_with(|| random.u8(..))
+        .take(length)
+        .collect()
+}
+
+#[derive(Debug, Clone)]
+enum Sent {
+    Source(u64),
+    Repair(u64, Vec<u8>, Vec<u8>),
+}
+
+fn sent(scheme: Scheme, count: u64, density: f64, seed: u64) -> Vec<Sent> {
+    let mut encoder = Encoder::new(scheme, SIZE, density, seed).unwrap();
+    let mut all = Vec::new();
+    for number in 0..count {
+        encoder.push(&symbol(number));
+        all.push(Sent::Source(number));
+        while let Some(it) = encoder.next_repair() {
+            all.push(Sent::Repair(
+                it.first,
+                it.coefficients.to_vec(),
+                it.sum.to_vec(),
+            ));
+        }
+    }
+    all
+}
+
+/// What a decoder knows in the end, with symbols as it gave them out.
+fn decoded(decoder: &mut Decoder, arrived: &[Sent]) -> BTreeMap<u64, Vec<u8>> {
+    let mut known = BTreeMap::new();
+    for packet in arrived {
+        let mut recovered = |number: u64, symbol: &[u8]| {
+            assert!(
+                known.insert(number, symbol.to_vec()).is_none(),
+                "{number} twice"
+            );
+        };
+        match packet {
+            Sent::Source(number) => {
+                if decoder.source(*number, &symbol(*number), &mut recovered) == Ok(true) {
+                    recovered(*number, &symbol(*number));
+                }
+            }
+            Sent::Repair(first, coefficients, sum) => {
+                let combination = Combination {
+                    first: *first,
+                    coefficients,
+                    sum,
+                };
+                let _ = decoder.combination(&combination, &mut recovered);
+            }
+        }
+    }
+    known
+}
+
+fn is_right(known: &BTreeMap<u64, Vec<u8>>) {
+    for (number, found) in known {
+        let expected = symbol(*number);
+        assert!(found.len() >= expected.len());
+        assert_eq!(found[..expected.len()], expected);
+        assert!(found[expected.len()..].iter().all(|it| *it == 0));
+    }
+}
+
+/// Which of the source symbols all that arrived determines, by elimination from the beginning.
+fn determined(arrived: &[Sent], count: usize) -> Vec<u64> {
+    let mut rows: Vec<Vec<u8>> = arrived
+        .iter()
+        .map(|packet| {
+            let mut row = vec![0; count];
+            match packet {
+                Sent::Source(number) => row[*number as usize] = 1,
+                Sent::Repair(first, coefficients, _) => {
+                    row[*first as usize..][..coefficients.len()].copy_from_slice(coefficients);
+                }
+            }
+            row
+        })
+        .collect();
+    let mut done = 0;
+    for column in 0..count {
+        let Some(pivot) = (done..rows.len()).find(|row| rows[*row][column] != 0) else {
+            continue;
+        };
+        rows.swap(done, pivot);
+        let factor = inverse(rows[done][column]);
+        rows[done]
+            .iter_mut()
+            .for_each(|it| *it = product(*it, factor));
+        let own = rows[done].clone();
+        for (index, row) in rows.iter_mut().enumerate() {
+            let coefficient = row[column];
+            if index != done && coefficient != 0 {
+                row.iter_mut()
+                    .zip(&own)
+                    .for_each(|(it, own)| *it ^= product(coefficient, *own));
+            }
+        }
+        done += 1;
+    }
+    let single = |row: &&Vec<u8>| row.iter().filter(|it| **it != 0).count() == 1;
+    let mut numbers: Vec<u64> = rows
+        .iter()
+        .filter(single)
+        .filter_map(|row| row.iter().position(|it| *it != 0))
+        .map(|column| column as u64)
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn lossy(all: &[Sent], loss: f64, seed: u64) -> Vec<Sent> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    all.iter()
+        .filter(|_| random.f64() >= loss)
+        .cloned()
+        .collect()
+}
+
+fn scheme() -> impl Strategy<Value = Scheme> {
+    (1_usize..=40, 0.05_f64..2.0, any::<bool>()).prop_filter_map(
+        "no repair",
+        |(symbols, redundancy, block)| {
+            let scheme = if block {
+                Scheme::Block {
+                    symbols,
+                    redundancy,
+                }
+            } else {
+                Scheme::Window {
+                    symbols,
+                    redundancy,
+                }
+            };
+            Encoder::new(scheme, SIZE, 1.0, 0).is_ok().then_some(scheme)
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn it_knows_exactly_what_arrived_determines(
+        scheme in scheme(), count in 1_u64..100, density in 0.05_f64..=1.0, loss in 0.0_f64..0.7, seed: u64,
+        shuffle: bool
+    ) {
+        let mut arrived = lossy(&sent(scheme, count, density, seed), loss, seed);
+        if shuffle {
+            fastrand::Rng::with_seed(seed).shuffle(&mut arrived);
+            // It takes what comes first for the beginning.
+            arrived.sort_by_key(|packet| match packet {
+                Sent::Source(number) => *number > 0,
+                Sent::Repair(first, ..) => *first > 0,
+            });
+        }
+        let Some(begin) = arrived.first().map(|packet| match packet {
+            Sent::Source(number) => *number,
+            Sent::Repair(first, coefficients, _) => {
+                *first + coefficients.iter().position(|it| *it != 0).unwrap() as u64
+            }
+        }) else { return Ok(()) };
+        // What is about numbers before the beginning cannot be used.
+        let arrived: Vec<Sent> = arrived.into_iter().filter(|packet| match packet {
+            Sent::Source(number) => *number >= begin,
+            Sent::Repair(first, coefficients, _) => {
+                *first + coefficients.iter().position(|it| *it != 0).unwrap() as u64 >= begin
+            }
+        }).collect();
+        let mut decoder = Decoder::new(SIZE, 128);
+        let known = decoded(&mut decoder, &arrived);
+        is_right(&known);
+        let known: Vec<u64> = known.into_keys().collect();
+        prop_assert_eq!(known, determined(&arrived, count as usize));
+    }
+
+    #[test]
+    fn with_bounded_memory_it_never_invents_and_accounts_for_every_symbol(
+        scheme in scheme(), loss in 0.0_f64..0.5, seed: u64, span in 1_usize..50
+    ) {
+        let all = sent(scheme, 300, 1.0, seed);
+        let mut decoder = Decoder::new(SIZE, span);
+        let known = decoded(&mut decoder, &lossy(&all, loss, seed));
+        is_right(&known);
+        let account = decoder.account();
+        prop_assert_eq!(known.len() as u64, account.sources - account.duplicates + account.recovered);
+        let range = decoder.range();
+        let undecided = range.clone().filter(|number| !known.contains_key(number)).count() as u64;
+        let begin = range.end - known.len() as u64 - account.lost - undecided;
+        prop_assert!(known.keys().next().is_none_or(|first| *first >= begin));
+    }
+
+    #[test]
+    fn nothing_that_is_forged_breaks_it(
+        packets in proptest::collection::vec(
+            (any::<u64>(), 0_u64..300, proptest::collection::vec(any::<u8>(), 0..300),
+             proptest::collection::vec(any::<u8>(), 0..60), any::<bool>(), any::<bool>()), 1..60)
+    ) {
+        let mut decoder = Decoder::new(SIZE, 64);
+        for (far, near, coefficients, sum, is_far, is_source) in packets {
+            let first = if is_far { far } else { near };
+            let before = decoder.clone();
+            let refused = if is_source {
+                decoder.source(first, &sum, |_, _| ()).err()
+            } else {
+                let combination = Combination { first, coefficients: &coefficients, sum: &sum };
+                decoder.combination(&combination, |_, _| ()).err()
+            };
+            if refused.is_some() {
+                prop_assert_eq!(before.account(), decoder.account());
+                prop_assert_eq!(before.range(), decoder.range());
+            }
+            prop_assert!(decoder.range().count() <= 64);
+        }
+    }
+
+    #[test]
+    fn a_recoder_in_between_makes_up_for_losses_on_both_sides(seed: u64) {
+        // A fifth is lost before the recoder and a fifth behind it, and there is enough redundancy for both.
+        let scheme = Scheme::Window { symbols: 16, redundancy: 1.0 };
+        let all = lossy(&sent(scheme, 400, 1.0, seed), 0.2, seed);
+        let mut recoder = Recoder::new(SIZE, 32, seed);
+        let mut out = Vec::new();
+        for packet in &all {
+            match packet {
+                Sent::Source(number) => recoder.push_source(*number, &symbol(*number)).unwrap(),
+                Sent::Repair(first, coefficients, sum) => recoder
+                    .push(&Combination { first: *first, coefficients, sum })
+                    .unwrap(),
+            }
+            // Nothing goes on as it came: all that the decoder sees was combined anew.
+            for _ in 0..2 {
+                let it = recoder.combine().unwrap();
+                out.push(Sent::Repair(it.first, it.coefficients.to_vec(), it.sum.to_vec()));
+            }
+        }
+        let mut decoder = Decoder::new(SIZE, 64);
+        let known = decoded(&mut decoder, &lossy(&out, 0.2, !seed));
+        is_right(&known);
+        prop_assert!(known.len() >= 370, "{}", known.len());
+    }
+}
+
+#[test]
+fn no_more_losses_than_repairs_are_made_good_at_the_default_block_and_window() {
+    // Eight losses in a block of 32 with eight repairs; a random matrix of 8 x 8 is singular once in 255.
+    let block = Scheme::Block {
+        symbols: 32,
+        redundancy: 0.25,
+    };
+    let mut whole = 0;
+    for seed in 0..200 {
+        let all = sent(block, 32, 1.0, seed);
+        let mut numbers: Vec<u64> = (0..32).collect();
+        fastrand::Rng::with_seed(seed).shuffle(&mut numbers);
+        let gone = &numbers[..8];
+        let arrived: Vec<Sent> = all
+            .into_iter()
+            .filter(|packet| !matches!(packet, Sent::Source(number) if gone.contains(number)))
+            .collect();
+        let mut decoder = Decoder::new(SIZE, 64);
+        // So that it begins at the beginning.
+        decoder.make_room(0, 1).unwrap();
+        let known = decoded(&mut decoder, &arrived);
+        is_right(&known);
+        whole += u64::from(known.len() == 32);
+    }
+    assert!(whole >= 195, "{whole} of 200");
+}
+
+/// With uniform coefficients, n combinations determine n symbols with the probability that a random matrix is
+/// regular: the product of 1 - 256^-i for i from 1 to n.
+#[test]
+fn as_many_blocks_are_decoded_as_theory_says() {
+    const TRIALS: u32 = 40_000;
+    let n = 4;
+    let probability: f64 = (1..=n).map(|i| 1.0 - 256_f64.powi(-i)).product();
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut whole = 0;
+    for _ in 0..TRIALS {
+        let mut decoder = Decoder::new(1, n as usize);
+        decoder.make_room(0, n as u64).unwrap();
+        let mut known = 0;
+        for _ in 0..n {
+            let coefficients: Vec<u8> = (0..n).map(|_| random.u8(..)).collect();
+            let combination = Combination {
+                first: 0,
+                coefficients: &coefficients,
+                sum: &[0],
+            };
+            let _ = decoder.combination(&combination, |_, _| known += 1);
+        }
+        whole += u32::from(known == n);
+    }
+    let expected = f64::from(TRIALS) * probability;
+    let spread = (expected * (1.0 - probability)).sqrt();
+    let off = (f64::from(whole) - expected).abs() / spread;
+    assert!(off < 5.0, "{whole} of {TRIALS}, expected {expected}");
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_by_name() {
+    let mut decoder = Decoder::new(10, 16);
+    let mut combination = |first, coefficients: &[u8], sum: &[u8]| {
+        let it = Combination {
+            first,
+            coefficients,
+            sum,
+        };
+        decoder.combination(&it, |_, _| ())
+    };
+    assert_eq!(combination(0, &[1], &[0; 11]), Err(Refused::TooLong));
+    assert_eq!(combination(0, &[], &[0; 5]), Err(Refused::Range));
+    assert_eq!(combination(0, &[0, 0], &[0; 5]), Err(Refused::Range));
+    assert_eq!(combination(0, &[1; 17], &[0; 5]), Err(Refused::Range));
+    assert_eq!(combination(u64::MAX, &[1, 1], &[0; 5]), Err(Refused::Range));
+    assert_eq!(combination(100, &[1, 1], &[0; 5]), Ok(true));
+    assert_eq!(combination(99, &[1, 1], &[0; 5]), Err(Refused::TooOld));
+    assert_eq!(
+        combination(100 + (1 << 17), &[1], &[0; 5]),
+        Err(Refused::TooFarAhead)
+    );
+    assert_eq!(combination(200, &[1], &[0; 5]), Ok(true));
+    assert_eq!(combination(100, &[1], &[0; 5]), Err(Refused::TooOld));
+    assert_eq!(
+        decoder.source(u64::MAX, &[], |_, _| ()),
+        Err(Refused::Range)
+    );
+    assert_eq!(decoder.source(200, &[], |_, _| ()), Ok(false));
+    assert_eq!(decoder.account().lost, 200 - 15 - 100);
+}

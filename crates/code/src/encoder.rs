@@ -1,0 +1,431 @@
+//! The encoder: source symbols go out as they are, and repairs, combinations of them, in between.
+
+use crate::{Coefficients, Combination, MOST_COMBINED, kernel};
+
+/// Which source symbols repairs combine, and how many repairs there are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scheme {
+    /// Blocks of so many source symbols; behind each block its repairs, which combine all of it. The work is done
+    /// as source symbols come, so that the end of a block takes no longer than its middle.
+    Block {
+        /// Source symbols of a block, 1 to 255.
+        symbols: usize,
+        /// Repairs per source symbol: 0.25 is 25 % redundancy.
+        redundancy: f64,
+    },
+    /// Repairs spread evenly, each of the latest source symbols.
+    Window {
+        /// Source symbols that a repair combines, 1 to 255.
+        symbols: usize,
+        /// Repairs per source symbol.
+        redundancy: f64,
+    },
+}
+
+/// A scheme that cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum WrongScheme {
+    /// The number of symbols.
+    #[error("a repair combines 1 to {MOST_COMBINED} source symbols, not {0}")]
+    Symbols(usize),
+    /// The redundancy.
+    #[error("redundancy is repairs per source packet, more than 0 and at most 4, not {0}")]
+    Redundancy(f64),
+    /// The redundancy of blocks that are too short for it.
+    #[error("a block of {symbols} with redundancy {redundancy} has no repair: make either larger")]
+    NoRepair {
+        /// Source symbols of a block.
+        symbols: usize,
+        /// Repairs per source symbol.
+        redundancy: f64,
+    },
+}
+
+/// Repairs per source symbol at most.
+const MOST_REDUNDANCY: f64 = 4.0;
+
+impl Scheme {
+    /// Source symbols of a repair.
+    pub fn symbols(&self) -> usize {
+        match self {
+            Self::Block { symbols, .. } | Self::Window { symbols, .. } => *symbols,
+        }
+    }
+
+    fn redundancy(&self) -> f64 {
+        match self {
+            Self::Block { redundancy, .. } | Self::Window { redundancy, .. } => *redundancy,
+        }
+    }
+
+    /// Repairs that a block of so many source symbols has: rounded, and at least one.
+    fn repairs_of(&self, symbols: usize) -> usize {
+        ((symbols as f64 * self.redundancy()).round() as usize).max(1)
+    }
+
+    fn check(&self) -> Result<(), WrongScheme> {
+        let (symbols, redundancy) = (self.symbols(), self.redundancy());
+        if !(1..=MOST_COMBINED).contains(&symbols) {
+            return Err(WrongScheme::Symbols(symbols));
+        }
+        if !(redundancy > 0.0 && redundancy <= MOST_REDUNDANCY) {
+            return Err(WrongScheme::Redundancy(redundancy));
+        }
+        let too_short = symbols as f64 * redundancy < 0.5;
+        if matches!(self, Self::Block { .. }) && too_short {
+            return Err(WrongScheme::NoRepair {
+                symbols,
+                redundancy,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Symbols in one piece of memory, each with zeros behind its own end.
+#[derive(Debug, Clone)]
+pub(crate) struct Symbols {
+    size: usize,
+    bytes: Vec<u8>,
+    /// Bytes in use of each.
+    lengths: Vec<usize>,
+}
+
+impl Symbols {
+    pub(crate) fn new(count: usize, size: usize) -> Self {
+        Self {
+            size,
+            bytes: vec![0; count * size],
+            lengths: vec![0; count],
+        }
+    }
+
+    pub(crate) fn length(&self, index: usize) -> usize {
+        self.lengths[index]
+    }
+
+    /// The first `length` bytes of one, which may be more than are in use.
+    pub(crate) fn get(&self, index: usize, length: usize) -> &[u8] {
+        &self.bytes[index * self.size..][..length]
+    }
+
+    pub(crate) fn set(&mut self, index: usize, symbol: &[u8]) {
+        self.clear(index);
+        self.bytes[index * self.size..][..symbol.len()].copy_from_slice(symbol);
+        self.lengths[index] = symbol.len();
+    }
+
+    pub(crate) fn clear(&mut self, index: usize) {
+        let used = self.lengths[index];
+        self.bytes[index * self.size..][..used].fill(0);
+        self.lengths[index] = 0;
+    }
+
+    /// Adds `coefficient` times `symbol` to one.
+    pub(crate) fn add_multiple(&mut self, index: usize, coefficient: u8, symbol: &[u8]) {
+        let sum = &mut self.bytes[index * self.size..][..symbol.len()];
+        kernel::add_multiple(sum, coefficient, symbol);
+        self.lengths[index] = self.lengths[index].max(symbol.len());
+    }
+
+    /// Adds `coefficient` times `from` to `to`, two different ones.
+    pub(crate) fn add_own_multiple(&mut self, to: usize, coefficient: u8, from: usize) {
+        let (size, length) = (self.size, self.lengths[from]);
+        let (low, high) = (to.min(from), to.max(from));
+        let (head, tail) = self.bytes.split_at_mut(high * size);
+        let (low, high) = (&mut head[low * size..][..length], &mut tail[..length]);
+        let (sum, symbol) = if to < from { (low, high) } else { (high, low) };
+        kernel::add_multiple(sum, coefficient, symbol);
+        self.lengths[to] = self.lengths[to].max(length);
+    }
+
+    pub(crate) fn scale(&mut self, index: usize, coefficient: u8) {
+        let used = self.lengths[index];
+        kernel::scale(&mut self.bytes[index * self.size..][..used], coefficient);
+    }
+}
+
+/// Makes repairs for a stream of source symbols. Nothing is allocated once it is made.
+#[derive(Debug, Clone)]
+pub struct Encoder {
+    scheme: Scheme,
+    size: usize,
+    coefficients: Coefficients,
+    /// Number of the next source symbol.
+    next: u64,
+    /// Source symbols of the present block, or in the window.
+    held: usize,
+    /// Block: the sums so far. Window: the latest source symbols, each at its number modulo the window, and the sum.
+    symbols: Symbols,
+    /// Block: a row of coefficients for each sum. Window: one row.
+    rows: Vec<u8>,
+    /// Repairs that are due, and how many of them are out.
+    due: usize,
+    out: usize,
+    /// Window: parts of a repair that source symbols have earned.
+    credit: f64,
+}
+
+impl Encoder {
+    /// For symbols of up to `size` bytes, with so many coefficients other than 0; the seed makes it repeatable.
+    ///
+    /// # Errors
+    /// For a scheme that cannot be.
+    pub fn new(scheme: Scheme, size: usize, density: f64, seed: u64) -> Result<Self, WrongScheme> {
+        scheme.check()?;
+        let symbols = scheme.symbols();
+        let (kept, rows) = match scheme {
+            Scheme::Block { .. } => {
+                let repairs = scheme.repairs_of(symbols);
+                (repairs, repairs * symbols)
+            }
+            Scheme::Window { .. } => (symbols + 1, symbols),
+        };
+        Ok(Self {
+            scheme,
+            size,
+            coefficients: Coefficients::new(density, seed),
+            next: 0,
+            held: 0,
+            symbols: Symbols::new(kept, size),
+            rows: vec![0; rows],
+            due: 0,
+            out: 0,
+            credit: 0.0,
+        })
+    }
+
+    /// Bytes of a symbol at most.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Takes a source symbol in and gives it its number. Ask for [`Self::next_repair`] until there is none before
+    /// the next: repairs that are due are forgotten.
+    ///
+    /// # Panics
+    /// If it is longer than a symbol may be.
+    pub fn push(&mut self, symbol: &[u8]) -> u64 {
+        assert!(symbol.len() <= self.size, "a symbol of the encoder's size");
+        let number = self.next;
+        self.next += 1;
+        match self.scheme {
+            Scheme::Block { symbols, .. } => {
+                if self.due > 0 {
+                    self.begin_block();
+                }
+                let repairs = self.rows.len() / symbols;
+                for repair in 0..repairs {
+                    let coefficient = &mut self.rows[repair * symbols + self.held];
+                    self.coefficients
+                        .draw_one(coefficient, self.held + 1 == symbols);
+                    self.symbols.add_multiple(repair, *coefficient, symbol);
+                }
+                self.held += 1;
+                if self.held == symbols {
+                    self.due = repairs;
+                }
+            }
+            Scheme::Window {
+                symbols,
+                redundancy,
+            } => {
+                self.symbols.set((number % symbols as u64) as usize, symbol);
+                self.held = (self.held + 1).min(symbols);
+                self.credit += redundancy;
+                self.due = self.credit as usize;
+                self.credit -= self.due as f64;
+                self.out = 0;
+            }
+        }
+        number
+    }
+
+    /// Ends a block early, as nothing more comes for now; repairs of a window for what has none yet.
+    pub fn flush(&mut self) {
+        if self.held == 0 || self.due > self.out {
+            return;
+        }
+        match self.scheme {
+            Scheme::Block { .. } if self.due == 0 => self.due = self.scheme.repairs_of(self.held),
+            Scheme::Block { .. } => {}
+            Scheme::Window { .. } => {
+                if self.credit > 0.0 {
+                    (self.credit, self.due, self.out) = (0.0, 1, 0);
+                }
+            }
+        }
+    }
+
+    /// The next repair that is due.
+    pub fn next_repair(&mut self) -> Option<Combination<'_>> {
+        if self.out == self.due {
+            if matches!(self.scheme, Scheme::Block { .. }) && self.due > 0 {
+                self.begin_block();
+            }
+            return None;
+        }
+        let index = self.out;
+        self.out += 1;
+        match self.scheme {
+            Scheme::Block { symbols, .. } => Some(Combination {
+                first: self.next - self.held as u64,
+                coefficients: &self.rows[index * symbols..][..self.held],
+                sum: self.symbols.get(index, self.symbols.length(index)),
+            }),
+            Scheme::Window { symbols, .. } => Some(self.window_repair(symbols)),
+        }
+    }
+
+    fn begin_block(&mut self) {
+        (self.held, self.due, self.out) = (0, 0, 0);
+        (0..self.symbols.lengths.len()).for_each(|index| self.symbols.clear(index));
+    }
+
+    fn window_repair(&mut self, window: usize) -> Combination<'_> {
+        let row = &mut self.rows[..self.held];
+        self.coefficients.draw(row);
+        let first = self.next - self.held as u64;
+        let place = |number: u64| (number % window as u64) as usize;
+        let places = (first..self.next).map(place);
+        let longest = places
+            .clone()
+            .map(|place| self.symbols.length(place))
+            .max()
+            .unwrap_or(0);
+        self.symbols.clear(window);
+        self.symbols.lengths[window] = longest;
+        let (kept, sum) = self.symbols.bytes.split_at_mut(window * self.size);
+        let mut sources: [&[u8]; MOST_COMBINED] = [&[]; MOST_COMBINED];
+        for (source, place) in sources.iter_mut().zip(places) {
+            *source = &kept[place * self.size..][..longest];
+        }
+        kernel::combine(&mut [&mut sum[..longest]], &[row], &sources[..self.held]);
+        Combination {
+            first,
+            coefficients: &self.rows[..self.held],
+            sum: self.symbols.get(window, longest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::product;
+
+    fn repairs(encoder: &mut Encoder) -> Vec<(u64, Vec<u8>, Vec<u8>)> {
+        std::iter::from_fn(|| {
+            encoder
+                .next_repair()
+                .map(|it| (it.first, it.coefficients.to_vec(), it.sum.to_vec()))
+        })
+        .collect()
+    }
+
+    fn encoder(scheme: Scheme) -> Encoder {
+        Encoder::new(scheme, 40, 1.0, 7).unwrap()
+    }
+
+    /// Symbols of different lengths.
+    fn symbol(number: u64) -> Vec<u8> {
+        (0..10 + number % 30)
+            .map(|i| (number * 31 + i * 7 + 1) as u8)
+            .collect()
+    }
+
+    fn is_right(first: u64, coefficients: &[u8], sum: &[u8]) {
+        let mut expected = vec![0; 40];
+        for (number, coefficient) in (first..).zip(coefficients) {
+            for (total, byte) in expected.iter_mut().zip(symbol(number)) {
+                *total ^= product(*coefficient, byte);
+            }
+        }
+        assert_eq!(*sum, expected[..sum.len()]);
+        assert!(expected[sum.len()..].iter().all(|it| *it == 0));
+    }
+
+    #[test]
+    fn a_block_is_followed_by_its_repairs_and_a_flushed_one_by_fewer() {
+        let mut encoder = encoder(Scheme::Block {
+            symbols: 32,
+            redundancy: 0.25,
+        });
+        for number in 0..80 {
+            assert_eq!(encoder.push(&symbol(number)), number);
+            let made = repairs(&mut encoder);
+            assert_eq!(made.len(), if number % 32 == 31 { 8 } else { 0 });
+            for (first, coefficients, sum) in made {
+                assert_eq!((first, coefficients.len()), (number - 31, 32));
+                is_right(first, &coefficients, &sum);
+            }
+        }
+        encoder.flush();
+        let made = repairs(&mut encoder);
+        assert_eq!(made.len(), 4);
+        made.iter()
+            .for_each(|(first, row, sum)| is_right(*first, row, sum));
+        assert_eq!((made[0].0, made[0].1.len()), (64, 16));
+        encoder.flush();
+        assert!(repairs(&mut encoder).is_empty());
+        assert_eq!(encoder.push(&symbol(80)), 80);
+    }
+
+    #[test]
+    fn a_window_slides_and_its_repairs_are_spread_evenly() {
+        let mut encoder = encoder(Scheme::Window {
+            symbols: 8,
+            redundancy: 0.25,
+        });
+        for number in 0..50 {
+            encoder.push(&symbol(number));
+            let made = repairs(&mut encoder);
+            assert_eq!(made.len(), usize::from(number % 4 == 3));
+            for (first, coefficients, sum) in made {
+                assert_eq!(first, (number + 1).saturating_sub(8));
+                assert_eq!(first + coefficients.len() as u64, number + 1);
+                is_right(first, &coefficients, &sum);
+            }
+        }
+        encoder.flush();
+        assert_eq!(repairs(&mut encoder).len(), 1);
+        encoder.flush();
+        assert!(repairs(&mut encoder).is_empty());
+    }
+
+    #[test]
+    fn more_repairs_than_source_symbols_and_odd_shares_come_in_the_right_number() {
+        for (redundancy, of_100) in [(2.5, 250), (1.0 / 3.0, 33), (0.01, 1)] {
+            let mut encoder = encoder(Scheme::Window {
+                symbols: 4,
+                redundancy,
+            });
+            let made: usize = (0..100)
+                .map(|number| {
+                    encoder.push(&symbol(number));
+                    repairs(&mut encoder).len()
+                })
+                .sum();
+            assert!(made.abs_diff(of_100) <= 1, "{redundancy}: {made}");
+        }
+    }
+
+    #[test]
+    fn schemes_that_cannot_be_say_why() {
+        let block = |symbols, redundancy| {
+            let scheme = Scheme::Block {
+                symbols,
+                redundancy,
+            };
+            Encoder::new(scheme, 10, 1.0, 0)
+                .err()
+                .map(|e| e.to_string())
+        };
+        assert!(block(0, 0.25).unwrap().contains("1 to 255"));
+        assert!(block(256, 0.25).unwrap().contains("256"));
+        assert!(block(32, f64::NAN).unwrap().contains("redundancy"));
+        assert!(block(32, 5.0).unwrap().contains("at most 4"));
+        assert!(block(4, 0.1).unwrap().contains("no repair"));
+        assert_eq!(block(32, 0.25), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11D), that of Reed-Solomon codes and of ISA-L.
+
+/// The polynomial without its highest term.
+const POLYNOMIAL: u8 = 0x1D;
+
+/// Product of two elements, bit by bit.
+const fn slow_product(a: u8, b: u8) -> u8 {
+    let (mut a, mut b, mut product) = (a, b, 0);
+    while b != 0 {
+        if b & 1 != 0 {
+            product ^= a;
+        }
+        let carry = a & 0x80 != 0;
+        a <<= 1;
+        if carry {
+            a ^= POLYNOMIAL;
+        }
+        b >>= 1;
+    }
+    product
+}
+
+/// Powers of 2, which generates the field, twice over; and the logarithms.
+const fn powers() -> ([u8; 512], [u8; 256]) {
+    let (mut powers, mut logarithms) = ([0; 512], [0; 256]);
+    let mut element = 1;
+    let mut exponent = 0;
+    while exponent < 255 {
+        powers[exponent] = element;
+        powers[exponent + 255] = element;
+        logarithms[element as usize] = exponent as u8;
+        element = slow_product(element, 2);
+        exponent += 1;
+    }
+    (powers, logarithms)
+}
+
+static POWERS: [u8; 512] = powers().0;
+static LOGARITHMS: [u8; 256] = powers().1;
+
+/// Product of two elements.
+pub fn product(a: u8, b: u8) -> u8 {
+    if a == 0 || b == 0 {
+        return 0;
+    }
+    let sum = usize::from(LOGARITHMS[usize::from(a)]) + usize::from(LOGARITHMS[usize::from(b)]);
+    POWERS[sum]
+}
+
+/// What `a` times gives 1. There is none for 0: the result is 0.
+pub fn inverse(a: u8) -> u8 {
+    if a == 0 {
+        return 0;
+    }
+    POWERS[255 - usize::from(LOGARITHMS[usize::from(a)])]
+}
+
+/// For each coefficient its products with every low and every high half of a byte: what a shuffle looks up.
+pub(crate) static HALVES: [[u8; 32]; 256] = {
+    let mut all = [[0; 32]; 256];
+    let mut coefficient = 0;
+    while coefficient < 256 {
+        let mut half = 0;
+        while half < 16 {
+            all[coefficient][half] = slow_product(coefficient as u8, half as u8);
+            all[coefficient][half + 16] = slow_product(coefficient as u8, (half as u8) << 4);
+            half += 1;
+        }
+        coefficient += 1;
+    }
+    all
+};
+
+/// For each coefficient the 8 x 8 matrix of bits that multiplies by it, as `GF2P8AFFINEQB` takes it: row for the
+/// lowest bit of the result in the highest byte.
+pub(crate) static MATRICES: [u64; 256] = {
+    let mut all = [0; 256];
+    let mut coefficient = 0;
+    while coefficient < 256 {
+        let mut matrix = 0_u64;
+        let mut column = 0;
+        while column < 8 {
+            let image = slow_product(coefficient as u8, 1 << column);
+            let mut row = 0;
+            while row < 8 {
+                if image >> row & 1 != 0 {
+                    matrix |= 1 << ((7 - row) * 8 + column);
+                }
+                row += 1;
+            }
+            column += 1;
+        }
+        all[coefficient] = matrix;
+        coefficient += 1;
+    }
+    all
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_field_of_this_polynomial() {
+        // x^7 times x is x^4 + x^3 + x^2 + 1.
+        assert_eq!(product(0x80, 2), 0x1D);
+        for a in 0..=255 {
+            assert_eq!(product(a, 1), a);
+            assert_eq!(product(a, inverse(a)), u8::from(a != 0));
+            for b in 0..=255 {
+                assert_eq!(product(a, b), slow_product(a, b));
+                assert_eq!(product(a, b), product(b, a));
+                let c = a.rotate_left(3) ^ 0x5A;
+                assert_eq!(product(a, b ^ c), product(a, b) ^ product(a, c));
+                assert_eq!(product(a, product(b, c)), product(product(a, b), c));
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_kernels_look_up_multiplies() {
+        for c in 0..=255_u8 {
+            for a in 0..=255_u8 {
+                let halves = &HALVES[usize::from(c)];
+                let looked_up = halves[usize::from(a & 15)] ^ halves[16 + usize::from(a >> 4)];
+                assert_eq!(looked_up, product(c, a));
+                let mut affine = 0;
+                for row in 0..8 {
+                    let bits = (MATRICES[usize::from(c)] >> ((7 - row) * 8)) as u8 & a;
+                    affine |= (bits.count_ones() as u8 & 1) << row;
+                }
+                assert_eq!(affine, product(c, a));
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The recoder: combines what passes a hop anew, without decoding it.
+
+use crate::encoder::Symbols;
+use crate::field::product;
+use crate::{Combination, MOST_COMBINED, Refused};
+use fastrand::Rng;
+
+/// Holds the latest packets of a stream, of either kind. Nothing is allocated once it is made.
+#[derive(Debug, Clone)]
+pub struct Recoder {
+    size: usize,
+    /// Where each held packet's range begins and how long it is; 0 for none.
+    ranges: Vec<(u64, usize)>,
+    /// Coefficients of each, in pieces of [`MOST_COMBINED`].
+    coefficients: Vec<u8>,
+    /// Their sums, and one more for what is made.
+    sums: Symbols,
+    /// Where the next packet goes.
+    next: usize,
+    made: Vec<u8>,
+    random: Rng,
+}
+
+impl Recoder {
+    /// For symbols of up to `size` bytes; combines the latest `packets`, at least 1. The seed makes it repeatable.
+    pub fn new(size: usize, packets: usize, seed: u64) -> Self {
+        let packets = packets.clamp(1, MOST_COMBINED);
+        Self {
+            size,
+            ranges: vec![(0, 0); packets],
+            coefficients: vec![0; packets * MOST_COMBINED],
+            sums: Symbols::new(packets + 1, size),
+            next: 0,
+            made: vec![0; MOST_COMBINED],
+            random: Rng::with_seed(seed),
+        }
+    }
+
+    /// Takes a source symbol in.
+    ///
+    /// # Errors
+    /// If it is longer than a symbol.
+    pub fn push_source(&mut self, number: u64, symbol: &[u8]) -> Result<(), Refused> {
+        self.push(&Combination {
+            first: number,
+            coefficients: &[1],
+            sum: symbol,
+        })
+    }
+
+    /// Takes a combination in.
+    ///
+    /// # Errors
+    /// If it is longer than a symbol or of a range that cannot be; nothing changes then.
+    pub fn push(&mut self, combination: &Combination<'_>) -> Result<(), Refused> {
+        let Combination {
+            first,
+            coefficients,
+            sum,
+        } = *combination;
+        if sum.len() > self.size {
+            return Err(Refused::TooLong);
+        }
+        let fits = (1..=MOST_COMBINED).contains(&coefficients.len());
+        if !fits || first.checked_add(coefficients.len() as u64).is_none() {
+            return Err(Refused::Range);
+        }
+        let place = self.next;
+        self.next = (place + 1) % self.ranges.len();
+        self.ranges[place] = (first, coefficients.len());
+        self.coefficients[place * MOST_COMBINED..][..coefficients.len()]
+            .copy_from_slice(coefficients);
+        self.sums.set(place, sum);
+        Ok(())
+    }
+
+    /// A random combination of what is held, as far back from the newest as a combination reaches; none before
+    /// anything came.
+    pub fn combine(&mut self) -> Option<Combination<'_>> {
+        let held = || self.ranges.iter().filter(|(_, length)| *length > 0);
+        let end = held().map(|(first, length)| first + *length as u64).max()?;
+        let oldest = end.saturating_sub(MOST_COMBINED as u64);
+        let within = |first: u64, length: usize| length > 0 && first >= oldest;
+        let begin = held()
+            .filter(|(first, length)| within(*first, *length))
+            .map(|(first, _)| *first)
+            .min()?;
+        let count = (end - begin) as usize;
+        self.made[..count].fill(0);
+        let sum = self.ranges.len();
+        self.sums.clear(sum);
+        for (place, (first, length)) in self.ranges.iter().enumerate() {
+            if !within(*first, *length) {
+                continue;
+            }
+            let factor = self.random.u8(1..);
+            let start = (first - begin) as usize;
+            let own = &self.coefficients[place * MOST_COMBINED..][..*length];
+            for (made, own) in self.made[start..].iter_mut().zip(own) {
+                *made ^= product(factor, *own);
+            }
+            self.sums.add_own_multiple(sum, factor, place);
+        }
+        Some(Combination {
+            first: begin,
+            coefficients: &self.made[..count],
+            sum: self.sums.get(sum, self.sums.length(sum)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn far_apart_packets_are_not_combined_and_wrong_ones_change_nothing() {
+        let mut recoder = Recoder::new(4, 8, 1);
+        assert_eq!(recoder.combine(), None);
+        recoder.push_source(1, &[1, 2, 3]).unwrap();
+        recoder.push_source(1_000, &[4]).unwrap();
+        recoder.push_source(1_100, &[5, 6]).unwrap();
+        let made = recoder.combine().unwrap();
+        assert_eq!(
+            (made.first, made.coefficients.len(), made.sum.len()),
+            (1_000, 101, 2)
+        );
+        assert_eq!(recoder.push_source(1, &[0; 5]), Err(Refused::TooLong));
+        assert_eq!(recoder.push_source(u64::MAX, &[]), Err(Refused::Range));
+        let none = Combination {
+            first: 0,
+            coefficients: &[],
+            sum: &[],
+        };
+        assert_eq!(recoder.push(&none), Err(Refused::Range));
+        assert_eq!(recoder.combine().unwrap().first, 1_000);
+    }
+}
