@@ -13,7 +13,8 @@ use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use taut_engine::{
-    Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Stage, Worker,
+    Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Stage, Wait,
+    Worker,
 };
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
 use taut_port::{Clock, Link, PortSpec, Resources};
@@ -48,6 +49,9 @@ pub struct Arguments {
     /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
     #[arg(long)]
     flush: Option<Flush>,
+    /// What is done while no packets come: poll, yield, sleep(TIME), interrupt (default: poll)
+    #[arg(long, value_name = "POLICY")]
+    wait: Option<Wait>,
     /// Packets taken from a port at a time at most, 1 to 256 (default: 32)
     #[arg(long, value_name = "N")]
     burst: Option<usize>,
@@ -104,8 +108,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let _ = shown.set(Arc::clone(&counters));
     print::line(json_or_text(
         arguments.json,
-        || json!({"event": "started", "flush": chain.flush.to_string(), "core": chain.core}),
-        || format!("forwarding, flush {}", chain.flush),
+        || {
+            json!({"event": "started", "flush": chain.flush.to_string(), "wait": chain.wait.to_string(),
+            "core": chain.core})
+        },
+        || format!("forwarding, flush {}, wait {}", chain.flush, chain.wait),
     ));
 
     let begun = Instant::now();
@@ -206,6 +213,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
                 ports,
                 functions,
                 flush: Flush::default(),
+                wait: Wait::default(),
                 burst: DEFAULT_BURST,
                 core: None,
                 place: Place::User,
@@ -213,6 +221,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
         }
     };
     chain.flush = arguments.flush.unwrap_or(chain.flush);
+    chain.wait = arguments.wait.unwrap_or(chain.wait);
     chain.burst = arguments.burst.unwrap_or(chain.burst);
     chain.core = arguments.core.or(chain.core);
     chain
@@ -222,7 +231,10 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
         chain.place = Place::Kernel;
     }
     if chain.place == Place::Kernel
-        && (chain.core.is_some() || chain.flush != Flush::default() || chain.burst != DEFAULT_BURST)
+        && (chain.core.is_some()
+            || chain.flush != Flush::default()
+            || chain.wait != Wait::default()
+            || chain.burst != DEFAULT_BURST)
     {
         return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
     }
@@ -270,6 +282,7 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
     }
     let mut worker = Worker::new(ports, chain.build_functions()?, chain.flush, clock);
     worker.set_burst(chain.burst);
+    worker.set_wait(chain.wait, clock);
     let names: Vec<String> = chain.ports.iter().map(|p| p.text().to_string()).collect();
     worker.on_link_change(move |port, link| match link {
         Link::Up => eprintln!("taut: {}: up", names[port]),
@@ -347,30 +360,40 @@ pub(crate) fn causes(c: &CountersView) -> String {
 
 fn line(second: u32, c: CountersView) -> String {
     format!(
-        "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}  batch {:.1}  busy {:.1} %",
+        "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}  batch {:.1}  {}",
         quantity::pps(c.rx_packets as f64),
         quantity::pps(c.tx_packets as f64),
         causes(&c),
         c.average_batch(),
-        c.busy() * 100.0
+        worked(&c)
     )
 }
 
+/// How the worker spent its time.
+fn worked(c: &CountersView) -> String {
+    let asleep = match c.sleeps {
+        0 => String::new(),
+        _ => format!(", asleep {:.1} %", c.asleep() * 100.0),
+    };
+    format!("busy {:.1} %{asleep}", c.busy() * 100.0)
+}
+
 fn line_json(second: u32, c: CountersView) -> serde_json::Value {
-    json!({"event": "second", "second": second, "counters": c, "average_batch": c.average_batch(), "busy": c.busy()})
+    json!({"event": "second", "second": second, "counters": c, "average_batch": c.average_batch(), "busy": c.busy(),
+        "asleep": c.asleep()})
 }
 
 fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> String {
     let fates = fates.iter().filter(|(_, n)| *n > 0);
     let fates: String = fates.map(|(fate, n)| format!("\n  {fate} {n}")).collect();
     format!(
-        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; busy {:.1} %{fates}",
+        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}{fates}",
         c.tx_packets,
         c.rx_packets,
         quantity::pps(c.tx_packets as f64 / seconds.max(1e-9)),
         causes(c),
         c.average_batch(),
-        c.busy() * 100.0
+        worked(c)
     )
 }
 
@@ -384,7 +407,7 @@ fn summary_json(
     let per_packet = c.busy_ticks as f64 / c.tx_packets.max(1) as f64;
     json!({
         "event": "summary", "seconds": seconds, "counters": c, "dropped": c.dropped(),
-        "average_batch": c.average_batch(), "busy": c.busy(),
+        "average_batch": c.average_batch(), "busy": c.busy(), "asleep": c.asleep(),
         "fates": fates, "busy_ticks_per_packet": per_packet, "tsc_hz": clock.hz
     })
 }

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
-use taut_host::{Snapshot, SystemActivity};
+use taut_host::energy::Reading;
+use taut_host::{EnergyUse, Meter, MeterError, Snapshot, SystemActivity};
 use taut_lab::comparison::{RunError, Site};
 use taut_lab::live::Dashboard;
 use taut_lab::results::{PacketFormat, Recording, ResultsError, SampleThread};
@@ -85,6 +86,10 @@ pub struct Arguments {
     /// Share of packets that may be lost or refused before the command ends with code 1: 0.001 is 0.1 %
     #[arg(long, value_name = "SHARE")]
     max_loss: Option<f64>,
+    /// A command that prints the joules counted so far by a meter, asked before and after; otherwise the processor's own
+    /// counters (RAPL) are read, where it has them
+    #[arg(long, value_name = "COMMAND")]
+    meter: Option<String>,
     /// Print one JSON object a second, and one at the end
     #[arg(long)]
     json: bool,
@@ -164,12 +169,17 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         .map(|s| s.name().to_string())
         .collect();
     let _alone = device.is_made().then(Alone::claim).transpose()?;
+    let meter = match &arguments.meter {
+        Some(command) => Meter::command(command)?,
+        None => Meter::of_this_machine(),
+    };
     let job = Job {
         tapped: if arguments.tap {
             device.wires().map_err(Failure::Input)?
         } else {
             Vec::new()
         },
+        meter,
         bench: Bench::new(&arguments, device, traffic)?,
         pacing,
         trial: Trial {
@@ -219,11 +229,15 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
 /// Sends as many packets as the port takes and counts them.
 fn flood(arguments: &Arguments, device: DeviceUnderTest, traffic: Traffic) -> Result<(), Failure> {
-    let measures =
-        arguments.out.is_some() || arguments.live || arguments.tap || arguments.metrics.is_some();
+    let measures = arguments.out.is_some()
+        || arguments.live
+        || arguments.tap
+        || arguments.metrics.is_some()
+        || arguments.meter.is_some();
     if measures || traffic.streams().len() > 1 {
         return Err(Failure::Input(
-            "--rate max sends one stream and measures nothing: leave out --out, --tap, --live and --metrics, or give a rate"
+            "--rate max sends one stream and measures nothing: leave out --out, --tap, --live, --metrics and --meter, or give a \
+             rate"
                 .to_string(),
         ));
     }
@@ -499,6 +513,12 @@ fn versions() -> serde_json::Value {
     json!({"taut": env!("CARGO_PKG_VERSION"), "kernel": kernel.map(|fact| fact.value)})
 }
 
+impl From<MeterError> for Failure {
+    fn from(e: MeterError) -> Self {
+        Self::Input(e.to_string())
+    }
+}
+
 impl From<RunError> for Failure {
     fn from(e: RunError) -> Self {
         match e {
@@ -513,6 +533,7 @@ impl From<RunError> for Failure {
 
 /// What the generator thread is to do.
 struct Job {
+    meter: Meter,
     bench: Bench,
     pacing: Pacing,
     trial: Trial,
@@ -528,6 +549,7 @@ struct Outcome {
     records: Vec<Observed>,
     ports: Vec<PortCounters>,
     activity: SystemActivity,
+    energy: EnergyUse,
     /// How far the receiving port's own stamps may be off; none where it has none.
     stamp_error_ns: Option<f64>,
     /// It was asked for stamps, but they are of a clock of its own.
@@ -557,9 +579,16 @@ impl Job {
             let tap = (!self.tapped.is_empty())
                 .then(|| TrialTap::start(&self.tapped, packets))
                 .transpose()?;
+            let device_core = self
+                .bench
+                .device
+                .is_made()
+                .then_some(self.bench.device_core);
+            let energy_before = Reading::take(&self.meter, device_core);
             let (before, begun) = (Snapshot::take(), SystemTime::now());
             let _ = started.send(());
             let tallies = instrument.run_streams(self.trial, &mut records, stop);
+            let energy_after = Reading::take(&self.meter, device_core);
             let activity = Snapshot::difference(&before, &Snapshot::take(), &self.bench.cores());
             // The watching side waits for this, not for the device to be taken down.
             drop(started);
@@ -570,6 +599,7 @@ impl Job {
                 records,
                 ports: instrument.counters(),
                 activity,
+                energy: energy_after.since(&energy_before, &self.meter),
                 stamp_error_ns: instrument.stamp_error_ns(),
                 unknown_stamps: instrument.stamp_clock() == Some(StampClock::Unknown),
             })
@@ -710,6 +740,7 @@ fn report(
     summary["device"] = bench.device_json();
     summary["versions"] = versions();
     summary["activity"] = json!(outcome.activity);
+    summary["energy"] = json!(outcome.energy);
     summary["streams"] = all.into();
     if let Some((inside, _)) = &outcome.inside {
         summary["inside"] = json!(inside);
@@ -739,6 +770,7 @@ fn report(
         if let Some((inside, _)) = &outcome.inside {
             print_inside(inside);
         }
+        print::line(energy_line(&outcome.energy));
         print_port_losses(bench.port_names().iter().zip(&outcome.ports));
     }
     match problem {
@@ -764,6 +796,26 @@ fn print_inside(inside: &Inside) {
             inside.missed
         ));
     }
+}
+
+/// What the traffic cost, in watts if they were counted and in processor time.
+fn energy_line(energy: &EnergyUse) -> String {
+    let mut parts = vec![match energy.watts {
+        Some(watts) => format!("{watts:.2} W ({})", energy.source),
+        None => format!("watts: {}", energy.source),
+    }];
+    if let (Some(share), Some(cpu)) = (energy.device_cpu_share, energy.device_cpu) {
+        parts.push(format!(
+            "device on the CPU {:.1} % of the time (user {:.2} s, system {:.2} s)",
+            share * 100.0,
+            cpu.user_s,
+            cpu.system_s
+        ));
+    }
+    if let Some(share) = energy.device_core_busy_share {
+        parts.push(format!("its core busy {:.1} %", share * 100.0));
+    }
+    format!("energy     {}", parts.join(", "))
 }
 
 /// Has the threads write what is left: what became of each stream's samples, and the first problem.

@@ -1,7 +1,8 @@
-//! The chain file: which ports, which functions, which flush policy. TOML; one worker per file.
+//! The chain file: which ports, which functions, which flush policy, how to wait. TOML; one worker per file.
 //!
 //! ```toml
 //! flush = "idle(32)"
+//! wait = "poll"
 //! burst = 32
 //! core = 1
 //! ports = ["memif:/run/west.sock,role=client", "memif:/run/east.sock,role=client"]
@@ -10,13 +11,13 @@
 //! name = "mac-swap"
 //! ```
 
-use crate::Flush;
+use crate::{Flush, Wait};
 use serde::Deserialize;
 use std::path::Path;
 use std::str::FromStr;
 use taut_function::Function;
 use taut_port::xdp_forward::HeaderChange;
-use taut_port::{PortError, PortSpec, SettingsFileError};
+use taut_port::{PortError, PortSpec, SettingsFileError, backends};
 
 /// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
 pub const DEFAULT_BURST: usize = 32;
@@ -33,6 +34,8 @@ pub struct Chain {
     pub functions: Vec<Stage>,
     /// When packets are sent.
     pub flush: Flush,
+    /// What is done while no packets come.
+    pub wait: Wait,
     /// Packets taken from a port at a time at most, 1 to [`MOST_BURST`].
     pub burst: usize,
     /// The core to run on; None leaves it to the scheduler.
@@ -151,6 +154,7 @@ pub enum ChainError {
 struct File {
     ports: Vec<toml::Spanned<String>>,
     flush: Option<toml::Spanned<String>>,
+    wait: Option<toml::Spanned<String>>,
     burst: Option<toml::Spanned<usize>>,
     core: Option<toml::Spanned<usize>>,
     #[serde(default)]
@@ -160,8 +164,8 @@ struct File {
 }
 
 /// What a chain in the kernel cannot have.
-pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, burst nor core to choose: leave out flush, \
-                                 burst and core, or place = \"kernel\"";
+pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, waiting policy, burst nor core to choose: leave \
+                                 out flush, wait, burst and core, or place = \"kernel\"";
 
 impl Chain {
     /// Reads a chain file.
@@ -194,6 +198,13 @@ impl Chain {
                 .parse()
                 .map_err(|e: crate::FlushError| wrong(Some(flush.span().start), e.to_string()))?,
         };
+        let wait = match &file.wait {
+            None => Wait::default(),
+            Some(wait) => wait
+                .get_ref()
+                .parse()
+                .map_err(|e: crate::WaitError| wrong(Some(wait.span().start), e.to_string()))?,
+        };
         let burst = match &file.burst {
             None => DEFAULT_BURST,
             Some(burst) => check_burst(*burst.get_ref())
@@ -211,7 +222,8 @@ impl Chain {
             let flush = file.flush.as_ref().map(toml::Spanned::span);
             let core = file.core.as_ref().map(toml::Spanned::span);
             let burst = file.burst.as_ref().map(toml::Spanned::span);
-            if let Some(at) = flush.or(core).or(burst) {
+            let wait = file.wait.as_ref().map(toml::Spanned::span);
+            if let Some(at) = flush.or(core).or(burst).or(wait) {
                 return Err(wrong(Some(at.start), NOT_IN_KERNEL.to_string()));
             }
         }
@@ -224,6 +236,7 @@ impl Chain {
             ports,
             functions,
             flush,
+            wait,
             burst,
             core: file.core.map(toml::Spanned::into_inner),
             place: file.place,
@@ -242,8 +255,34 @@ impl Chain {
             n if n > 1 && n % 2 == 1 => Err(format!(
                 "{n} ports: give one port (packets go back out of it) or pairs of ports"
             )),
-            _ => check_burst(self.burst).map(|_| ()),
+            _ => check_burst(self.burst).and_then(|_| self.check_wait()),
         }
+    }
+
+    /// Whether everything that can bring packets can wake the worker, where it is to sleep until it is woken.
+    fn check_wait(&self) -> Result<(), String> {
+        if self.wait != Wait::Interrupt {
+            return Ok(());
+        }
+        let otherwise = "use sleep(50us), or another waiting policy";
+        if let Some(port) = self.ports.iter().find(|port| !port.wakes()) {
+            let waking = backends().iter().filter(|b| b.wakes).map(|b| b.name);
+            let waking: Vec<_> = waking.collect();
+            return Err(format!(
+                "wait \"interrupt\": {port} cannot wake the worker ({} can): {otherwise}",
+                waking.join(", ")
+            ));
+        }
+        let keeps = self.functions.iter().find(|stage| {
+            taut_function::build(&stage.name, stage.settings.clone())
+                .is_ok_and(|function| function.holds_packets())
+        });
+        keeps.map_or(Ok(()), |stage| {
+            Err(format!(
+                "wait \"interrupt\": {} has packets of its own to send, for which nobody wakes the worker: {otherwise}",
+                stage.name
+            ))
+        })
     }
 
     /// Makes the functions, ready to run on the calling thread's core.
@@ -414,6 +453,22 @@ mod tests {
             (
                 "ports = [\"null:\"]\nflush = \"each\"\nplace = \"kernel\"\n",
                 "x.toml:2: the kernel has neither",
+            ),
+            (
+                "ports = [\"null:\"]\nwait = \"doze\"\n",
+                "x.toml:2: wait \"doze\": want poll",
+            ),
+            (
+                "ports = [\"null:\"]\nwait = \"poll\"\nplace = \"kernel\"\n",
+                "x.toml:2: the kernel has neither",
+            ),
+            (
+                "ports = [\"tap:t\", \"pcap:x\"]\nwait = \"interrupt\"\n",
+                "pcap:x cannot wake the worker (af_packet, af_xdp, memif, tap can): use sleep(50us)",
+            ),
+            (
+                "ports = [\"tap:t\"]\nwait = \"interrupt\"\n[[function]]\nname = \"impair\"\n",
+                "impair has packets of its own to send",
             ),
             (
                 "ports = [\"null:\"]\nplace = \"moon\"\n",

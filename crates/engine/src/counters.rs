@@ -65,8 +65,12 @@ counters! {
     rounds,
     /// Ticks spent in rounds that had packets.
     busy_ticks,
-    /// Ticks spent in all rounds.
+    /// Ticks since the start.
     total_ticks,
+    /// Sleeps between rounds.
+    sleeps,
+    /// Ticks spent in them.
+    asleep_ticks,
 }
 
 impl CountersView {
@@ -78,6 +82,11 @@ impl CountersView {
     /// Share of time spent on packets, 0 to 1.
     pub fn busy(&self) -> f64 {
         self.busy_ticks as f64 / (self.total_ticks.max(1)) as f64
+    }
+
+    /// Share of time asleep, 0 to 1.
+    pub fn asleep(&self) -> f64 {
+        self.asleep_ticks as f64 / (self.total_ticks.max(1)) as f64
     }
 
     /// Dropped for any reason.

@@ -88,7 +88,8 @@ impl FromStr for Flush {
     }
 }
 
-fn short(t: Duration) -> String {
+/// A time as it is read.
+pub(crate) fn short(t: Duration) -> String {
     let ns = t.as_nanos() as f64;
     match ns {
         ns if ns < 1e3 => format!("{ns}ns"),

@@ -1,4 +1,4 @@
-//! The worker loop: receive, functions, send; flush policies, chain files, counters.
+//! The worker loop: receive, functions, send; flush and waiting policies, chain files, counters.
 
 #![forbid(unsafe_code)]
 
@@ -6,9 +6,12 @@ mod chain;
 mod counters;
 mod flush;
 mod outbox;
+mod rest;
+mod wait;
 mod worker;
 
 pub use chain::{Chain, ChainError, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Stage};
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};
+pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};
 pub use worker::{End, Worker};

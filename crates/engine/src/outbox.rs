@@ -128,6 +128,26 @@ impl Outbox {
         self.held.is_empty() && self.refused.is_empty()
     }
 
+    /// Ticks until something that waits here has to be seen to; none if nothing does.
+    pub(crate) fn due_in(&self, now_ticks: u64) -> Option<u64> {
+        if self.is_empty() {
+            return None;
+        }
+        match self.policy {
+            Policy::Full {
+                drain_ticks: period,
+                ..
+            }
+            | Policy::Every {
+                period_ticks: period,
+            } if self.refused.is_empty() => {
+                let held_for = now_ticks.wrapping_sub(self.last_flush_ticks);
+                Some(period.saturating_sub(held_for))
+            }
+            _ => Some(0),
+        }
+    }
+
     /// Sends what is held; what the port has no room for is refused.
     fn try_held(&mut self, port: &mut dyn Port) {
         port.tx(&mut self.held);

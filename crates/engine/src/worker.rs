@@ -1,7 +1,8 @@
 //! The worker: one thread that runs receive -> functions -> send to completion.
 
 use crate::outbox::Outbox;
-use crate::{Counters, CountersView, DEFAULT_BURST, Flush};
+use crate::rest::Rest;
+use crate::{Counters, CountersView, DEFAULT_BURST, Flush, Wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
@@ -38,7 +39,7 @@ type TellLink = Box<dyn FnMut(usize, &Link)>;
 /// One pinned thread's work: ports it owns, the way between them, the functions on that way.
 ///
 /// Everything is made before the loop starts; the loop itself allocates nothing, locks nothing and
-/// makes no system call of its own.
+/// makes no system call of its own, unless its [`Wait`] policy has it sleep.
 pub struct Worker {
     ports: Vec<Box<dyn Port>>,
     /// By port, where its packets go.
@@ -47,6 +48,7 @@ pub struct Worker {
     /// A function keeps packets back, and is called when none came as well.
     holds_packets: bool,
     outboxes: Vec<Outbox>,
+    rest: Rest,
     /// Packets taken from a port at a time at most.
     burst: usize,
     /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
@@ -82,6 +84,7 @@ impl Worker {
         Self {
             relays: relays.collect(),
             outboxes,
+            rest: Rest::new(Wait::Poll, clock),
             ways,
             holds_packets: functions.iter().any(|f| f.holds_packets()),
             functions,
@@ -101,6 +104,12 @@ impl Worker {
             // Ports that relay have a burst of their own.
             self.relays.fill(false);
         }
+    }
+
+    /// Waits for packets in another way than by polling. For [`Wait::Interrupt`] the ports have to be such as can wake
+    /// the worker ([`crate::Chain::check`]).
+    pub fn set_wait(&mut self, wait: Wait, clock: &Clock) {
+        self.rest = Rest::new(wait, clock);
     }
 
     /// The counters, to be read from another thread.
@@ -130,6 +139,7 @@ impl Worker {
         let mut punted = Batch::new();
         let mut last = ticks();
         let mut publish_at = last;
+        self.rest.begin();
         while !stop.load(Ordering::Relaxed) {
             let mut had_packets = false;
             for from in 0..self.ports.len() {
@@ -143,9 +153,13 @@ impl Worker {
             let now = ticks();
             let elapsed = now.wrapping_sub(last);
             own.busy_ticks += if had_packets { elapsed } else { 0 };
-            own.total_ticks += elapsed;
             own.rounds += 1;
-            last = now;
+            // Later than now where the worker has rested: no packet was late for that, and nobody took the core away.
+            let ready = self
+                .rest
+                .after_round(had_packets, now, &mut self.ports, &self.outboxes);
+            own.total_ticks += ready.wrapping_sub(last);
+            last = ready;
             if now.wrapping_sub(publish_at) < u64::MAX / 2 {
                 self.look_around(&mut own, &mut links);
                 publish_at = now + self.publish_ticks;
@@ -352,6 +366,8 @@ impl Worker {
         own.dropped_malformed = sum.rx_malformed;
         own.dropped_too_long = sum.rx_too_long + sum.tx_too_long;
         own.dropped_tx_failed = sum.tx_failed;
+        own.sleeps = self.rest.sleeps;
+        own.asleep_ticks = self.rest.asleep_ticks;
         self.counters.publish(own);
     }
 }
@@ -857,6 +873,103 @@ mod tests {
         let (seen, dropped, end) = replay("idle(32)", 100, &[1, 0, 0], broken);
         assert_eq!((seen.len(), dropped), (100, 0));
         assert_eq!(end, End::Broken(0, "at byte 5".to_string()));
+    }
+
+    /// Can wake a worker; writes down what it is called for, and never has packets but, if so told, one whenever
+    /// it has been armed.
+    struct Waking {
+        pool: PoolHandle,
+        just_before: bool,
+        there: usize,
+        calls: Rc<RefCell<Vec<&'static str>>>,
+        begun: std::time::Instant,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Port for Waking {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            let mut calls = self.calls.borrow_mut();
+            calls.push("look");
+            let over = calls.len() > 20 && self.begun.elapsed() > Duration::from_millis(50);
+            self.stop.fetch_or(over, Ordering::Relaxed);
+            self.pool.fill(batch, std::mem::take(&mut self.there), 60)
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let n = batch.len();
+            batch.clear();
+            n
+        }
+
+        fn arm(&mut self, _: &mut taut_port::Alarm) -> bool {
+            self.calls.borrow_mut().push("arm");
+            self.there = usize::from(self.just_before);
+            true
+        }
+
+        fn disarm(&mut self) {
+            self.calls.borrow_mut().push("disarm");
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    /// What a worker calls its one port for during 50 ms, and its counters.
+    fn rested(wait: &str, just_before: bool) -> (Vec<&'static str>, CountersView) {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let stop = Arc::new(AtomicBool::new(false));
+        let calls = Rc::new(RefCell::new(Vec::new()));
+        let port = Waking {
+            pool: PoolHandle::new(256, false).unwrap(),
+            just_before,
+            there: 0,
+            calls: Rc::clone(&calls),
+            begun: std::time::Instant::now(),
+            stop: Arc::clone(&stop),
+        };
+        let mut worker = Worker::new(vec![Box::new(port)], Vec::new(), Flush::default(), &clock);
+        worker.set_wait(wait.parse().unwrap(), &clock);
+        worker.run(&stop);
+        (calls.take(), worker.counters().read())
+    }
+
+    #[test]
+    fn a_worker_looks_once_more_between_asking_to_be_woken_and_sleeping() {
+        let (calls, counters) = rested("interrupt", true);
+        let arms = calls.iter().enumerate().filter(|(_, call)| **call == "arm");
+        let mut arms: Vec<usize> = arms.map(|(at, _)| at).collect();
+        assert!(arms.len() > 1);
+        // The run may have ended after the last one.
+        arms.pop();
+        for at in arms {
+            assert_eq!(calls.get(at + 1..at + 3), Some(&["look", "disarm"][..]));
+        }
+        assert_eq!(counters.sleeps, 0);
+    }
+
+    #[test]
+    fn a_worker_sleeps_as_its_policy_says_and_counts_it() {
+        for (wait, sleeps) in [
+            ("poll", false),
+            ("yield", false),
+            ("sleep(1ms)", true),
+            ("interrupt", true),
+        ] {
+            let (calls, counters) = rested(wait, false);
+            assert_eq!(counters.sleeps > 0, sleeps, "{wait}");
+            assert_eq!(counters.asleep() > 0.0, sleeps, "{wait}");
+            assert!(counters.asleep() <= 1.0, "{wait}: {counters:?}");
+            let armed = calls.iter().filter(|call| **call == "arm").count();
+            let disarmed = calls.iter().filter(|call| **call == "disarm").count();
+            assert_eq!(armed > 0, wait == "interrupt", "{wait}");
+            assert!(armed - disarmed <= 1, "{wait}: {armed} and {disarmed}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub const REFERENCE: &[(&str, &str)] = built_in![
     "gallenmueller-fig5-3",
     "gallenmueller-fig5-4",
     "gallenmueller-fig5-5",
+    "energy-of-waiting",
 ];
 
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.

@@ -298,6 +298,7 @@ fn write_run(run: &RunWriter, shape: Shape, packets: u64, random: &mut Rng) {
         jitter: jitter.summary(),
         slip: Summary::from_histogram(&slips),
         activity: json!({"interrupts": 12}),
+        energy: None,
     })
     .unwrap();
     run.write_sweep(&sweep(shape, random)).unwrap();

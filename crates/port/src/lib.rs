@@ -15,6 +15,7 @@
 //! # Ok::<(), taut_port::PortError>(())
 //! ```
 
+mod alarm;
 mod background;
 mod batch;
 mod clock;
@@ -51,6 +52,7 @@ pub mod tap;
 pub mod wire_tap;
 pub mod xdp_forward;
 
+pub use alarm::Alarm;
 pub use background::spawn as spawn_beside;
 pub use batch::{BATCH_CAPACITY, Batch};
 pub use clock::{Clock, ClockReading, ticks};

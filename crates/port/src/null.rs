@@ -21,6 +21,7 @@ pub(crate) const BACKEND: Backend = Backend {
         sends: Sends::FromAnywhere,
     }],
     passes_on: false,
+    wakes: false,
     probe: || Ok("always there".to_string()),
     open,
 };

@@ -1,6 +1,6 @@
 //! The one interface every backend has: [`Port`].
 
-use crate::Batch;
+use crate::{Alarm, Batch};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 
@@ -81,6 +81,18 @@ pub trait Port {
     /// Lets go of everything that was taken and waits until it is where it belongs, as far as that can be
     /// known: once, when no more will be sent. May block and call the system.
     fn close(&mut self) {}
+
+    /// Readies the port for an owner that will sleep: has `alarm` watch what becomes readable when a packet arrives.
+    /// The owner calls [`Port::rx`] once more before it sleeps, as a packet may have come just before, and
+    /// [`Port::disarm`] when it is awake. False if the port needs to be called instead (work left undone,
+    /// or a backend that cannot wake anybody: [`Backend::wakes`](crate::Backend::wakes)).
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        let _ = alarm;
+        false
+    }
+
+    /// The owner polls again.
+    fn disarm(&mut self) {}
 
     /// When the packets that the last [`Port::rx`] appended arrived, one stamp each, by the device's own
     /// clock and in its unit (a network card: ticks; a capture file: microseconds since 1970); 0

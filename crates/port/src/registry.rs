@@ -49,6 +49,8 @@ pub struct Backend {
     /// What is none of the options is kept, in order, for the device behind the backend to judge
     /// ([`PortSpec::device_arguments`]).
     pub passes_on: bool,
+    /// Its ports can wake a worker that sleeps ([`Port::arm`]).
+    pub wakes: bool,
     /// Whether ports of this kind can be opened on this machine: what is there, or what is missing.
     pub probe: fn() -> Result<String, PortError>,
     /// Opens a port.
@@ -166,6 +168,11 @@ impl PortSpec {
     /// The backend's name.
     pub fn backend(&self) -> &'static str {
         self.backend.name
+    }
+
+    /// Whether its port can wake a worker that sleeps.
+    pub fn wakes(&self) -> bool {
+        self.backend.wakes
     }
 
     /// What stands between the colon and the first comma.

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::baseline::{Baseline, Frames, ROUTED_HOSTS, Reach};
+use taut_host::energy::Reading;
 use taut_host::netns::{DEVICE_INTERFACES, DEVICE_MACS, GENERATOR_INTERFACES, GENERATOR_MACS};
 use taut_host::{
-    BaselineError, CorePlan, DeviceError, DeviceProcess, Running, Snapshot, Steering, Testbed,
-    TestbedError,
+    BaselineError, CorePlan, DeviceError, DeviceProcess, EnergyUse, Meter, Running, Snapshot,
+    Steering, Testbed, TestbedError,
 };
 use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
 use taut_port::{Clock, PortError, PortSpec};
@@ -364,8 +365,11 @@ fn constant_rate(
     };
     let mut record = EveryPacket::new(trial.packets() as usize);
     let cores = [place.cores.generator, place.cores.device];
+    let meter = Meter::of_this_machine();
+    let energy_before = Reading::take(&meter, Some(place.cores.device));
     let (before, started) = (Snapshot::take(), SystemTime::now());
     let tally = instrument.run(trial, &mut record, stop);
+    let energy_after = Reading::take(&meter, Some(place.cores.device));
     let activity = Snapshot::difference(&before, &Snapshot::take(), &cores);
     if tally.stopped {
         return Err(RunError::Stopped);
@@ -376,8 +380,17 @@ fn constant_rate(
             tally.owed, tally.refused
         )));
     }
-    let activity = serde_json::to_value(activity).unwrap_or_default();
-    write_constant_rate(place, writer, trial, &tally, &record, started, activity)
+    let meanwhile = Meanwhile {
+        activity: serde_json::to_value(activity).unwrap_or_default(),
+        energy: energy_after.since(&energy_before, &meter),
+    };
+    write_constant_rate(place, writer, trial, &tally, &record, started, meanwhile)
+}
+
+/// What machine and device did during a measurement.
+struct Meanwhile {
+    activity: serde_json::Value,
+    energy: EnergyUse,
 }
 
 fn write_constant_rate(
@@ -387,7 +400,7 @@ fn write_constant_rate(
     tally: &Tally,
     record: &EveryPacket,
     started: SystemTime,
-    activity: serde_json::Value,
+    meanwhile: Meanwhile,
 ) -> Result<(), RunError> {
     let to_ns = |ticks: u32| place.clock.to_ns(u64::from(ticks)).round() as u64;
     let saturating = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
@@ -437,7 +450,8 @@ fn write_constant_rate(
         latency_from_intended: Summary::from_samples(&from_intended),
         jitter: jitter.summary(),
         slip: Summary::from_samples(&slips),
-        activity,
+        activity: meanwhile.activity,
+        energy: Some(meanwhile.energy),
     })?;
     Ok(())
 }

@@ -4,12 +4,12 @@
 //! devices = device *("," device)
 //! device  = name *("," option)
 //! name    = an id of `taut demo --list-devices` | memif | af_packet | af_xdp
-//! option  = flush=POLICY | burst=N | function=NAME(KEY=VALUE, ...) | chain=FILE
+//! option  = flush=POLICY | wait=POLICY | burst=N | function=NAME(KEY=VALUE, ...) | chain=FILE
 //! ```
 
 use super::{Device, Way};
 use std::path::Path;
-use taut_engine::{Chain, Flush, MOST_BURST, Stage};
+use taut_engine::{Chain, Flush, MOST_BURST, Stage, Wait};
 
 /// A port that `taut forward` runs on, with its default flush policy.
 const BASES: [&str; 3] = ["memif", "af_packet", "af_xdp"];
@@ -118,6 +118,7 @@ fn unknown(id: &str, list: &[Device]) -> String {
 #[derive(Default)]
 struct Given {
     flush: Option<Flush>,
+    wait: Option<Wait>,
     burst: Option<usize>,
     functions: Vec<String>,
     chain: Option<(String, Chain)>,
@@ -132,6 +133,10 @@ impl Given {
                 .flush
                 .replace(value.parse().map_err(|e| format!("{e}"))?)
                 .is_some(),
+            "wait" => {
+                let wait: Wait = value.parse().map_err(|e| format!("{e}"))?;
+                self.wait.replace(wait).is_some()
+            }
             "burst" => {
                 let burst = value.parse().ok().filter(|n| (1..=MOST_BURST).contains(n));
                 let burst = burst
@@ -155,7 +160,7 @@ impl Given {
             }
             other => {
                 return Err(format!(
-                    "no option `{other}`: want flush=POLICY, burst=N, function=NAME(KEY=VALUE, ...) or chain=FILE"
+                    "no option `{other}`: want flush=POLICY, wait=POLICY, burst=N, function=NAME(KEY=VALUE, ...) or chain=FILE"
                 ));
             }
         };
@@ -175,6 +180,9 @@ impl Given {
         let mut words: Vec<String> = self.chain.into_iter().map(|(file, _)| file).collect();
         for function in self.functions {
             words.extend(["--function".to_string(), function]);
+        }
+        if let Some(wait) = self.wait {
+            words.extend(["--wait".to_string(), wait.to_string()]);
         }
         if let Some(burst) = self.burst {
             words.extend(["--burst".to_string(), burst.to_string()]);
@@ -213,6 +221,13 @@ mod tests {
         assert!(info.label.contains("burst 64"), "{}", info.label);
         assert_ne!(info.io, one("memif").info().io);
         assert!(!info.id.contains([' ', '/']), "{}", info.id);
+        let device = one("af_packet,wait=sleep(50us)");
+        let arguments = device.arguments(["a", "b"], None).unwrap().join(" ");
+        assert!(
+            arguments.starts_with("forward --wait sleep(50us) --port"),
+            "{arguments}"
+        );
+        assert!(device.info().label.contains("wait sleep(50us)"));
         let each = one("veth-af-xdp-idle,flush=each");
         assert_eq!(each.flush(), Some(Flush::Each));
         assert_eq!(one("af_packet").flush(), Some(Flush::default()));
@@ -244,6 +259,8 @@ mod tests {
             ("memif,flush=eech", "want full(N, TIME)"),
             ("memif,flush=full(32, 100us", "want full(N, TIME)"),
             ("memif,flush=each,flush=each", "given twice"),
+            ("memif,wait=nap", "want poll, yield"),
+            ("memif,wait=poll,wait=yield", "given twice"),
             ("memif,burst=0", "want 1 to 256"),
             ("memif,function=nonsense", "nonsense"),
             ("memif,function=burn(cycle=1)", "cycle"),

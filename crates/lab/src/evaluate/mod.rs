@@ -9,6 +9,7 @@ mod timeline;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use taut_host::EnergyUse;
 use taut_measure::{
     Interval, JitterRecorder, JitterSummary, LatencyHistogram, Limit, Summary, mean_interval,
 };
@@ -241,6 +242,13 @@ impl Device {
             .iter()
             .filter_map(|(repetition, cbr)| Some((*repetition, of(cbr)?)))
             .collect()
+    }
+
+    /// Mean over the repetitions of a figure of what they cost; none where none has it.
+    pub fn mean_energy(&self, figure: impl Fn(&EnergyUse) -> Option<f64>) -> Option<f64> {
+        let of = |cbr: &CbrResult| figure(cbr.energy.as_ref()?);
+        let found: Vec<f64> = self.cbr.values().filter_map(of).collect();
+        (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
 
     /// The mean of the repetitions' average latencies with its 95 % interval (Student's t), ns.

@@ -46,6 +46,12 @@ pub struct Row {
     pub loss_free_pps: Option<Spread>,
     /// What stopped the search for it.
     pub limited_by: String,
+    /// Power at the constant rate, mean over the repetitions; none without a counter.
+    pub watts: Option<f64>,
+    /// Processor time of the device's processes per second, likewise.
+    pub device_cpu_share: Option<f64>,
+    /// Share of the time that the device's core was not idle, likewise.
+    pub device_core_busy_share: Option<f64>,
 }
 
 impl Row {
@@ -93,6 +99,9 @@ fn row(device: &Device) -> Row {
             .map(limit_name)
             .collect::<Vec<_>>()
             .join(", "),
+        watts: device.mean_energy(|used| used.watts),
+        device_cpu_share: device.mean_energy(|used| used.device_cpu_share),
+        device_core_busy_share: device.mean_energy(|used| used.device_core_busy_share),
     }
 }
 

@@ -384,6 +384,7 @@ impl Forwarder {
             ports: vec![PortSpec::parse(&ports[0])?, PortSpec::parse(&ports[1])?],
             functions: functions.collect::<Result<_, _>>()?,
             flush: work.flush(),
+            wait: taut_engine::Wait::Poll,
             burst: work.burst,
             place: taut_engine::Place::User,
             core: Some(place.cores.device),

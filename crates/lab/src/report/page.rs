@@ -1,6 +1,7 @@
 //! Fills the page's template: every cell is text made here, so that the template only arranges.
 
 use askama::Template;
+use taut_host::EnergyUse;
 use taut_measure::Summary;
 
 use crate::evaluate::{Device, Evaluation, Ratio, Row};
@@ -25,6 +26,7 @@ struct Page<'a> {
     few_pairs: bool,
     published: Vec<PublishedRow>,
     quality: Vec<QualityRow>,
+    energy: Vec<QualityRow>,
     devices: Vec<DeviceRow>,
     machine: Vec<(String, String)>,
     settings: Vec<(&'static str, String)>,
@@ -108,6 +110,7 @@ pub fn render(
         few_pairs: ratios.iter().any(|ratio| ratio.pairs < 6),
         published: published(evaluation),
         quality: evaluation.devices.iter().map(quality_row).collect(),
+        energy: evaluation.devices.iter().filter_map(energy_row).collect(),
         devices: evaluation.devices.iter().map(device_row).collect(),
         machine: rawdata::flatten(&experiment.machine),
         settings: settings(experiment),
@@ -356,6 +359,29 @@ fn quality_row(device: &Device) -> QualityRow {
             sum(|cbr| cbr.foreign),
         ],
     }
+}
+
+/// None for results of before energy was recorded.
+fn energy_row(device: &Device) -> Option<QualityRow> {
+    let source = &device
+        .cbr
+        .values()
+        .find_map(|cbr| cbr.energy.as_ref())?
+        .source;
+    let watts = device.mean_energy(|used| used.watts);
+    let mean_share =
+        |figure: fn(&EnergyUse) -> Option<f64>| cell(device.mean_energy(figure).map(share));
+    Some(QualityRow {
+        label: format!("{} ({})", device.info.label, device.info.transport.name()),
+        cells: vec![
+            watts.map_or_else(
+                || source.clone(),
+                |w| format!("{} W, {source}", three_digits(w)),
+            ),
+            mean_share(|used| used.device_cpu_share),
+            mean_share(|used| used.device_core_busy_share),
+        ],
+    })
 }
 
 fn device_row(device: &Device) -> DeviceRow {

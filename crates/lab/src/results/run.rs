@@ -1,6 +1,7 @@
 //! `cbr.json` and `sweep.json`: what one device did in one repetition.
 
 use serde::{Deserialize, Serialize};
+use taut_host::EnergyUse;
 use taut_measure::{JitterSummary, SearchResult, Summary};
 
 /// One measurement at a constant rate, every packet recorded.
@@ -41,6 +42,9 @@ pub struct CbrResult {
     pub slip: Option<Summary>,
     /// What machine and device did meanwhile (interrupts, switches, counters): names and values.
     pub activity: serde_json::Value,
+    /// What it cost in energy and processor time; none in results of before that was recorded.
+    #[serde(default)]
+    pub energy: Option<EnergyUse>,
 }
 
 /// Trials over the offered rate.

@@ -14,10 +14,13 @@ mod tests;
 
 use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface, VLAN_TAG_BYTES};
 use crate::pool::HEADROOM_BYTES;
+use crate::{
+    Alarm, Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
+};
 use crate::{BATCH_CAPACITY, PortSpec, Receives, Resources, Sends, StampClock};
-use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
 use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
 use socket::{PacketSocket, RingMemory, Shape};
+use std::os::fd::AsFd;
 
 /// `af_packet:INTERFACE[,ring=N][,qdisc=yes][,stamps=kernel]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -47,6 +50,7 @@ pub(crate) const BACKEND: Backend = Backend {
         sends: Sends::ByCopy,
     }],
     passes_on: false,
+    wakes: true,
     probe,
     open,
 };
@@ -268,6 +272,12 @@ impl Port for AfPacketPort {
         }
         self.interface = now;
         now.link(&self.name)
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        // Readable for as long as the frame received last has not been taken and given back.
+        alarm.watch(self.rx_socket.as_fd());
+        true
     }
 
     fn arrival_stamps(&self) -> &[u64] {

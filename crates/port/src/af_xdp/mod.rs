@@ -83,6 +83,7 @@ pub(crate) const BACKEND: Backend = Backend {
         sends: Sends::FromPool,
     }],
     passes_on: false,
+    wakes: true,
     probe,
     open,
 };

@@ -6,9 +6,11 @@ use super::stamp;
 use super::wanted::Wanted;
 use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 use crate::pool::Pool;
-use crate::{BATCH_CAPACITY, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError};
+use crate::{
+    Alarm, BATCH_CAPACITY, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError,
+};
 use crate::{PortSpec, Resources, StampClock};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -568,6 +570,13 @@ impl Port for AfXdpPort {
             self.kick();
         }
         link
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        for queue in self.session.iter().flat_map(|session| &session.queues) {
+            alarm.watch(queue.socket.as_fd());
+        }
+        !self.unsent
     }
 
     fn arrival_stamps(&self) -> &[u64] {

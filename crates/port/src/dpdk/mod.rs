@@ -69,6 +69,7 @@ pub(crate) const BACKEND: Backend = Backend {
         sends: Sends::FromMbufs,
     }],
     passes_on: true,
+    wakes: false,
     probe,
     open,
 };

@@ -1,9 +1,10 @@
 //! The client's data path: frames lie in the shared pool, so sending and receiving move descriptors.
 
 use super::connection::Connection;
+use super::in_turn;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
-use super::{in_turn, interrupt};
-use crate::{Batch, Packet, PoolHandle, PortCounters};
+use super::wakes::{self, Wakes};
+use crate::{Alarm, Batch, Packet, PoolHandle, PortCounters};
 
 /// The region index under which the client's pool is announced.
 const POOL_REGION: u16 = 1;
@@ -31,6 +32,7 @@ struct Rings {
 struct Sending {
     pool: PoolHandle,
     ring: Ring,
+    wakes: Wakes,
     /// Filled up to here: ours to write.
     head: u16,
     /// Taken back up to here.
@@ -90,6 +92,7 @@ impl ClientQueue {
             tx: Sending {
                 pool: self.pool.clone(),
                 ring: tx,
+                wakes: Wakes::default(),
                 head: 0,
                 reclaimed: 0,
                 in_flight: slots(tx),
@@ -133,10 +136,26 @@ impl ClientQueue {
             return 0;
         };
         let sent = rings.tx.send(batch, &mut self.counters);
-        if sent > 0 && rings.tx.ring.wants_interrupt() {
-            interrupt(&rings.connection.client_to_server[0].interrupt);
+        if sent > 0 && rings.tx.wakes.asked(rings.tx.ring) {
+            wakes::interrupt(&rings.connection.client_to_server[0].interrupt);
         }
         sent
+    }
+
+    /// Asks the server to interrupt.
+    pub(super) fn arm(&self, alarm: &mut Alarm) {
+        if let Some(Rings { connection, rx, .. }) = &self.rings {
+            let rings = rx.iter().map(|rx| rx.ring);
+            wakes::arm(rings, &connection.server_to_client, alarm);
+        }
+    }
+
+    /// Asks the server not to interrupt.
+    pub(super) fn disarm(&self) {
+        if let Some(Rings { connection, rx, .. }) = &self.rings {
+            let rings = rx.iter().map(|rx| rx.ring);
+            wakes::disarm(rings, &connection.server_to_client);
+        }
     }
 }
 

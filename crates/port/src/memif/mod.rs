@@ -21,8 +21,11 @@ mod server;
 mod server_queue;
 #[cfg(test)]
 mod tests;
+mod wakes;
 
-use crate::{Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives};
+use crate::{
+    Alarm, Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives,
+};
 use crate::{Resources, Sends};
 use client_queue::ClientQueue;
 use connection::{Connection, Handover, interrupt_file};
@@ -79,6 +82,7 @@ pub(crate) const BACKEND: Backend = Backend {
         },
     ],
     passes_on: false,
+    wakes: true,
     probe: || Ok("server and client".to_string()),
     open,
 };
@@ -257,6 +261,22 @@ impl Port for MemifPort {
         }
     }
 
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        match &self.queue {
+            Queue::Client(queue) => queue.arm(alarm),
+            Queue::Server(queue) => queue.arm(alarm),
+        }
+        // A new connection is looked at first.
+        self.handover.epoch() == self.epoch
+    }
+
+    fn disarm(&mut self) {
+        match &self.queue {
+            Queue::Client(queue) => queue.disarm(),
+            Queue::Server(queue) => queue.disarm(),
+        }
+    }
+
     fn counters(&mut self) -> PortCounters {
         match &self.queue {
             Queue::Client(queue) => queue.counters,
@@ -294,11 +314,4 @@ fn in_turn<R>(
         }
     }
     received
-}
-
-/// Wakes a receiver that sleeps instead of polling.
-#[cold]
-fn interrupt(file: &OwnedFd) {
-    // A full counter means that it has been woken already.
-    let _ = write(file, &1_u64.to_ne_bytes());
 }

@@ -6,7 +6,7 @@
 //! server `tail` (filled up to here). Each index has one writer.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// First word of every ring.
 pub const COOKIE: u32 = 0x03E3_1F20;
@@ -107,6 +107,16 @@ impl Ring {
         self.header()
             .flags
             .fetch_or(FLAG_MASK_INTERRUPT, Ordering::Relaxed);
+    }
+
+    /// Asks the sender to interrupt with what it sends from now on: this side will sleep. What is sent just now may come
+    /// without an interrupt, and is seen by looking at the ring after this.
+    pub fn unmask_interrupts(&self) {
+        self.header()
+            .flags
+            .fetch_and(!FLAG_MASK_INTERRUPT, Ordering::Relaxed);
+        // The other half stands in `Wakes::asked`: the sender sees the flag, or we its packets.
+        fence(Ordering::SeqCst);
     }
 
     /// True if the receiver sleeps and wants to be woken through the ring's interrupt file.

@@ -7,6 +7,7 @@ use super::ring::MAX_LOG2_RING_SIZE;
 use super::{APPLICATION_NAME, Identity};
 use crate::PortError;
 use crate::memory::Mapping;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
@@ -254,6 +255,10 @@ fn shake_hands(
                 },
                 Some(fd),
             ) => {
+                // The data path reads it, and must not be kept there.
+                fcntl_getfl(&fd)
+                    .and_then(|flags| fcntl_setfl(&fd, flags | OFlags::NONBLOCK))
+                    .or_else(|e| protocol(format!("a ring's interrupt file: {e}")))?;
                 let place = RingPlace {
                     region,
                     offset_bytes,

@@ -2,9 +2,10 @@
 //! empty ones that the client offers.
 
 use super::connection::Connection;
+use super::in_turn;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
-use super::{in_turn, interrupt};
-use crate::{Batch, Packet, PoolHandle, PortCounters};
+use super::wakes::{self, Wakes};
+use crate::{Alarm, Batch, Packet, PoolHandle, PortCounters};
 use std::ptr::NonNull;
 
 pub(super) struct ServerQueue {
@@ -36,6 +37,7 @@ struct Receiving {
 
 struct Sending {
     ring: Ring,
+    wakes: Wakes,
     /// Filled up to here: ours to write.
     tail: u16,
     /// What the client had offered when last looked.
@@ -94,6 +96,7 @@ impl ServerQueue {
             next_rx: 0,
             tx: Sending {
                 ring: tx,
+                wakes: Wakes::default(),
                 tail: 0,
                 offered: 0,
             },
@@ -129,10 +132,26 @@ impl ServerQueue {
             return 0;
         };
         let sent = tx.send(batch, connection, &mut self.counters);
-        if sent > 0 && tx.ring.wants_interrupt() {
-            interrupt(&connection.server_to_client[0].interrupt);
+        if sent > 0 && tx.wakes.asked(tx.ring) {
+            wakes::interrupt(&connection.server_to_client[0].interrupt);
         }
         sent
+    }
+
+    /// Asks the client to interrupt.
+    pub(super) fn arm(&self, alarm: &mut Alarm) {
+        if let Some(Rings { connection, rx, .. }) = &self.rings {
+            let rings = rx.iter().map(|rx| rx.ring);
+            wakes::arm(rings, &connection.client_to_server, alarm);
+        }
+    }
+
+    /// Asks the client not to interrupt.
+    pub(super) fn disarm(&self) {
+        if let Some(Rings { connection, rx, .. }) = &self.rings {
+            let rings = rx.iter().map(|rx| rx.ring);
+            wakes::disarm(rings, &connection.client_to_server);
+        }
     }
 }
 

@@ -5,11 +5,13 @@ use super::channel::Channel;
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
 use crate::memory::Mapping;
-use crate::{Batch, Link, Port, PortSpec, Resources};
+use crate::{Alarm, Batch, Link, Port, PortSpec, Resources};
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -742,4 +744,103 @@ fn a_server_that_takes_fewer_rings_than_it_says_is_quoted_with_the_way_out() {
         "the note",
         || matches!(client.link(), Link::Down(why) if why.contains("Invalid ring index; it takes queues=2 at most")),
     );
+}
+
+#[test]
+fn a_sleeping_receiver_is_woken_by_what_arrives_and_misses_nothing() {
+    const PACKETS: usize = 10_000;
+    for receiver_is_client in [false, true] {
+        let (_folder, path) = folder();
+        let options = [",role=server", ",role=client"];
+        let [mine, others] = if receiver_is_client {
+            [options[1], options[0]]
+        } else {
+            options
+        };
+        let sent_ones = Arc::new(AtomicUsize::new(0));
+        let received_ones = Arc::new(AtomicUsize::new(0));
+        let (sent, received) = (Arc::clone(&sent_ones), Arc::clone(&received_ones));
+        let sender_path = path.clone();
+        let first = (!receiver_is_client).then(|| open(&path, mine));
+        let sender = std::thread::spawn(move || {
+            let (mut port, resources) = open(&sender_path, others);
+            let mut seed = fastrand::Rng::with_seed(11);
+            let mut batch = Batch::new();
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while sent.load(Ordering::Relaxed) < PACKETS && Instant::now() < deadline {
+                resources.pool().fill(&mut batch, 1, 60);
+                let n = port.tx(&mut batch);
+                batch.clear();
+                sent.fetch_add(n, Ordering::Release);
+                // About when the receiver falls asleep, before and after, and now and then it sleeps for long.
+                let (pause, waits) = (seed.u32(0..3_000), seed.bool());
+                for _ in 0..pause {
+                    std::hint::spin_loop();
+                }
+                while n > 0
+                    && waits
+                    && received.load(Ordering::Acquire) < sent.load(Ordering::Relaxed)
+                    && Instant::now() < deadline
+                {
+                    std::thread::yield_now();
+                }
+            }
+            // The rings stay until all was received.
+            while received.load(Ordering::Acquire) < PACKETS && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let (mut port, _resources) = first.unwrap_or_else(|| {
+            while !path.exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            open(&path, mine)
+        });
+        eventually("connecting", || port.link().is_up());
+        let mut alarm = Alarm::default();
+        let mut batch = Batch::new();
+        let (mut total, mut sleeps, mut missed) = (0, 0, 0);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while total < PACKETS && Instant::now() < deadline {
+            total += port.rx(&mut batch);
+            batch.clear();
+            received_ones.store(total, Ordering::Release);
+            alarm.clear();
+            if port.arm(&mut alarm) && port.rx(&mut batch) == 0 {
+                let begun = Instant::now();
+                alarm.wait(Duration::from_millis(200));
+                sleeps += 1;
+                let overslept = begun.elapsed() >= Duration::from_millis(200);
+                // What was sent long ago and did not wake us.
+                missed += usize::from(overslept && sent_ones.load(Ordering::Acquire) > total);
+            }
+            total += batch.len();
+            batch.clear();
+            port.disarm();
+        }
+        sender.join().unwrap();
+        assert_eq!(total, PACKETS);
+        assert!(sleeps > 0, "the receiver never slept");
+        // The very first wake-up may be missed, as the sender does not know yet that it must look.
+        assert!(missed <= 1, "{missed} of {sleeps} sleeps missed a packet");
+    }
+}
+
+#[test]
+fn a_polling_receiver_is_not_interrupted() {
+    let (_folder, path) = folder();
+    let [mut server, mut client] = pair(&path, 32);
+    let mut alarm = Alarm::default();
+    let (mut out, mut arrived) = (Batch::new(), Batch::new());
+    // Asks, sleeps no more, and asks again: what came in between is no reason to wake up.
+    assert!(server.0.arm(&mut alarm));
+    server.0.disarm();
+    client.1.pool().fill(&mut out, 1, 60);
+    assert_eq!(client.0.tx(&mut out), 1);
+    assert_eq!(server.0.rx(&mut arrived), 1);
+    alarm.clear();
+    assert!(server.0.arm(&mut alarm));
+    let begun = Instant::now();
+    alarm.wait(Duration::from_millis(30));
+    assert!(begun.elapsed() >= Duration::from_millis(30));
 }

@@ -58,6 +58,7 @@ pub(crate) const BACKEND: Backend = Backend {
         sends: Sends::ByCopy,
     }],
     passes_on: false,
+    wakes: false,
     probe: || Ok("always there".to_string()),
     open,
 };

@@ -9,11 +9,14 @@ mod device;
 mod tests;
 
 use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface};
-use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
+use crate::{
+    Alarm, Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec,
+};
 use crate::{Receives, Resources, Sends};
 use device::{Device, Settings};
 use rustix::io::{Errno, read, write};
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 
 /// `tap:NAME[,address=A.B.C.D/N][,mac=XX:XX:XX:XX:XX:XX][,mtu=N][,queue=N]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -43,6 +46,7 @@ pub(crate) const BACKEND: Backend = Backend {
         sends: Sends::FromAnywhere,
     }],
     passes_on: false,
+    wakes: true,
     probe: device::probe,
     open,
 };
@@ -180,6 +184,11 @@ impl Port for TapPort {
             Err(_) if self.device.exists() => Link::Up,
             Err(error) => interface::lost(&self.name, &error),
         }
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        alarm.watch(self.device.file().as_fd());
+        true
     }
 
     fn counters(&mut self) -> PortCounters {
