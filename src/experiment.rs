@@ -40,6 +40,9 @@ enum What {
         experiment: String,
         #[command(flatten)]
         changes: ChangeArguments,
+        /// Do not reach for nodes on other machines
+        #[arg(long)]
+        offline: bool,
         /// Print the plan as JSON
         #[arg(long)]
         json: bool,
@@ -174,8 +177,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Check {
             experiment,
             changes,
+            offline,
             json,
-        } => check(experiment, &changes.changes(), *json),
+        } => check(experiment, &changes.changes(), *offline, *json),
         What::Run {
             experiment,
             out,
@@ -262,14 +266,18 @@ fn experiment_of(what: &str, changes: &Changes) -> Result<(Experiment, Option<Re
             Ok((results.experiment()?, Some(results)))
         }
         Some(_) if Path::new(what).is_file() => Err(Failure::Input(format!(
-            "{what}: published results are run again as they are; to change something, unpack the archive and run its experiment.toml"
+            "{what}: published results are run again as they are, since with a change it is no replication; unpack the archive, run its experiment.toml with --set, and hold both against each other with: taut experiment compare {what} RESULTS"
         ))),
         _ => Ok((taut_experiment::open(what, changes)?, None)),
     }
 }
 
-fn check(experiment: &str, changes: &Changes, json: bool) -> Result<(), Failure> {
-    let check = experiment_of(experiment, changes)?.0.check()?;
+fn check(experiment: &str, changes: &Changes, offline: bool, json: bool) -> Result<(), Failure> {
+    let experiment = experiment_of(experiment, changes)?.0;
+    let mut check = experiment.check()?;
+    if !offline {
+        check.add_nodes(experiment.reach(&exit::own_program()?, exit::stop_flag()?));
+    }
     if json {
         print::line(serde_json::to_string_pretty(&check).unwrap_or_default());
     } else {
@@ -298,6 +306,9 @@ fn check(experiment: &str, changes: &Changes, json: bool) -> Result<(), Failure>
                 command.node,
                 command.script.trim_end()
             ));
+        }
+        for node in check.nodes.iter().filter(|node| node.ready) {
+            print::line(&node.text);
         }
         for missing in &check.missing {
             print::line(format!("missing: {missing}"));

@@ -28,6 +28,9 @@ enum What {
         /// Longest time, seconds
         #[arg(long)]
         limit: f64,
+        /// The first line of standard input holds secrets for its environment
+        #[arg(long)]
+        secrets: bool,
         /// For the shell
         #[arg(last = true)]
         script: String,
@@ -85,11 +88,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             folder,
             name,
             limit,
+            secrets,
             script,
         } => {
             let limit = Duration::try_from_secs_f64(limit)
                 .map_err(|_| Failure::Input("--limit: want seconds".to_string()))?;
-            let code = agent::step(&folder, &name, limit, &script).map_err(failed)?;
+            let code = agent::step(&folder, &name, limit, &script, secrets).map_err(failed)?;
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
         What::Facts { .. } => json(serde_json::to_string(&agent::facts())),

@@ -1,5 +1,5 @@
-//! `taut experiment` on machines that Slurm allocates: a whole cluster on this machine, with a controller, four
-//! machines of their own names and ports, and `munge`, all of the test's own.
+//! `taut experiment` on machines that Slurm allocates: a whole cluster on this machine, with a controller, five
+//! machines of their own names and ports in two partitions, and `munge`, all of the test's own. It is started once.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -20,8 +20,17 @@ use support::{alone_and_root, scratch};
 use tempfile::TempDir;
 
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "sbatch", "srun"];
-/// Names of the machines and their features.
-const MACHINES: [(&str, &str); 4] = [("n1", "gen"), ("n2", "dut"), ("n3", "gen"), ("n4", "dut")];
+/// Names of the machines and their features. The last one is alone in the partition `side`, and does not share the
+/// folder `apart` with the others.
+const MACHINES: [(&str, &str); 5] = [
+    ("n1", "gen"),
+    ("n2", "dut"),
+    ("n3", "gen"),
+    ("n4", "dut"),
+    ("n5", "apart"),
+];
+/// Elements of an array.
+const MOST: usize = 8;
 
 /// A cluster. Dropped, it is gone with all that runs on it.
 struct Cluster {
@@ -101,16 +110,20 @@ impl Cluster {
         );
         cluster.wait_until("munge", |cluster| cluster.path("munge.sock").exists());
         cluster.daemon("slurmctld", &["-D", "-i"]);
-        for (name, _) in MACHINES {
+        for (name, _) in &MACHINES[..4] {
             cluster.daemon("slurmd", &["-D", "-N", name]);
         }
+        let apart = cluster.path("apart").display().to_string();
+        let alone = "mount -t tmpfs tmpfs \"$1\" && exec /usr/sbin/slurmd -D -N n5";
+        cluster.daemon_at("/usr/bin/unshare", &["-m", "sh", "-c", alone, "sh", &apart]);
         cluster.wait_until_idle();
         Some(cluster)
     }
 
     fn wait_until_idle(&self) {
         self.wait_until("four idle machines", |cluster| {
-            let states = run(&mut cluster.slurm("sinfo", &["--noheader", "-N", "-o", "%T"]));
+            let states = ["--noheader", "--partition=all", "-N", "-o", "%T"];
+            let states = run(&mut cluster.slurm("sinfo", &states));
             let idle = states.stdout.lines().filter(|state| *state == "idle");
             idle.count() == 4
         });
@@ -118,7 +131,7 @@ impl Cluster {
 
     fn configure(&self) {
         let own = self.folder.path().display();
-        let listeners: Vec<_> = (0..5)
+        let listeners: Vec<_> = (0..=MACHINES.len())
             .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
             .collect();
         let ports: Vec<_> = listeners
@@ -145,7 +158,8 @@ impl Cluster {
              SchedulerParameters=sched_min_interval=0,batch_sched_delay=0\n\
              ReturnToService=2\n\
              KillWait=10\n\
-             SlurmdTimeout=5\n",
+             SlurmdTimeout=5\n\
+             MaxArraySize={MOST}\n",
             host.trim(),
             ports[0]
         );
@@ -155,9 +169,12 @@ impl Cluster {
             );
             fs::create_dir(self.path(&format!("spool-{name}"))).unwrap();
         }
-        text += "PartitionName=all Nodes=ALL Default=YES OverSubscribe=EXCLUSIVE\n";
+        text += "PartitionName=all Nodes=n[1-4] Default=YES OverSubscribe=EXCLUSIVE\n\
+                 PartitionName=side Nodes=n5 OverSubscribe=EXCLUSIVE\n";
         fs::write(self.path("slurm.conf"), text).unwrap();
-        fs::create_dir(self.path("state")).unwrap();
+        for folder in ["state", "apart"] {
+            fs::create_dir(self.path(folder)).unwrap();
+        }
         let key: Vec<u8> = (0..128).map(|_| fastrand::u8(..)).collect();
         fs::write(self.path("munge.key"), key).unwrap();
         fs::set_permissions(self.path("munge.key"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -177,11 +194,13 @@ impl Cluster {
     }
 
     fn daemon(&mut self, program: &str, arguments: &[&str]) {
-        let log = fs::File::create(self.path(&format!("{}-{}.log", self.daemons.len(), program)))
-            .unwrap();
-        let path = format!("/usr/sbin/{program}");
+        self.daemon_at(&format!("/usr/sbin/{program}"), arguments);
+    }
+
+    fn daemon_at(&mut self, path: &str, arguments: &[&str]) {
+        let log = fs::File::create(self.path(&format!("{}.log", self.daemons.len()))).unwrap();
         let daemon = self
-            .slurm(&path, arguments)
+            .slurm(path, arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -207,7 +226,17 @@ impl Cluster {
 
     /// Jobs that wait or run.
     fn queue(&self) -> String {
-        run(&mut self.slurm("squeue", &["--noheader"])).stdout
+        self.squeue(&["--partition=all"])
+    }
+
+    fn squeue(&self, arguments: &[&str]) -> String {
+        run(&mut self.slurm("squeue", &[&["--noheader"], arguments].concat())).stdout
+    }
+
+    /// All arrays that were ever submitted.
+    fn arrays(&self) -> usize {
+        let all = self.squeue(&["--states=all", "-o", "%F"]);
+        all.lines().collect::<BTreeSet<_>>().len()
     }
 
     fn taut(&self, arguments: &[&str]) -> Command {
@@ -219,6 +248,17 @@ impl Cluster {
     fn start(&self, experiment: &str, out: &str) -> Program {
         fs::write(self.path("sweep.toml"), experiment).unwrap();
         Program::start(&mut self.taut(&["experiment", "run", "sweep.toml", "--out", out]))
+    }
+
+    /// A run on the machine that is alone in its partition.
+    fn start_aside(&self, step: &str, out: &str) -> Program {
+        let text = format!(
+            "title = \"Aside\"\n[plan]\nrepetitions = 1\nlimit = \"600s\"\n\
+             [nodes.one]\nat = \"slurm\"\nfeatures = \"apart\"\n[[step]]\nrun = \"{step}\"\n"
+        );
+        fs::write(self.path("aside.toml"), text).unwrap();
+        let words = ["experiment", "run", "aside.toml", "--out", out];
+        Program::start(self.taut(&words).env("SBATCH_PARTITION", "side"))
     }
 
     fn run(&self, experiment: &str, out: &str) -> Finished {
@@ -294,10 +334,86 @@ json = true
 }
 
 #[test]
-fn twelve_runs_are_made_on_pairs_of_machines() {
-    let Some(cluster) = Cluster::new() else {
+fn experiments_are_run_on_a_cluster() {
+    let Some(mut cluster) = Cluster::new() else {
         return;
     };
+    // Slurm looks at time limits twice a minute only: meanwhile the others.
+    let limited = cluster.start_aside("[ -e ../../../pass ] || sleep 300", "limited");
+    cluster.wait_until("the run aside", |cluster| {
+        cluster
+            .path("limited/runs/v1-r1.partial/logs/step-1.out")
+            .exists()
+    });
+    let job = cluster.squeue(&["--partition=side", "-o", "%i"]);
+    let job = format!("JobId={}", job.trim());
+    let update = ["update", &job, "EndTime=now"];
+    let updated = run(&mut cluster.slurm("scontrol", &update));
+    assert_eq!(updated.code(), Some(0), "{updated:?}");
+
+    twelve_runs_are_made_on_pairs_of_machines(&cluster);
+    runs_are_added_until_a_metric_is_known(&cluster);
+    an_interrupted_sweep_is_resumed_with_the_missing_runs_only(&cluster);
+    a_job_that_reached_its_time_limit_is_made_again(&cluster, limited);
+    a_folder_that_machines_do_not_share_is_told(&cluster);
+    what_goes_wrong_in_a_cluster_is_said(&mut cluster);
+}
+
+fn a_job_that_reached_its_time_limit_is_made_again(cluster: &Cluster, limited: Program) {
+    let finished = limited.finish_within(2 * PATIENCE);
+    assert_eq!(finished.code(), Some(1), "{finished:?}");
+    assert!(finished.stderr.contains("v1-r1: "), "{finished:?}");
+    assert!(finished.stderr.contains("time limit"), "{finished:?}");
+    assert!(
+        finished.stderr.contains("taut experiment resume"),
+        "{finished:?}"
+    );
+    fs::write(cluster.path("limited/pass"), "").unwrap();
+    let mut resume = cluster.taut(&["experiment", "resume", "limited"]);
+    let resumed = Program::start(resume.env("SBATCH_PARTITION", "side"));
+    let resumed = resumed.finish_within(2 * PATIENCE).success();
+    assert!(resumed.stdout.contains("1 of 1 runs"), "{resumed:?}");
+}
+
+fn a_folder_that_machines_do_not_share_is_told(cluster: &Cluster) {
+    let finished = cluster
+        .start_aside("true", "apart/out")
+        .finish_within(2 * PATIENCE);
+    assert_eq!(finished.code(), Some(1), "{finished:?}");
+    assert!(
+        finished
+            .stderr
+            .contains("a file system that all machines share (--out)"),
+        "{finished:?}"
+    );
+}
+
+fn runs_are_added_until_a_metric_is_known(cluster: &Cluster) {
+    let text = r#"
+title = "Until"
+[loop]
+kind = ["steady", "wild"]
+[plan]
+repetitions = 6
+until = { metric = "n.value", within = 0.1, at_most = 7 }
+[nodes.one]
+at = "slurm"
+[[step]]
+name = "n"
+run = """echo '{"value": {{ 10 if kind == "steady" else repetition * repetition }}}'"""
+json = true
+"#;
+    let before = cluster.arrays();
+    let finished = cluster.run(text, "until").success();
+    // The steady one is known after six runs, the other one is given up after seven.
+    assert!(finished.stdout.contains("13 of 13 runs"), "{finished:?}");
+    assert!(cluster.whole("until").contains("v2-r7"));
+    // Twelve runs do not fit into one array; the thirteenth has one of its own.
+    assert_eq!(cluster.arrays() - before, 3);
+    cluster.nothing_is_left("until");
+}
+
+fn twelve_runs_are_made_on_pairs_of_machines(cluster: &Cluster) {
     let finished = cluster.run(&sweep("0.1"), "out").success();
     assert!(finished.stdout.contains("12 of 12 runs"), "{finished:?}");
     cluster.nothing_is_left("out");
@@ -332,58 +448,68 @@ fn twelve_runs_are_made_on_pairs_of_machines() {
     assert!(!pairs.is_empty());
 }
 
-#[test]
-fn an_interrupted_sweep_is_resumed_with_the_missing_runs_only() {
-    let Some(cluster) = Cluster::new() else {
-        return;
-    };
-    let driver = cluster.start(&sweep("0.5"), "out");
-    cluster.wait_until("two whole runs", |cluster| cluster.whole("out").len() >= 2);
+fn an_interrupted_sweep_is_resumed_with_the_missing_runs_only(cluster: &Cluster) {
+    let arrays = cluster.arrays();
+    let few = sweep("0.5").replace("repetitions = 4", "repetitions = 2");
+    let driver = cluster.start(&few, "cut");
+    cluster.wait_until("two whole runs", |cluster| cluster.whole("cut").len() >= 2);
     let stopped = driver.interrupt();
     assert_eq!(stopped.code(), Some(130), "{stopped:?}");
     assert!(
         stopped.stderr.contains("taut experiment resume"),
         "{stopped:?}"
     );
-    cluster.nothing_is_left("out");
-    let first = cluster.whole("out");
-    assert!(first.len() < 12, "all were made");
+    cluster.nothing_is_left("cut");
+    let first = cluster.whole("cut");
+    assert!(first.len() < 6, "all were made");
     let changed = |run: &String| {
-        let file = cluster.path(&format!("out/runs/{run}/run.json"));
+        let file = cluster.path(&format!("cut/runs/{run}/run.json"));
         fs::metadata(file).unwrap().modified().unwrap()
     };
     let before: Vec<_> = first.iter().map(changed).collect();
 
     // Killed without a word: the array goes on by itself, and is not submitted a second time.
-    let resumed = Program::start(&mut cluster.taut(&["experiment", "resume", "out"]));
+    let resumed = Program::start(&mut cluster.taut(&["experiment", "resume", "cut"]));
     cluster.wait_until("another whole run", |cluster| {
-        cluster.whole("out").len() > first.len()
+        cluster.whole("cut").len() > first.len()
     });
     resumed.kill();
-    let arrays = run(&mut cluster.slurm("squeue", &["--noheader", "-o", "%F"])).stdout;
-    let arrays: BTreeSet<_> = arrays.lines().collect();
-    assert!(arrays.len() <= 1, "{arrays:?}");
-    let finished = cluster.resume("out").success();
-    assert!(finished.stdout.contains("12 of 12 runs"), "{finished:?}");
-    cluster.nothing_is_left("out");
+    let under_way = cluster.squeue(&["--partition=all", "-o", "%F"]);
+    let under_way: BTreeSet<_> = under_way.lines().collect();
+    assert!(under_way.len() <= 1, "{under_way:?}");
+    let finished = cluster.resume("cut").success();
+    assert!(finished.stdout.contains("6 of 6 runs"), "{finished:?}");
+    cluster.nothing_is_left("cut");
     assert_eq!(first.iter().map(changed).collect::<Vec<_>>(), before);
-    assert!(!cluster.path("out/failed").exists());
+    assert!(!cluster.path("cut/failed").exists());
     // The first one, the second one, and not a third.
-    let arrays = ["--noheader", "--states=all", "-o", "%F"];
-    let arrays = run(&mut cluster.slurm("squeue", &arrays)).stdout;
-    assert_eq!(arrays.lines().collect::<BTreeSet<_>>().len(), 2, "{arrays}");
+    assert_eq!(cluster.arrays() - arrays, 2);
 }
 
-#[test]
-fn what_goes_wrong_in_a_cluster_is_said() {
-    let Some(mut cluster) = Cluster::new() else {
-        return;
-    };
+fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
     let refused = cluster.run(&sweep("0.1").replace("\"dut\"", "\"gpu\""), "o1");
     assert_eq!(refused.code(), Some(3), "{refused:?}");
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
     assert!(refused.stderr.contains("[gen*1&gpu*1]"), "{refused:?}");
     assert!(refused.stderr.contains("sinfo"), "{refused:?}");
+    // The same is said before anything is run.
+    let check = ["experiment", "check", "sweep.toml"];
+    let checked = run(&mut cluster.taut(&check));
+    assert_eq!(checked.code(), Some(3), "{checked:?}");
+    assert!(
+        checked.stdout.contains("missing: node slurm: "),
+        "{checked:?}"
+    );
+    assert!(checked.stdout.contains("[gen*1&gpu*1]"), "{checked:?}");
+    fs::write(cluster.path("sweep.toml"), sweep("0.1")).unwrap();
+    let checked = run(&mut cluster.taut(&check)).success();
+    assert!(
+        checked
+            .stdout
+            .contains("slurm: it has 2 machines with `[gen*1&dut*1]`"),
+        "{checked:?}"
+    );
+    assert_eq!(cluster.queue(), "");
 
     let mut command = cluster.taut(&["experiment", "run", "sweep.toml", "--out", "o3"]);
     let refused = run(command.env("PATH", cluster.path("nothing")));
@@ -406,14 +532,13 @@ fn what_goes_wrong_in_a_cluster_is_said() {
     cluster.wait_until("the run that takes long", log);
     cluster.wait_until("the other runs", |cluster| cluster.whole("o2").len() == 2);
     let host = |cluster: &Cluster| {
-        let running = ["--noheader", "--states=running", "-o", "%B"];
-        let running = run(&mut cluster.slurm("squeue", &running)).stdout;
+        let running = cluster.squeue(&["--states=running", "-o", "%B"]);
         MACHINES
             .iter()
             .position(|(name, _)| *name == running.trim())
     };
     cluster.wait_until("one job", |cluster| host(cluster).is_some());
-    let host = host(&cluster).unwrap();
+    let host = host(cluster).unwrap();
     // The controller was started second, after munge.
     let mut daemon = cluster.daemons.remove(2 + host);
     daemon.kill().unwrap();

@@ -151,7 +151,7 @@ impl Machines {
         }
         let config = format!(
             "ListenAddress {}:2222\nHostKey {own}/host-{name}\nAuthorizedKeysFile {own}/user.pub\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n\
-             SetEnv HOME={own} TMPDIR={own}/tmp-{name} XDG_CACHE_HOME={own}/cache-{name} PATH={own}/path-{name}:/usr/sbin:/usr/bin:/sbin:/bin\n",
+             SetEnv HOME={own} TMPDIR={own}/tmp-{name} XDG_CACHE_HOME={own}/cache-{name} PATH={own}/path-{name}:/usr/sbin:/usr/bin:/sbin:/bin LD_LIBRARY_PATH={own}/path-{name}\n",
             ADDRESS[number]
         );
         let file = self.path(&format!("sshd-{name}"));
@@ -182,6 +182,14 @@ impl Machines {
             let _ = server.kill();
             let _ = server.wait();
         }
+    }
+
+    /// What the device's machine tells from now on as the name of its boot.
+    fn boot_id(&self, id: &str) {
+        let cat = format!(
+            "#!/bin/sh\ncase $1 in */boot_id) echo {id};; *) exec /usr/bin/cat \"$@\";; esac\n"
+        );
+        executable(&self.path("path-dut/cat"), &cat);
     }
 
     /// Processes of this name on a far machine.
@@ -243,6 +251,13 @@ impl Machines {
         self.start(experiment, out).finish_within(2 * PATIENCE)
     }
 
+    /// What `taut experiment check` says.
+    fn check(&self, experiment: &Path, more: &[&str]) -> Finished {
+        let experiment = experiment.display().to_string();
+        let words = [&["experiment", "check", &experiment], more].concat();
+        Program::start(&mut self.taut(&words)).finish_within(2 * PATIENCE)
+    }
+
     fn record(&self, run: &str) -> Value {
         let path = self.path(run).join("run.json");
         let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -287,6 +302,21 @@ fn assert_refused(finished: &Finished, parts: &[&str]) {
             finished.stderr.contains(part),
             "no `{part}` in {finished:?}"
         );
+    }
+}
+
+/// `check` names what is missing in one line of its own, and the machines that are there in others.
+#[track_caller]
+fn assert_missing(checked: &Finished, parts: &[&str]) {
+    assert_eq!(checked.code(), Some(3), "{checked:?}");
+    let missing: Vec<&str> = checked
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("missing: "))
+        .collect();
+    assert_eq!(missing.len(), 1, "{checked:?}");
+    for part in parts {
+        assert!(missing[0].contains(part), "no `{part}` in {checked:?}");
     }
 }
 
@@ -364,11 +394,25 @@ fn what_is_wrong_with_a_machine_is_said_in_a_line() {
     let experiment = machines.experiment(
         "[plan]\nrepetitions = 1\n[[step]]\nnode = \"gen\"\nrun = \"touch begun; sleep 600\"\n",
     );
+    let checked = machines.check(&experiment, &[]).success();
+    for name in ["gen", "dut"] {
+        let line = format!("node {name}: reachable: ");
+        assert!(checked.stdout.contains(&line), "{checked:?}");
+    }
+    assert!(checked.stdout.contains("GiB free"), "{checked:?}");
+    machines.nothing_is_left();
+
     machines.know("host-other", "host-dut");
-    assert_refused(
-        &machines.run(&experiment, "o1"),
-        &["node gen", "host key is not the known one", "ssh-keygen -R"],
+    let parts = ["node gen", "host key is not the known one", "ssh-keygen -R"];
+    assert_refused(&machines.run(&experiment, "o1"), &parts);
+    let checked = machines.check(&experiment, &[]);
+    assert_missing(&checked, &parts);
+    assert!(
+        checked.stdout.contains("node dut: reachable"),
+        "{checked:?}"
     );
+    let offline = machines.check(&experiment, &["--offline"]).success();
+    assert!(!offline.stdout.contains("node "), "{offline:?}");
     machines.know("host-gen", "");
     assert_refused(
         &machines.run(&experiment, "o2"),
@@ -383,7 +427,39 @@ fn what_is_wrong_with_a_machine_is_said_in_a_line() {
     machines.cut(1);
     let refused = machines.run(&experiment, "o3");
     assert_refused(&refused, &["node dut: cannot be reached", "refused"]);
+    assert_missing(
+        &machines.check(&experiment, &[]),
+        &["node dut: cannot be reached", "refused"],
+    );
     machines.serve(1);
+
+    // A library of the right name without the versions that taut was built with, as on an older system.
+    let old = machines.path("path-dut/libgcc_s.so.1");
+    fs::write(machines.path("old.map"), "OLD_1.0 { global: *; };\n").unwrap();
+    let mut cc = Command::new("cc");
+    cc.args([
+        "-shared",
+        "-nostdlib",
+        "-x",
+        "c",
+        "/dev/null",
+        "-Wl,-soname,libgcc_s.so.1",
+    ])
+    .arg(format!(
+        "-Wl,--version-script={}",
+        machines.path("old.map").display()
+    ))
+    .arg("-o")
+    .arg(&old);
+    assert_eq!(run(&mut cc).code(), Some(0));
+    let parts = [
+        "node dut: this taut does not run there",
+        "older",
+        "built on a system like it",
+    ];
+    assert_refused(&machines.run(&experiment, "o3b"), &parts);
+    assert_missing(&machines.check(&experiment, &[]), &parts);
+    fs::remove_file(old).unwrap();
 
     let key = fs::read(machines.path("user.pub")).unwrap();
     fs::copy(machines.path("host-other.pub"), machines.path("user.pub")).unwrap();
@@ -423,6 +499,10 @@ fn what_is_wrong_with_a_machine_is_said_in_a_line() {
             .contains("node dut: 8 MiB are free where runs are"),
         "{finished:?}"
     );
+    assert_missing(
+        &machines.check(&experiment, &[]),
+        &["node dut: 8 MiB are free where runs are"],
+    );
     machines.cut(1);
     run(Command::new("umount")
         .arg("-l")
@@ -443,6 +523,13 @@ fn what_is_wrong_with_a_machine_is_said_in_a_line() {
         &machines.run(&experiment, "o8"),
         &["node gen", "another experiment", "wait for it to end"],
     );
+    let held = machines.check(&experiment, &[]);
+    assert_eq!(held.code(), Some(3), "{held:?}");
+    assert!(
+        held.stdout
+            .contains("missing: node gen: another experiment"),
+        "{held:?}"
+    );
     let stopped = first.interrupt();
     assert_eq!(stopped.code(), Some(130), "{stopped:?}");
     machines.nothing_is_left();
@@ -455,6 +542,63 @@ fn what_is_wrong_with_a_machine_is_said_in_a_line() {
     }
     killed.kill();
     machines.nothing_is_left();
+}
+
+#[test]
+fn secrets_reach_far_machines_and_nothing_else() {
+    let Some(machines) = Machines::new() else {
+        return;
+    };
+    let experiment = machines.experiment(
+        r#"
+secrets = ["TAUT_TOKEN"]
+[plan]
+repetitions = 1
+[[step]]
+name = "there"
+node = "gen"
+run = """
+[ "$(printf %s "$TAUT_TOKEN" | wc -c)" = 11 ] || exit 9
+printf 'it is %s\n' "$TAUT_TOKEN"
+printf %s "$TAUT_TOKEN" >kept
+cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' >processes || true
+"""
+[[step]]
+name = "waits"
+node = "dut"
+run = "printf '%s' \"$TAUT_TOKEN\" | wc -c; exec sleep 600"
+background = true
+ready = "11"
+"#,
+    );
+    let token = "to ken \"42\"";
+    let mut command = machines.taut(&["experiment", "run"]);
+    command.arg(&experiment).args(["--out", "out"]);
+    let without = run(&mut command);
+    assert_eq!(without.code(), Some(2), "{without:?}");
+    assert!(
+        without.stderr.contains("$TAUT_TOKEN is not set"),
+        "{without:?}"
+    );
+
+    let finished = Program::start(command.env("TAUT_TOKEN", token))
+        .finish_within(2 * PATIENCE)
+        .success();
+    machines.nothing_is_left();
+    let kept = machines.path("out/runs/v1-r1/gen/kept");
+    assert_eq!(fs::read_to_string(kept).unwrap(), "[secret]");
+    let log = machines.path("out/runs/v1-r1/logs/there.out");
+    assert_eq!(fs::read_to_string(log).unwrap(), "it is [secret]\n");
+    // Nothing was taken out of the command lines: it was in none.
+    let processes = machines.path("out/runs/v1-r1/gen/processes");
+    let processes = fs::read_to_string(processes).unwrap();
+    assert!(processes.contains("--secrets"), "{processes}");
+    assert!(!processes.contains("[secret]"), "{processes}");
+    for folder in ["out", "cache-gen", "cache-dut", "tmp-gen", "tmp-dut"] {
+        let mut grep = Command::new("grep");
+        let found = run(grep.args(["-rlF", token]).arg(machines.path(folder)));
+        assert_eq!(found.stdout, "", "{finished:?}");
+    }
 }
 
 #[test]
@@ -487,10 +631,19 @@ fn a_machine_that_goes_away_costs_one_run() {
         );
         sleep(Duration::from_millis(20));
     }
+    // All of its processes are gone, and the kernel counts a new boot.
+    machines.boot_id("booted-again");
     machines.serve(1);
     let finished = driver.finish_within(2 * PATIENCE);
     assert_eq!(finished.code(), Some(1), "{finished:?}");
     assert!(finished.stdout.contains("2 of 3 runs"), "{finished:?}");
+    let record = machines.record("out/runs/v1-r3");
+    let notes = record["notes"].to_string();
+    assert!(
+        notes.contains("node dut has booted since it was lost"),
+        "{notes}"
+    );
+    assert!(notes.contains("then booted-again"), "{notes}");
     let failed = machines.record("out/failed/v1-r2-1");
     assert!(
         failed["failure"].as_str().unwrap().contains("broke"),
@@ -564,13 +717,19 @@ fn a_machine_is_reset_before_each_run() {
             sleep(Duration::from_millis(20));
         }
         machines.cut(1);
+        if count == 2 {
+            machines.boot_id("second-boot");
+        }
         fs::write(machines.path("resets.back"), "").unwrap();
         sleep(Duration::from_secs(1));
         machines.serve(1);
     }
     driver.finish().success();
     assert_eq!(fs::read_to_string(&resets).unwrap(), "dut\ndut\n");
-    let record = machines.record("out/runs/v1-r2");
-    assert!(record["notes"].to_string().contains("boot id"), "{record}");
+    let notes = |run: &str| machines.record(&format!("out/runs/{run}"))["notes"].to_string();
+    assert!(notes("v1-r1").contains("node dut did not boot by its reset"));
+    let second = notes("v1-r2");
+    assert!(second.contains("node dut booted by its reset"), "{second}");
+    assert!(second.contains("then second-boot"), "{second}");
     machines.nothing_is_left();
 }

@@ -2,10 +2,12 @@
 
 use crate::node::parcel;
 use crate::plan::hex;
+use crate::secrets::Secrets;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -39,12 +41,23 @@ enum Event {
 }
 
 /// Runs `script` in `folder` until it ends, standard input closes, or `limit` is over; then whatever it has
-/// started is gone. What the machine did meanwhile is written to `activity/<name>.json` in the folder. Returns
+/// started is gone. With `secrets`, the first line of standard input holds those of the experiment, which the script finds
+/// in its environment. What the machine did meanwhile is written to `activity/<name>.json` in the folder. Returns
 /// the exit code.
 ///
 /// # Errors
-/// The folder or the shell cannot be used.
-pub fn step(folder: &Path, name: &str, limit: Duration, script: &str) -> io::Result<i32> {
+/// The folder or the shell cannot be used, or secrets do not arrive.
+pub fn step(
+    folder: &Path,
+    name: &str,
+    limit: Duration,
+    script: &str,
+    secrets: bool,
+) -> io::Result<i32> {
+    let secrets = match secrets {
+        true => Secrets::of_line(&mut io::stdin().lock())?,
+        false => BTreeMap::new(),
+    };
     // Whoever removes the folder waits until this has ended.
     let _in_use = in_use(folder);
     // Children whose parents end come to this process, so that none gets lost.
@@ -54,6 +67,7 @@ pub fn step(folder: &Path, name: &str, limit: Duration, script: &str) -> io::Res
         .arg("-c")
         .arg(script)
         .current_dir(folder)
+        .envs(secrets)
         .env("PATH", search_path()?)
         .stdin(Stdio::null())
         .process_group(0)
@@ -186,7 +200,7 @@ pub struct Facts {
     /// CPU, kernel, command line, isolation, clock source and more.
     pub machine: serde_json::Value,
     /// The CPUs that may take each interrupt, by its number: the kernel's list.
-    pub interrupt_affinity: std::collections::BTreeMap<String, String>,
+    pub interrupt_affinity: BTreeMap<String, String>,
 }
 
 /// What changes from moment to moment.

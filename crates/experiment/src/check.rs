@@ -3,6 +3,7 @@
 
 use crate::experiment::Experiment;
 use crate::node::Place;
+use crate::reach::Reached;
 use crate::variables::Values;
 use serde::Serialize;
 use std::time::Duration;
@@ -27,8 +28,19 @@ pub struct Check {
     pub longest_s: f64,
     /// The first run's commands.
     pub commands: Vec<PlannedCommand>,
+    /// The nodes on other machines, as far as they were asked.
+    pub nodes: Vec<Reached>,
     /// What stands in the way.
     pub missing: Vec<String>,
+}
+
+impl Check {
+    /// Adds what the nodes on other machines have answered.
+    pub fn add_nodes(&mut self, nodes: Vec<Reached>) {
+        let not_ready = nodes.iter().filter(|node| !node.ready);
+        self.missing.extend(not_ready.map(|node| node.text.clone()));
+        self.nodes = nodes;
+    }
 }
 
 /// A command of a run.
@@ -74,6 +86,7 @@ impl Experiment {
                 * at_most_runs as f64
                 * attempts,
             commands: self.first_commands()?,
+            nodes: Vec::new(),
             missing: self.missing(),
             order,
         })

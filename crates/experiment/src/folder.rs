@@ -13,8 +13,8 @@
 //! ```
 
 use crate::agent::{Facts, checksum, files_below};
+use crate::changes::Changes;
 use crate::error::ExperimentError;
-use crate::experiment::Changes;
 use crate::plan::hex;
 use crate::variables::Values;
 use rustix::fs::{FlockOperation, flock};

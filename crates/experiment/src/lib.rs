@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod changes;
 mod check;
 pub mod compare;
 pub mod definition;
@@ -13,23 +14,28 @@ mod experiment;
 pub mod folder;
 mod measurement;
 mod metrics;
+mod mistakes;
 mod node;
 mod open;
 mod page;
 mod plan;
 pub mod publish;
+mod reach;
 mod replicate;
+mod role;
 mod run;
 mod secrets;
 mod variables;
 
+pub use changes::Changes;
 pub use check::{Check, PlannedCommand};
 pub use error::ExperimentError;
-pub use experiment::{Changes, Experiment, Variant};
+pub use experiment::{Experiment, Variant};
 pub use folder::list;
 pub use open::{REFERENCE, TEMPLATE, fresh_folder, name_of, open, schema};
 pub use page::write_comparison;
 pub use plan::PlannedRun;
+pub use reach::Reached as ReachedNode;
 pub use replicate::{Reached, Replication, Results};
 pub use run::{Request, run, run_allocated};
 pub use variables::Values;

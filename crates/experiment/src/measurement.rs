@@ -246,3 +246,47 @@ fn text_of(value: &Spanned<toml::Value>) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::{Changes, Experiment};
+    use std::path::Path;
+
+    fn parse(text: &str) -> Result<Experiment, String> {
+        Experiment::parse(text, "e.toml", Path::new("."), &Changes::default())
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn options_with_blanks_stay_one_word_of_the_command() {
+        let experiment = parse(
+            r#"
+title = "t"
+[loop]
+device = ["memif,flush=full(32, 100us)"]
+[device]
+id = "{{ device }}"
+[traffic]
+rate = "100k"
+set = ["dst_port=1-2 random"]
+[measure]
+what = ["latency", "throughput"]
+options = { throughput = "--quick" }
+"#,
+        )
+        .unwrap();
+        let commands = experiment.check().unwrap().commands;
+        let scripts: Vec<&str> = commands
+            .iter()
+            .map(|command| command.script.as_str())
+            .collect();
+        assert_eq!(
+            scripts,
+            [
+                "taut generate --device 'memif,flush=full(32, 100us)' --set 'dst_port=1-2 random' --rate 100k --json --out latency",
+                "taut bench throughput --device 'memif,flush=full(32, 100us)' --set 'dst_port=1-2 random' --quick --json --out throughput",
+            ]
+        );
+    }
+}

@@ -1,8 +1,9 @@
 //! Finds an experiment by what a person calls it: a file, a results folder, a published archive, or the name of a
 //! reference experiment.
 
+use crate::changes::Changes;
 use crate::error::{ExperimentError, suggestion};
-use crate::experiment::{Changes, Experiment};
+use crate::experiment::Experiment;
 use crate::folder::{Folder, Stage, State};
 use crate::run::now;
 use std::fs;

@@ -116,3 +116,74 @@ pub(crate) fn seed_of(seed: u64, purpose: &str) -> u64 {
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Changes;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    fn parse(text: &str) -> Result<Experiment, String> {
+        Experiment::parse(text, "e.toml", Path::new("."), &Changes::default())
+            .map_err(|e| e.to_string())
+    }
+
+    const SMALL: &str = r#"
+title = "t"
+[loop]
+a = [1, 2]
+b = ["x", "y", "z"]
+[[step]]
+run = "echo {{ a }} {{ b }} {{ seed }}"
+"#;
+
+    #[test]
+    fn the_same_file_and_seed_give_the_same_plan_and_another_seed_another() {
+        let ids = |text: &str| {
+            parse(text)
+                .unwrap()
+                .plan()
+                .into_iter()
+                .map(|run| run.id)
+                .collect::<Vec<_>>()
+        };
+        let first = ids(SMALL);
+        assert_eq!(first.len(), 18);
+        assert_eq!(first, ids(SMALL));
+        let other = format!("{SMALL}\n[plan]\nseed = 2");
+        assert_ne!(first, ids(&other));
+        let (mut a, mut b) = (first, ids(&other));
+        a.sort();
+        b.sort();
+        assert_eq!(a, b);
+        assert_ne!(
+            parse(SMALL).unwrap().fingerprint(),
+            parse(&other).unwrap().fingerprint()
+        );
+    }
+
+    #[test]
+    fn interleaved_repetitions_go_through_all_combinations_before_any_comes_again() {
+        let plan = parse(SMALL).unwrap().plan();
+        for (index, round) in plan.chunks(6).enumerate() {
+            assert!(round.iter().all(|run| run.repetition == index as u32 + 1));
+            let mut variants: Vec<usize> = round.iter().map(|run| run.variant).collect();
+            variants.sort_unstable();
+            assert_eq!(variants, [0, 1, 2, 3, 4, 5]);
+        }
+        let orders: BTreeSet<Vec<usize>> = plan
+            .chunks(6)
+            .map(|round| round.iter().map(|run| run.variant).collect())
+            .collect();
+        assert!(orders.len() > 1, "each round has an order of its own");
+    }
+
+    #[test]
+    fn conditions_leave_combinations_out() {
+        let text = format!("{SMALL}\n[plan]\nonly = ['a == 1 or b == \"z\"']");
+        let experiment = parse(&text).unwrap();
+        assert_eq!(experiment.variants().len(), 4);
+    }
+}

@@ -2,10 +2,11 @@
 //! ("Artifact Review and Badging", version 1.1): repeated on the same set-up, replicated on another one. Whether the
 //! same people did it, a program cannot know.
 
+use crate::changes::Changes;
 use crate::compare::{Comparisons, Difference, Loaded, Wanted, compare_loaded, machines_differ};
 use crate::error::ExperimentError;
 use crate::evaluate::{Formulas, Verdict, VerdictKind, verdict};
-use crate::experiment::{Changes, Experiment};
+use crate::experiment::Experiment;
 use crate::folder::Folder;
 use crate::publish::{PUBLISHED, SUMS, archive, check_sums};
 use serde::Serialize;

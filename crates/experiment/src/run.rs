@@ -1,23 +1,25 @@
 //! Makes the runs of an experiment, each from a known state, and records all of it.
 
-mod cluster;
+pub(crate) mod cluster;
 
 pub use cluster::run_allocated;
 
-use crate::agent::{STEPS_END, STOPPED, TIMED_OUT};
+use crate::agent::{Moment, STEPS_END, STOPPED, TIMED_OUT};
 use crate::compare::words;
 use crate::error::ExperimentError;
-use crate::experiment::{Experiment, end_of};
+use crate::experiment::Experiment;
 use crate::folder::{CommandRecord, Folder, IndexedRun, RunRecord, Stage, State};
 use crate::measurement::Task;
 use crate::metrics;
 use crate::node::slurm::of_allocation;
 use crate::node::{Node, Place, RunFile, Site, kill_group, of_role, take_this_machine};
 use crate::plan::PlannedRun;
+use crate::role::end_of;
 use crate::secrets::Secrets;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
@@ -432,13 +434,7 @@ impl<'a> Driver<'a> {
             let asked = crate::agent::moment(&making.folder);
             let moment = node.moment()?;
             let answered = crate::agent::moment(&making.folder);
-            if moment.free_bytes < LEAST_FREE_BYTES {
-                return Err(Failed::Run(format!(
-                    "node {role}: {} MiB are free where runs are, {} MiB are needed: make room there",
-                    moment.free_bytes >> 20,
-                    LEAST_FREE_BYTES >> 20
-                )));
-            }
+            enough_room(&role, &moment)?;
             let middle = i128::from(asked.time_ns) / 2 + i128::from(answered.time_ns) / 2;
             // When in between it looked at its clock is not known.
             let unsure_ns = i128::from(answered.time_ns.saturating_sub(asked.time_ns)) / 2;
@@ -467,7 +463,9 @@ impl<'a> Driver<'a> {
 
     /// Why a node is not there any more, if it is not; that shows a moment after its commands have ended.
     fn lost(&self, role: &str, code: i32) -> Option<String> {
-        let node = self.node(role).ok().filter(|_| code == CONNECTION_BROKE)?;
+        // Slurm ends commands by a signal.
+        let taken = code == CONNECTION_BROKE || (self.allocated && code == STOPPED);
+        let node = self.node(role).ok().filter(|_| taken)?;
         let deadline = Instant::now() + LOSS_SHOWS;
         loop {
             let lost = node.lost();
@@ -497,7 +495,10 @@ impl<'a> Driver<'a> {
         }
         let seconds = left.as_secs_f64().to_string();
         let node = self.node(role)?;
-        let mut command = node.agent("step", &["--name", name, "--limit", &seconds, "--", script]);
+        let mut words = vec!["--name", name, "--limit", &seconds];
+        words.extend((!self.secrets.is_empty()).then_some("--secrets"));
+        words.extend(["--", script]);
+        let mut command = node.agent("step", &words);
         let log = |kind: &str| making.folder.join("logs").join(format!("{name}.{kind}"));
         let create = |path: PathBuf| File::create(&path).map_err(ExperimentError::io(path));
         let logs = [create(log("out"))?, create(log("err"))?];
@@ -523,7 +524,11 @@ impl<'a> Driver<'a> {
             begun_s: making.began.elapsed().as_secs_f64(),
             seconds: 0.0,
         });
-        let stdin = child.stdin.take();
+        let mut stdin = child.stdin.take();
+        if let Some(stdin) = stdin.as_mut().filter(|_| !self.secrets.is_empty()) {
+            // What has ended already says so by its exit code.
+            let _ = stdin.write_all(&self.secrets.line());
+        }
         let pid = child.id();
         let mut copies = Vec::new();
         if let Some([out, err]) = scrubbed {
@@ -717,6 +722,21 @@ impl<'a> Driver<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a node has room for a run.
+pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentError> {
+    if moment.free_bytes >= LEAST_FREE_BYTES {
+        return Ok(());
+    }
+    Err(ExperimentError::node(
+        role,
+        format!(
+            "{} MiB are free where runs are, {} MiB are needed: make room there",
+            moment.free_bytes >> 20,
+            LEAST_FREE_BYTES >> 20
+        ),
+    ))
 }
 
 /// The record of a run that begins.

@@ -3,8 +3,9 @@
 
 use crate::agent::files_below;
 use crate::error::ExperimentError;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
 /// What stands in the place of a value.
@@ -12,10 +13,14 @@ const MARK: &[u8] = b"[secret]";
 /// A shorter value would be found in text that has nothing to do with it.
 const SHORTEST: usize = 4;
 const PIECE: usize = 1 << 16;
+/// All secrets together, bytes.
+const LONGEST_LINE: u64 = 1 << 20;
 
 /// The values of an experiment's secrets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Secrets {
+    /// By their names, as commands get them.
+    given: BTreeMap<String, String>,
     /// Longest first; a value that JSON writes otherwise is there in both ways.
     values: Vec<Vec<u8>>,
     /// Those that the environment does not have.
@@ -28,7 +33,10 @@ impl Secrets {
         let mut found = Self::default();
         for name in names {
             match std::env::var(name) {
-                Ok(value) if value.len() >= SHORTEST => found.add(&value),
+                Ok(value) if value.len() >= SHORTEST => {
+                    found.add(&value);
+                    found.given.insert(name.to_owned(), value);
+                }
                 Ok(value) if value.is_empty() => found.unset.push(name.to_owned()),
                 Ok(_) => {
                     return Err(format!(
@@ -56,6 +64,21 @@ impl Secrets {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.values.is_empty()
+    }
+
+    /// A line with all of them, for the standard input of what runs a command, on whatever machine: it stands in no
+    /// list of processes and in no file.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(&self.given).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+
+    /// Reads such a line.
+    pub(crate) fn of_line(input: &mut impl BufRead) -> io::Result<BTreeMap<String, String>> {
+        let mut line = String::new();
+        input.take(LONGEST_LINE).read_line(&mut line)?;
+        serde_json::from_str(&line).map_err(|_| io::Error::other("the secrets did not arrive"))
     }
 
     /// A text without the values.
@@ -231,6 +254,22 @@ mod tests {
         let json = serde_json::to_string(&["pa\"ss\\word"]).unwrap();
         assert_eq!(secrets.text(&json), "[\"[secret]\"]");
         assert_eq!(secrets.text("pa\"ss\\word"), "[secret]");
+    }
+
+    #[test]
+    fn a_line_brings_them_to_a_command_whatever_is_in_them() {
+        let given = BTreeMap::from([("TOKEN".to_owned(), "two\nlines \"and\" more".to_owned())]);
+        let secrets = Secrets {
+            given: given.clone(),
+            ..Secrets::default()
+        };
+        let line = secrets.line();
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let mut input = &[&line[..], b"rest"].concat()[..];
+        assert_eq!(Secrets::of_line(&mut input).unwrap(), given);
+        assert_eq!(input, b"rest");
+        assert!(Secrets::of_line(&mut &line[..9]).is_err());
+        assert!(Secrets::of_line(&mut &b""[..]).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{Node, RunFile, Site};
 use crate::agent::{self, Facts, Held, Moment};
 use crate::error::ExperimentError;
-use crate::experiment::Role;
+use crate::role::Role;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;

@@ -12,7 +12,7 @@ pub(crate) use local::{Local, take_this_machine};
 
 use crate::agent::{Facts, Moment};
 use crate::error::ExperimentError;
-use crate::experiment::Role;
+use crate::role::Role;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;

@@ -14,6 +14,10 @@ use std::time::Duration;
 /// How long Slurm's commands and steps that only ask may take.
 pub(crate) const ANSWER: Duration = Duration::from_secs(60);
 
+/// Why a job ends that has taken too long.
+pub(crate) const TIME_LIMIT: &str =
+    "Slurm ended its job at the time limit, which is made of plan.limit and plan.attempts";
+
 struct Slurm {
     role: String,
     host: String,
@@ -193,6 +197,14 @@ impl Node for Slurm {
             .arg(&self.folder)
             .args(arguments);
         command
+    }
+
+    /// All machines go at once, when the allocation does.
+    fn lost(&self) -> Option<String> {
+        let job = std::env::var("SLURM_JOB_ID").ok()?;
+        let reason = ["--noheader", "--states=all", "--format=%r", "--jobs", &job];
+        let reason = asked("squeue", &reason).ok()?;
+        (reason.trim() == "TimeLimit").then(|| TIME_LIMIT.to_owned())
     }
 
     fn facts(&mut self) -> Result<Facts, ExperimentError> {

@@ -6,7 +6,7 @@ use super::parcel;
 use super::{Node, RunFile, Site};
 use crate::agent::{Facts, Moment, checksum};
 use crate::error::ExperimentError;
-use crate::experiment::Role;
+use crate::role::Role;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -37,6 +37,8 @@ pub(crate) struct Ssh {
     boot_limit: Duration,
     program: PathBuf,
     connection: Option<Connection>,
+    /// Of the last connection; another one after each boot.
+    boot_id: String,
     /// It did not come back the last time that it was waited for.
     given_up: bool,
     /// The folder of the run there.
@@ -54,7 +56,6 @@ struct Connection {
     program: String,
     /// Below this are the folders of runs; gone when the connection is.
     base: String,
-    /// Another one after each boot.
     boot_id: String,
 }
 
@@ -90,6 +91,7 @@ impl Ssh {
             boot_limit: role.boot_limit,
             program: program.to_owned(),
             connection: None,
+            boot_id: String::new(),
             given_up: false,
             folder: String::new(),
         }
@@ -166,7 +168,10 @@ impl Ssh {
             &[&program, "node", "hold", "--folder", temporary],
         ))
         .map_err(lacking)?;
-        let base = hold.line("held ", ANSWER, stop).map_err(Trouble::Away)?;
+        let base = hold.line("held ", ANSWER, stop).map_err(|said| {
+            let last = last_line(&said);
+            Trouble::Away(last.strip_prefix("taut: ").unwrap_or(last).to_owned())
+        })?;
         Ok(Connection {
             hold,
             master,
@@ -224,14 +229,29 @@ impl Ssh {
         let send =
             move |mut input: std::process::ChildStdin| io::copy(&mut file, &mut input).map(drop);
         exchange(command, send, read_all, TRANSFER, Some(stop)).map_err(trouble)?;
-        version().map(drop).map_err(|reason| {
-            Trouble::Final(format!(
-                "this taut does not run there: {reason}; install what it lacks, or start the experiment with a taut that was built for that system"
-            ))
-        })
+        version()
+            .map(drop)
+            .map_err(|reason| Trouble::Final(misfit(&reason)))
     }
 
-    /// Reaches a machine that boots, or whose connection broke.
+    /// Uses a connection from now on.
+    fn connected(&mut self, connection: Connection) {
+        self.folder.clone_from(&connection.base);
+        self.boot_id.clone_from(&connection.boot_id);
+        self.connection = Some(connection);
+        self.given_up = false;
+    }
+
+    /// Reaches a machine that boots, or whose connection broke. What a reader should know of it is returned: whether
+    /// it has booted.
+    fn connect_anew(&mut self, stop: &AtomicBool) -> Result<Option<[String; 2]>, ExperimentError> {
+        let before = self.boot_id.clone();
+        self.connection = None;
+        self.connect_again(stop)?;
+        Ok((before != self.boot_id).then(|| [before, self.boot_id.clone()]))
+    }
+
+    /// Tries until the machine answers, or its time is over.
     fn connect_again(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError> {
         let limit = if self.given_up {
             Duration::ZERO
@@ -242,8 +262,7 @@ impl Ssh {
         loop {
             let reason = match self.connect(stop) {
                 Ok(connection) => {
-                    self.connection = Some(connection);
-                    self.given_up = false;
+                    self.connected(connection);
                     return Ok(());
                 }
                 Err(Trouble::Final(reason)) => return Err(self.wrong(reason)),
@@ -289,30 +308,32 @@ impl Node for Ssh {
         let connection = self
             .connect(stop)
             .map_err(|trouble| self.wrong(trouble.reason()))?;
-        self.connection = Some(connection);
+        self.connected(connection);
         Ok(())
     }
 
     fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError> {
         let mut notes = Vec::new();
-        if let Some(reset) = &self.reset {
-            let before = self.connection.take().map(|connection| connection.boot_id);
-            super::run_reset(&self.role, reset)?;
-            self.connect_again(run.stop)?;
-            let after = &self.connection()?.boot_id;
-            let before = before.unwrap_or_default();
-            let did = if before == *after {
-                "did not boot"
-            } else {
-                "booted"
-            };
+        if let Some(reset) = self.reset.clone() {
+            self.connection = None;
+            super::run_reset(&self.role, &reset)?;
+            notes.push(match self.connect_anew(run.stop)? {
+                Some([before, after]) => format!(
+                    "node {} booted by its reset (boot id {before}, then {after})",
+                    self.role
+                ),
+                None => format!(
+                    "node {} did not boot by its reset (boot id {})",
+                    self.role, self.boot_id
+                ),
+            });
+        } else if self.lost().is_some()
+            && let Some([before, after]) = self.connect_anew(run.stop)?
+        {
             notes.push(format!(
-                "node {} {did} by its reset (boot id {before}, then {after})",
+                "node {} has booted since it was lost (boot id {before}, then {after})",
                 self.role
             ));
-        } else if self.lost().is_some() {
-            self.connection = None;
-            self.connect_again(run.stop)?;
         }
         self.folder = format!("{}/{}", self.connection()?.base, run.id);
         let parcel = parcel::pack_files(files).map_err(|e| self.wrong(e.to_string()))?;
@@ -403,6 +424,21 @@ fn runs_on(system: &str) -> Result<(), String> {
 /// A word as any login shell takes it.
 fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// What a program that does not start says, and the way out.
+fn misfit(reason: &str) -> String {
+    // The words of the loader (glibc, elf/dl-version.c and elf/dl-load.c).
+    let why = if reason.contains("version `") && reason.contains("not found") {
+        "its C library or another one is older than what this taut was built with"
+    } else if reason.contains("shared libraries") {
+        "it lacks a library, or has another one of that name"
+    } else {
+        "it does not start there"
+    };
+    format!(
+        "this taut does not run there: {why} ({reason}); install what is missing, or start the experiment with a taut that was built on a system like it"
+    )
 }
 
 fn last_line(text: &str) -> &str {

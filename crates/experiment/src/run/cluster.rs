@@ -6,7 +6,7 @@ use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State};
 use crate::node::Place;
-use crate::node::slurm::{asked, constraint};
+use crate::node::slurm::{TIME_LIMIT, asked, constraint};
 use crate::plan::PlannedRun;
 use std::collections::BTreeMap;
 use std::fs;
@@ -107,10 +107,6 @@ impl Slurm {
         self.folder.join(format!("{id}.failed"))
     }
 
-    fn wrong(&self, reason: impl Into<String>) -> ExperimentError {
-        ExperimentError::node("slurm", reason)
-    }
-
     /// The array that an earlier call has submitted and not seen the end of.
     fn left(&self) -> Option<Submitted> {
         let job = fs::read_to_string(self.folder.join("job")).ok()?;
@@ -146,42 +142,14 @@ impl Slurm {
         );
         let path = self.folder.join("job.sh");
         write_whole(&path, script.as_bytes())?;
-        let attempts = experiment.definition.plan.attempts;
-        let longest = (experiment.limit + END_PATIENCE + AROUND) * attempts;
-        let minutes = longest.as_secs().div_ceil(60);
         let log = self.folder.join("%A_%a.log").display().to_string();
-        let mut arguments = vec![
+        let own = [
             "--parsable".to_owned(),
-            "--exclusive".to_owned(),
-            "--mem=0".to_owned(),
-            "--no-requeue".to_owned(),
             format!("--array=0-{}", runs.len() - 1),
-            format!("--nodes={}", experiment.nodes.len()),
-            "--ntasks-per-node=1".to_owned(),
-            format!("--time={minutes}"),
-            "--job-name=taut".to_owned(),
             format!("--output={log}"),
+            path.display().to_string(),
         ];
-        let wanted: Vec<Option<&str>> = experiment
-            .nodes
-            .values()
-            .map(|role| role.definition.features.as_deref())
-            .collect();
-        let constraint = constraint(&wanted);
-        arguments.extend(constraint.iter().map(|it| format!("--constraint={it}")));
-        arguments.push(path.display().to_string());
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let printed = asked("sbatch", &arguments).map_err(|reason| {
-            self.wrong(match constraint {
-                Some(constraint) if reason.contains("feature") || reason.contains("not available") => {
-                    format!(
-                        "{reason}: {} machines with `{constraint}`; `sinfo -o '%N %f'` lists the features there are",
-                        experiment.nodes.len()
-                    )
-                }
-                _ => reason,
-            })
-        })?;
+        let printed = ask_for(experiment, own)?;
         // The number, and the cluster behind a semicolon.
         let job = printed.trim().split(';').next().unwrap_or("").to_owned();
         write_whole(&self.folder.join("job"), job.as_bytes())?;
@@ -257,7 +225,7 @@ impl Slurm {
             .last()
             .unwrap_or("");
         match state {
-            "TIMEOUT" | "DEADLINE" => "Slurm ended its job at the time limit that plan.limit gives".to_owned(),
+            "TIMEOUT" | "DEADLINE" => TIME_LIMIT.to_owned(),
             "NODE_FAIL" | "BOOT_FAIL" => {
                 "node failure: a machine went away, or did not come back from its boot within Slurm's ResumeTimeout; `scontrol show node` says more".to_owned()
             }
@@ -285,6 +253,62 @@ impl Slurm {
         }
         let _ = fs::remove_dir(&self.folder);
     }
+}
+
+/// Asks Slurm for machines as the experiment needs them for a run, with options and a script of the caller's own.
+fn ask_for(
+    experiment: &Experiment,
+    own: impl IntoIterator<Item = String>,
+) -> Result<String, ExperimentError> {
+    let attempts = experiment.definition.plan.attempts;
+    let longest = (experiment.limit + END_PATIENCE + AROUND) * attempts;
+    let minutes = longest.as_secs().div_ceil(60);
+    let count = experiment.nodes.len();
+    let mut arguments = vec![
+        "--exclusive".to_owned(),
+        "--mem=0".to_owned(),
+        "--no-requeue".to_owned(),
+        format!("--nodes={count}"),
+        "--ntasks-per-node=1".to_owned(),
+        format!("--time={minutes}"),
+        "--job-name=taut".to_owned(),
+    ];
+    let constraint = wanted(experiment);
+    arguments.extend(constraint.iter().map(|it| format!("--constraint={it}")));
+    arguments.extend(own);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    asked("sbatch", &arguments).map_err(|reason| {
+        let no_such = reason.contains("feature") || reason.contains("not available");
+        let reason = match constraint.filter(|_| no_such) {
+            Some(constraint) => format!(
+                "{reason}: {count} machines with `{constraint}`; `sinfo -o '%N %f'` lists the features there are"
+            ),
+            None => reason,
+        };
+        ExperimentError::node("slurm", reason)
+    })
+}
+
+/// What `sbatch --constraint` takes for the nodes.
+fn wanted(experiment: &Experiment) -> Option<String> {
+    let roles = experiment.nodes.values();
+    let wanted: Vec<Option<&str>> = roles
+        .map(|role| role.definition.features.as_deref())
+        .collect();
+    constraint(&wanted)
+}
+
+/// Whether Slurm would take a run of the experiment; nothing is submitted.
+pub(crate) fn would_take(experiment: &Experiment) -> Result<String, ExperimentError> {
+    ask_for(
+        experiment,
+        ["--test-only", "--output=/dev/null", "--wrap=true"].map(ToOwned::to_owned),
+    )?;
+    let with = wanted(experiment).map_or_else(String::new, |it| format!(" with `{it}`"));
+    Ok(format!(
+        "slurm: it has {} machines{with} for a run",
+        experiment.nodes.len()
+    ))
 }
 
 /// How many elements an array may have.

@@ -1,0 +1,101 @@
+//! What a person asks for other than the file says: `--set`, `--repetitions`.
+
+use crate::definition::Definition;
+use crate::error::{ExperimentError, suggestion};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+/// What a person asks for other than the file says: shorter runs, fewer values, another number of repetitions.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Names of variables and their values, as in the file; a loop variable takes a list or a range.
+    pub set: Vec<(String, String)>,
+    /// Runs of each combination.
+    pub repetitions: Option<u32>,
+}
+
+impl Changes {
+    pub(crate) fn apply(&self, definition: &mut Definition) -> Result<(), ExperimentError> {
+        if let Some(repetitions) = self.repetitions {
+            definition.plan.repetitions = repetitions;
+            if let Some(until) = &mut definition.plan.until {
+                until.at_most = until.at_most.max(repetitions);
+            }
+        }
+        for (name, text) in &self.set {
+            let as_value: Option<toml::Value> =
+                toml::from_str::<toml::Table>(&format!("x = {text}"))
+                    .ok()
+                    .and_then(|mut table| table.remove("x"));
+            let value = as_value.unwrap_or_else(|| toml::Value::String(text.clone()));
+            let zips = definition
+                .zip
+                .iter_mut()
+                .filter_map(|zip| zip.get_mut(name));
+            let in_loops = definition
+                .loops
+                .get_mut(name)
+                .into_iter()
+                .chain(zips)
+                .next();
+            let place = match in_loops {
+                // One value is a list of one.
+                Some(place) if !(value.is_array() || value.is_table()) => {
+                    *place = Spanned::new(place.span(), toml::Value::Array(vec![value]));
+                    continue;
+                }
+                Some(place) => Some(place),
+                None => definition.variables.get_mut(name),
+            };
+            let Some(place) = place else {
+                let known = definition.variables.keys().chain(definition.loops.keys());
+                return Err(ExperimentError::Unknown(format!(
+                    "--set {name}: the experiment has no such variable{}",
+                    suggestion(name, known.map(String::as_str))
+                )));
+            };
+            *place = Spanned::new(place.span(), value);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Experiment;
+    use std::path::Path;
+
+    const SMALL: &str = r#"
+title = "t"
+[loop]
+a = [1, 2]
+b = ["x", "y", "z"]
+[[step]]
+run = "echo {{ a }} {{ b }} {{ seed }}"
+"#;
+
+    #[test]
+    fn values_can_be_changed_for_a_run_and_only_those_that_exist() {
+        let set = |name: &str, value: &str| {
+            let changes = Changes {
+                set: vec![(name.into(), value.into())],
+                repetitions: Some(1),
+            };
+            Experiment::parse(SMALL, "e.toml", Path::new("."), &changes)
+        };
+        assert_eq!(set("a", "7").unwrap().plan().len(), 3);
+        assert_eq!(set("b", "['x', 'q']").unwrap().plan().len(), 4);
+        assert_eq!(
+            set("b", "plain text").unwrap().variants()[0].loops["b"],
+            "plain text"
+        );
+        assert!(
+            set("c", "1")
+                .unwrap_err()
+                .to_string()
+                .contains("no such variable")
+        );
+    }
+}

@@ -1,0 +1,456 @@
+//! What can be wrong with an experiment besides its grammar, said with its place before the first run.
+
+use crate::definition::Order;
+use crate::error::ExperimentError;
+use crate::experiment::Experiment;
+use crate::node::parcel::is_inside;
+use crate::variables::{GIVEN, unknown};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+use toml::Spanned;
+
+impl Experiment {
+    pub(crate) fn check_plan(&self) -> Result<(), ExperimentError> {
+        let plan = &self.definition.plan;
+        let wrong = |reason: &str| Err(self.source.wrong_somewhere(reason));
+        if plan.repetitions == 0 || plan.repetitions > 1_000_000 {
+            return wrong("plan.repetitions: 1 or more");
+        }
+        if plan.attempts == 0 {
+            return wrong("plan.attempts: 1 or more");
+        }
+        if let Some(until) = &plan.until {
+            if !(until.within > 0.0 && until.within < 1.0) {
+                return wrong("plan.until.within: a share, such as 0.05 for 5 %");
+            }
+            if until.at_most < plan.repetitions {
+                return wrong(
+                    "plan.until.at_most: no less than plan.repetitions, which are made in any case",
+                );
+            }
+            if plan.order == Order::Sequential && until.at_most > plan.repetitions {
+                return wrong(
+                    "plan.until needs order = \"interleaved\" or \"random\": it looks at all combinations after each round",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Names that become files: of nodes, tasks, tables and figures.
+    pub(crate) fn check_names(&self) -> Result<(), ExperimentError> {
+        let definition = &self.definition;
+        let kinds: [(&str, Vec<&str>); 4] = [
+            ("node", self.nodes.keys().map(String::as_str).collect()),
+            (
+                "step",
+                self.tasks.iter().map(|task| task.name.as_str()).collect(),
+            ),
+            (
+                "table",
+                definition
+                    .table
+                    .iter()
+                    .map(|table| table.name.as_str())
+                    .collect(),
+            ),
+            (
+                "figure",
+                definition
+                    .figure
+                    .iter()
+                    .map(|figure| figure.name.as_str())
+                    .collect(),
+            ),
+        ];
+        for (kind, names) in kinds {
+            let mut seen = BTreeSet::new();
+            for name in names {
+                let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+                if name.is_empty() || !name.chars().all(plain) {
+                    return Err(self.source.wrong_somewhere(format!(
+                        "{kind} `{name}`: a name is made of letters, digits, - and _"
+                    )));
+                }
+                if !seen.insert(name) {
+                    return Err(self
+                        .source
+                        .wrong_somewhere(format!("there are two {kind}s named `{name}`")));
+                }
+            }
+        }
+        for file in &definition.file {
+            if !is_inside(Path::new(&file.name)) {
+                return Err(self.source.wrong_somewhere(format!(
+                    "file `{}`: a name inside the run's folder",
+                    file.name
+                )));
+            }
+            match (&file.text, &file.from) {
+                (Some(_), None) => {}
+                (None, Some(from)) => {
+                    let path = self.folder.join(from.get_ref());
+                    if !is_inside(Path::new(from.get_ref())) {
+                        return Err(self.source.wrong(
+                            from.span(),
+                            "a file beside the experiment file or below it, so that both can be handed on together",
+                        ));
+                    }
+                    if !path.is_file() {
+                        return Err(self
+                            .source
+                            .wrong(from.span(), format!("there is no file {}", path.display())));
+                    }
+                }
+                _ => {
+                    return Err(self.source.wrong_somewhere(format!(
+                        "file `{}` takes either `text` or `from`",
+                        file.name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Secrets are names of environment variables.
+    pub(crate) fn check_secrets(&self) -> Result<(), ExperimentError> {
+        for name in &self.definition.secrets {
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if name.get_ref().is_empty() || !name.get_ref().chars().all(plain) {
+                return Err(self.source.wrong(
+                    name.span(),
+                    "a secret is the name of an environment variable: letters, digits and _",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every variable that is used exists, and every one that exists is used.
+    pub(crate) fn check_variables(&self) -> Result<(), ExperimentError> {
+        let definition = &self.definition;
+        let known: Vec<&str> = self.variants[0]
+            .variables
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let mut used: BTreeSet<String> = BTreeSet::new();
+        let spans = self.spans();
+        for (role, text) in self.texts()? {
+            let of_node: Vec<&str> = role
+                .and_then(|role| self.nodes.get(role))
+                .map(|node| node.variables.keys().map(String::as_str).collect())
+                .unwrap_or_default();
+            for name in self.templates.used(&self.source, &text)? {
+                self.check_use(&name, text.span(), &known, &of_node)?;
+                match role {
+                    Some(role) if of_node.contains(&name.as_str()) => {
+                        used.insert(format!("nodes.{role}.{name}"))
+                    }
+                    _ => used.insert(name),
+                };
+            }
+        }
+        for value in definition
+            .variables
+            .values()
+            .chain(definition.loops.values())
+        {
+            let of_list = value
+                .get_ref()
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            for text in std::iter::once(value.get_ref())
+                .chain(of_list)
+                .filter_map(|v| v.as_str())
+            {
+                used.extend(
+                    self.templates
+                        .used(&self.source, &Spanned::new(value.span(), text.to_owned()))?,
+                );
+            }
+        }
+        for only in &definition.plan.only {
+            used.extend(self.templates.used_in_expression(&self.source, only)?);
+        }
+        for table in &definition.table {
+            self.check_columns(&table.rows, &known)?;
+        }
+        for figure in &definition.figure {
+            self.check_columns(&figure.by, &known)?;
+        }
+        for zip in &definition.zip {
+            // What changes with a variable that is used may be its name in tables and figures.
+            if zip.keys().any(|name| used.contains(name)) {
+                used.extend(zip.keys().cloned());
+            }
+        }
+        if let Some(unused) = known.iter().find(|name| !used.contains(**name)) {
+            return Err(self.source.wrong(
+                spans.get(*unused).cloned().unwrap_or_default(),
+                format!("variable `{unused}` is used nowhere: runs would not differ by it"),
+            ));
+        }
+        for (role, node) in &self.nodes {
+            for (name, value) in &node.definition.variables {
+                if !used.contains(&format!("nodes.{role}.{name}")) {
+                    return Err(self.source.wrong(
+                        value.span(),
+                        format!("variable `{name}` of node `{role}` is used nowhere"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_use(
+        &self,
+        name: &str,
+        span: Range<usize>,
+        known: &[&str],
+        of_node: &[&str],
+    ) -> Result<(), ExperimentError> {
+        if let Some(path) = name.strip_prefix("nodes.") {
+            let (role, variable) = path.split_once('.').unwrap_or((path, ""));
+            let there = self
+                .nodes
+                .get(role)
+                .is_some_and(|node| node.variables.contains_key(variable));
+            return if there {
+                Ok(())
+            } else {
+                Err(self.source.wrong(
+                    span,
+                    format!("there is no variable `{name}`: nodes.ROLE.VARIABLE"),
+                ))
+            };
+        }
+        let simple = name.split('.').next().unwrap_or(name);
+        let all = || known.iter().chain(of_node).chain(&GIVEN).copied();
+        if all().any(|k| k == simple) {
+            Ok(())
+        } else {
+            Err(unknown(&self.source, span, name, all()))
+        }
+    }
+
+    /// Rows and groups are loop variables, or what is given to each run.
+    fn check_columns(
+        &self,
+        names: &[Spanned<String>],
+        known: &[&str],
+    ) -> Result<(), ExperimentError> {
+        for name in names {
+            if !known.contains(&name.get_ref().as_str()) {
+                return Err(unknown(
+                    &self.source,
+                    name.span(),
+                    name.get_ref(),
+                    known.iter().copied(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills every text in for the first variant, so that mistakes in filters show before the first run.
+    pub(crate) fn check_texts(&self) -> Result<(), ExperimentError> {
+        let variant = &self.variants[0];
+        for (role, text) in self.texts()? {
+            let values = self.context(variant, role, "v1-r1", 1);
+            self.templates
+                .fill(text.get_ref(), &values)
+                .map_err(|reason| self.source.wrong(text.span(), reason))?;
+        }
+        for task in &self.tasks {
+            for pattern in task
+                .extract
+                .values()
+                .filter(|p| !p.get_ref().contains("{{"))
+            {
+                let regex = regex_lite::Regex::new(pattern.get_ref()).map_err(|e| {
+                    self.source
+                        .wrong(pattern.span(), format!("no pattern: {e}"))
+                })?;
+                if regex.captures_len() < 2 {
+                    return Err(self.source.wrong(
+                        pattern.span(),
+                        "the pattern needs a group around the number: 'avg = ([0-9.]+)'",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Changes;
+
+    fn parse(text: &str) -> Result<Experiment, String> {
+        Experiment::parse(text, "e.toml", Path::new("."), &Changes::default())
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn mistakes_are_told_with_line_and_column_and_what_was_meant() {
+        for (text, place, part) in [
+            ("title = 3", "e.toml:1:9: ", "string"),
+            (
+                "title = 't'\ntitel = 't'",
+                "e.toml:2:1: ",
+                "did you mean `title`?",
+            ),
+            (
+                "title = 't'\n[plan]\nrepetition = 3\n[[step]]\nrun = 'a'",
+                "e.toml:3:1: ",
+                "did you mean `repetitions`?",
+            ),
+            (
+                "title = 't'\n[plan]\norder = 'ramdom'\n[[step]]\nrun = 'a'",
+                "e.toml:3:9: ",
+                "did you mean `random`?",
+            ),
+            ("title = 't'", "e.toml: ", "nothing is done"),
+            (
+                "title = 't'\n[[step]]\nrun = 'echo {{ rat }}'\n[loop]\nrate = [1]",
+                "e.toml:3:7: ",
+                "did you mean `rate`?",
+            ),
+            (
+                "title = 't'\n[[step]]\nrun = 'echo {{ 1'",
+                "e.toml:3:7: ",
+                "",
+            ),
+            (
+                "title = 't'\n[[step]]\nrun = 'echo'\n[loop]\nrate = [1]",
+                "e.toml:5:8: ",
+                "used nowhere",
+            ),
+            (
+                "title = 't'\n[variables]\nx = 1\n[[step]]\nrun = 'echo'",
+                "e.toml:3:5: ",
+                "used nowhere",
+            ),
+            (
+                "title = 't'\n[variables]\nx = '{{ y }}'\ny = '{{ x }}'\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:3:5: ",
+                "x -> y -> x",
+            ),
+            (
+                "title = 't'\n[variables]\nx = 1\n[loop]\nx = [2]\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:5:5: ",
+                "two variables",
+            ),
+            (
+                "title = 't'\n[variables]\nrun = 1\n[[step]]\nrun = '{{ run }}'",
+                "e.toml:3:7: ",
+                "given to each run",
+            ),
+            (
+                "title = 't'\n[variables]\nx = [1]\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:3:5: ",
+                "under [loop]",
+            ),
+            (
+                "title = 't'\n[[zip]]\nx = [1, 2]\ny = [1]\n[[step]]\nrun = '{{ x }}{{ y }}'",
+                "e.toml:4:5: ",
+                "equally many",
+            ),
+            (
+                "title = 't'\n[loop]\nx = [1]\n[plan]\nonly = ['x > 1']\n[[step]]\nrun = '{{ x }}'",
+                "e.toml: ",
+                "leaves no combination",
+            ),
+            (
+                "title = 't'\n[loop]\nx = [1]\n[plan]\nonly = ['z > 1']\n[[step]]\nrun = '{{ x }}'",
+                "e.toml:5:9: ",
+                "",
+            ),
+            (
+                "title = 't'\n[plan]\nlimit = 'long'\n[[step]]\nrun = 'a'",
+                "e.toml: ",
+                "500ms or 60s",
+            ),
+            (
+                "title = 't'\n[nodes.a]\nat = 'ftp://x'\n[[step]]\nrun = 'a'",
+                "e.toml:3:6: ",
+                "ssh://user@host:port",
+            ),
+            (
+                "title = 't'\n[nodes.a]\n[nodes.b]\n[[step]]\nrun = 'a'",
+                "e.toml: ",
+                "several nodes",
+            ),
+            (
+                "title = 't'\n[nodes.dut]\n[[step]]\nnode = 'dur'\nrun = 'a'",
+                "e.toml:4:8: ",
+                "did you mean `dut`?",
+            ),
+            (
+                "title = 't'\n[nodes.a]\n[[link]]\nbetween = ['a:x', 'b:y']\n[[step]]\nrun = 'a'",
+                "e.toml:4:19: ",
+                "no node `b`",
+            ),
+            (
+                "title = 't'\n[[file]]\nname = '../x'\ntext = ''\n[[step]]\nrun = 'a'",
+                "e.toml: ",
+                "inside the run's folder",
+            ),
+            (
+                "title = 't'\n[[file]]\nname = 'x'\nfrom = '/etc/passwd'\n[[step]]\nrun = 'a'",
+                "e.toml:4:8: ",
+                "beside the experiment file",
+            ),
+            (
+                "title = 't'\n[[file]]\nname = 'x'\nfrom = 'nowhere.toml'\n[[step]]\nrun = 'a'",
+                "e.toml:4:8: ",
+                "no file",
+            ),
+            (
+                "title = 't'\n[device]\nid = 'memif-idle'",
+                "e.toml: ",
+                "add [measure]",
+            ),
+            (
+                "title = 't'\n[measure]\nwhat = ['latency']",
+                "e.toml: ",
+                "needs a [device]",
+            ),
+            (
+                "title = 't'\n[[step]]\nrun = 'a'\nextract = { x = 'no group' }",
+                "e.toml:4:17: ",
+                "group around the number",
+            ),
+            (
+                "title = 't'\n[plan]\nuntil = { metric = 'x', within = 5, at_most = 9 }\n[[step]]\nrun = 'a'",
+                "e.toml: ",
+                "0.05 for 5 %",
+            ),
+            (
+                "title = 't'\n[[step]]\nname = 'a'\nrun = 'a'\n[[step]]\nname = 'a'\nrun = 'a'",
+                "e.toml: ",
+                "two steps",
+            ),
+            (
+                "title = 't'\n[[step]]\nrun = 'a'\n[[table]]\nname = 't'\nrows = ['x']\nmetrics = ['m']",
+                "e.toml:6:9: ",
+                "no variable `x`",
+            ),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(
+                message.starts_with(place) && message.contains(part),
+                "{text}\n-> {message}"
+            );
+            assert!(!message.contains('\n'), "{message}");
+        }
+    }
+}

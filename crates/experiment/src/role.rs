@@ -1,0 +1,138 @@
+//! The nodes of an experiment by their roles, and the wires between them, as the file has them.
+
+use crate::definition::{Definition, NodeDefinition};
+use crate::error::{ExperimentError, Source, suggestion};
+use crate::experiment::time;
+use crate::node::Place;
+use crate::variables::{Templates, Values, scalar};
+use indexmap::IndexMap;
+use std::time::Duration;
+use toml::Spanned;
+
+/// A node's part in the experiment.
+#[derive(Debug, Clone)]
+pub(crate) struct Role {
+    pub(crate) place: Place,
+    pub(crate) definition: NodeDefinition,
+    pub(crate) variables: Values,
+    pub(crate) boot_limit: Duration,
+}
+
+pub(crate) fn roles(
+    definition: &Definition,
+    source: &Source,
+) -> Result<IndexMap<String, Role>, ExperimentError> {
+    let mut roles = IndexMap::new();
+    let alone = IndexMap::from([("local".to_owned(), NodeDefinition::default())]);
+    let nodes = if definition.nodes.is_empty() {
+        &alone
+    } else {
+        &definition.nodes
+    };
+    for (role, node) in nodes {
+        let place = match &node.at {
+            None => Place::Local,
+            Some(at) => {
+                Place::parse(at.get_ref()).map_err(|reason| source.wrong(at.span(), reason))?
+            }
+        };
+        check_place(source, role, &place, node)?;
+        let mut variables = Values::new();
+        for (name, value) in &node.variables {
+            variables.insert(name.clone(), scalar(source, value)?);
+        }
+        let spans = node
+            .variables
+            .iter()
+            .map(|(name, value)| (name.clone(), value.span()))
+            .collect();
+        let variables = Templates::new().resolve(source, &variables, &spans)?;
+        let boot_limit = time(
+            source,
+            "boot_limit",
+            node.boot_limit.as_deref().unwrap_or("300s"),
+        )?;
+        roles.insert(
+            role.clone(),
+            Role {
+                place,
+                definition: node.clone(),
+                variables,
+                boot_limit,
+            },
+        );
+    }
+    let of_slurm = |role: &Role| role.place == Place::Slurm;
+    if roles.values().any(of_slurm) && !roles.values().all(of_slurm) {
+        return Err(source.wrong_somewhere(
+            "nodes: either all of them are at `slurm` or none, since runs are made where Slurm starts them",
+        ));
+    }
+    for link in &definition.link {
+        for end in &link.between {
+            let (role, _) = end_of(source, end)?;
+            match roles.get(role) {
+                Some(Role {
+                    place: Place::Local,
+                    ..
+                }) => {}
+                Some(_) => {
+                    return Err(source.wrong(
+                        end.span(),
+                        "links join local nodes; wires between machines are real",
+                    ));
+                }
+                None => {
+                    return Err(source.wrong(
+                        end.span(),
+                        format!(
+                            "there is no node `{role}`{}",
+                            suggestion(role, roles.keys().map(String::as_str))
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+    Ok(roles)
+}
+
+/// What is said of a node goes with where it is.
+fn check_place(
+    source: &Source,
+    role: &str,
+    place: &Place,
+    node: &NodeDefinition,
+) -> Result<(), ExperimentError> {
+    let reason = match place {
+        Place::Slurm if node.reset.is_some() => {
+            "`reset` is not for nodes at `slurm`: let its features choose what Slurm boots"
+        }
+        Place::Slurm if node.boot_limit.is_some() => {
+            "`boot_limit` is not for nodes at `slurm`: its ResumeTimeout says it"
+        }
+        Place::Slurm => return Ok(()),
+        _ if node.features.is_some() => "`features` are for nodes at `slurm`",
+        Place::Local if node.boot_limit.is_some() => "`boot_limit` is for nodes at `ssh://`",
+        _ => return Ok(()),
+    };
+    Err(source.wrong_somewhere(format!("node `{role}`: {reason}")))
+}
+
+/// The role and the interface of a link's end.
+pub(crate) fn end_of<'a>(
+    source: &Source,
+    end: &'a Spanned<String>,
+) -> Result<(&'a str, &'a str), ExperimentError> {
+    end.get_ref()
+        .split_once(':')
+        .filter(|(role, interface)| {
+            !role.is_empty() && !interface.is_empty() && interface.len() <= 15
+        })
+        .ok_or_else(|| {
+            source.wrong(
+                end.span(),
+                "the end of a link is node:interface, the interface of at most 15 letters",
+            )
+        })
+}
