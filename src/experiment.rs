@@ -436,10 +436,9 @@ fn stage(stage: Stage) -> &'static str {
 /// Evaluates a folder and prints what came of it.
 pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Failure> {
     let folder = Folder::open(dir)?;
-    let index = folder.index()?;
     if verify {
         let mut damaged = Vec::new();
-        for run in &index {
+        for run in &folder.index()? {
             damaged.extend(folder.damaged(run)?);
         }
         damaged.iter().for_each(print::line);
@@ -457,7 +456,7 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
     }
     summary(&evaluation.state);
     if runs {
-        for run in &index {
+        for run in &folder.index()? {
             let variables: Vec<String> = run
                 .variables
                 .iter()

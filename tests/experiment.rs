@@ -490,6 +490,9 @@ fn the_experiment_demo_is_repetitions_of_taut_demo() {
         assert_eq!(recorded.as_f64(), device[group][name].as_f64(), "{metric}");
         assert!(recorded.is_number(), "{metric}");
     }
+    let report = study.path("out/runs/v1-r2/local/comparison/report.html");
+    let report = fs::read_to_string(report).unwrap();
+    assert!(report.contains("taut experiment run demo"));
     let packets = fs::read_to_string(study.path("out/figures/percentiles.csv")).unwrap();
     assert!(packets.lines().count() > 1, "{packets}");
 }

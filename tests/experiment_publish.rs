@@ -158,6 +158,9 @@ fn what_is_published_can_be_unpacked_run_again_and_compared() {
     fs::rename(dir.join("tiny.tar.gz"), elsewhere.join("tiny.tar.gz")).unwrap();
     let check = |dir: &Path, what: &str| well(dir, &["check", what, "--json"]).stdout;
     assert_eq!(check(dir, "tiny.toml"), check(&elsewhere, "tiny.tar.gz"));
+    let changed = ["run", "tiny.tar.gz", "--repetitions", "2", "--out", "r2"];
+    let changed = experiment(&elsewhere, &changed, &[]);
+    refused(&changed, 2, "with a change it is no replication");
     let again = well(&elsewhere, &["run", "tiny.tar.gz", "--out", "r2"]);
     assert!(
         again.stdout.contains("Repeated: 1 of 1 claims"),

@@ -553,6 +553,10 @@ fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
             let _ = kill_process(process, Signal::KILL);
         }
     }
+    // Slurm would notice by itself within a minute.
+    let name = format!("NodeName={}", MACHINES[host].0);
+    let down = ["update", &name, "State=DOWN", "Reason=power"];
+    assert_eq!(run(&mut cluster.slurm("scontrol", &down)).code(), Some(0));
     let finished = driver.finish_within(2 * PATIENCE);
     assert_eq!(finished.code(), Some(1), "{finished:?}");
     assert!(

@@ -10,7 +10,7 @@ use crate::run::text_of;
 use askama::Template;
 use std::path::{Path, PathBuf};
 use taut_lab::quantity::plain;
-use taut_lab::report::{HOVER, STYLE, flatten};
+use taut_lab::report::flatten;
 use taut_lab::results::{write_json, write_whole};
 use taut_measure::Finding;
 
@@ -20,8 +20,6 @@ const LISTED: usize = 500;
 #[derive(Template)]
 #[template(path = "report.html")]
 struct Page<'a> {
-    style: &'a str,
-    hover: &'a str,
     title: &'a str,
     about: &'a str,
     subtitle: String,
@@ -124,8 +122,6 @@ fn write_as(
         })
         .collect();
     let page = Page {
-        style: STYLE,
-        hover: HOVER,
         title: &experiment.definition.title,
         about: experiment.definition.about.trim(),
         subtitle: format!(
@@ -167,8 +163,6 @@ fn write_as(
 #[derive(Template)]
 #[template(path = "comparison.html")]
 struct ComparisonPage<'a> {
-    style: &'a str,
-    hover: &'a str,
     found: &'a Comparisons,
     headings: [&'static str; 8],
     rows: Vec<([String; 8], bool)>,
@@ -197,8 +191,6 @@ pub fn write_comparison(found: &Comparisons, dir: &Path) -> Result<PathBuf, Expe
         })
         .collect();
     let page = ComparisonPage {
-        style: STYLE,
-        hover: HOVER,
         found,
         headings: HEADINGS,
         differing: rows.iter().filter(|(_, differs)| *differs).count(),

@@ -206,13 +206,19 @@ pub(crate) fn latencies(
     Ok(all)
 }
 
-/// The histogram logs of a run: on each node where there is one, in the folder of the samples or below it.
+/// The histogram logs of a run, on each node where there are some: in the folder of the samples, or, if none is right
+/// in it, below it.
 fn logs_of(run: &Path, samples: &str) -> Vec<PathBuf> {
     let nodes = std::fs::read_dir(run).into_iter().flatten().flatten();
     let mut logs = Vec::new();
     for folder in nodes.map(|node| node.path().join(samples)) {
-        let files = files_below(&folder).unwrap_or_default().into_iter();
-        let named = files.filter(|file| file.file_name().is_some_and(|it| it == "latency.hlog"));
+        let name = Path::new("latency.hlog");
+        if folder.join(name).is_file() {
+            logs.push(folder.join(name));
+            continue;
+        }
+        let below = files_below(&folder).unwrap_or_default().into_iter();
+        let named = below.filter(|file| file.file_name() == Some(name.as_os_str()));
         logs.extend(named.map(|file| folder.join(file)));
     }
     logs.sort();
@@ -221,7 +227,31 @@ fn logs_of(run: &Path, samples: &str) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn samples_in_a_folder_hide_those_below_it() {
+        let run = tempfile::tempdir().unwrap();
+        let put = |name: &str| {
+            let folder = run.path().join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("latency.hlog"), "").unwrap();
+            folder.join("latency.hlog")
+        };
+        // What a device alone took is beside what the round trip took.
+        let all = [
+            "gen/latency/inside",
+            "gen/latency",
+            "gen/demo/runs/a/1",
+            "gen/demo/runs/a/2",
+        ];
+        let [inside, direct, first, second] = all.map(put);
+        assert_eq!(logs_of(run.path(), "latency"), [direct]);
+        assert_eq!(logs_of(run.path(), "latency/inside"), [inside]);
+        assert_eq!(logs_of(run.path(), "demo"), [first, second]);
+        assert!(logs_of(run.path(), "nothing").is_empty());
+    }
 
     #[test]
     fn rates_as_people_write_them_are_numbers() {

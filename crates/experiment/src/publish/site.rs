@@ -11,7 +11,7 @@ use askama::Template;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
-use taut_lab::report::{HOVER, STYLE, flatten};
+use taut_lab::report::flatten;
 use taut_lab::results::write_whole;
 
 /// Lines of data that a page shows.
@@ -21,8 +21,6 @@ const MOST_LOG: u64 = 16 << 10;
 
 /// What all pages have.
 struct Frame<'a> {
-    style: &'a str,
-    hover: &'a str,
     title: &'a str,
     alert: Option<String>,
     up: &'a str,
@@ -94,8 +92,6 @@ pub(super) fn write(
     let dir = folder.path();
     page::write_index(experiment, folder, evaluation, name)?;
     let frame = |up: &'static str, heading: String, subtitle: String| Frame {
-        style: STYLE,
-        hover: HOVER,
         title: &experiment.definition.title,
         alert: page::alert(&evaluation.state),
         up,
