@@ -49,7 +49,7 @@ mod tests {
         for (density, expected) in [(1.0, 10_000.0), (0.25, 2_500.0), (0.0, 100.0)] {
             let draw = |seed| {
                 let mut coefficients = Coefficients::new(density, seed);
-                let mut rows = vec![[0; 100]; 100];
+                let mut rows = [[0; 100]; 100];
                 rows.iter_mut().for_each(|row| coefficients.draw(row));
                 rows
             };

@@ -311,6 +311,7 @@ impl Encoder {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::field::product;
 
@@ -335,7 +336,7 @@ mod tests {
     }
 
     fn is_right(first: u64, coefficients: &[u8], sum: &[u8]) {
-        let mut expected = vec![0; 40];
+        let mut expected = [0; 40];
         for (number, coefficient) in (first..).zip(coefficients) {
             for (total, byte) in expected.iter_mut().zip(symbol(number)) {
                 *total ^= product(*coefficient, byte);

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 use crate::{Encoder, Recoder, Scheme};
 use proptest::prelude::*;
