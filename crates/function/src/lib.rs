@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod burn;
+mod datagram;
+mod filter;
 mod forward;
 pub mod gtpu;
 mod impair;
@@ -14,6 +16,7 @@ mod mac_rewrite;
 mod mac_swap;
 mod size;
 mod walk;
+mod xor;
 
 pub use in_kernel::in_kernel;
 
@@ -97,12 +100,14 @@ impl std::fmt::Debug for Entry {
 pub fn functions() -> &'static [Entry] {
     &[
         burn::ENTRY,
+        filter::ENTRY,
         forward::ENTRY,
         gtpu::ENTRY,
         impair::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,
         walk::ENTRY,
+        xor::ENTRY,
     ]
 }
 
@@ -143,7 +148,7 @@ mod tests {
     fn unknown_functions_and_settings_are_named() {
         let message =
             |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
-        assert!(message(build("nat", toml::Table::new())).contains("there are burn, forward, "));
+        assert!(message(build("nat", toml::Table::new())).contains("there are burn, filter, "));
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));
     }

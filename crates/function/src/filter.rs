@@ -1,0 +1,490 @@
+//! Accepts or drops packets by addresses, protocol and ports: the first rule that fits decides.
+
+use crate::{Context, Entry, Function, SettingsError, settings};
+use serde::Deserialize;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use taut_port::Batch;
+use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "filter",
+    summary: "accepts or drops IP packets by addresses, protocol and ports; the first rule that fits decides",
+    build: |table| {
+        Filter::new(settings(table)?).map(|filter| Box::new(filter) as Box<dyn Function>)
+    },
+};
+
+/// Rules at most: they are gone through one by one.
+const MOST_RULES: usize = 4096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Action {
+    Accept,
+    Drop,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    /// For packets that no rule fits.
+    default: Action,
+    #[serde(default)]
+    rules: Vec<RuleText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    action: Action,
+    protocol: Option<ProtocolText>,
+    source: Option<String>,
+    destination: Option<String>,
+    source_port: Option<PortText>,
+    destination_port: Option<PortText>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "want \"tcp\", \"udp\", \"icmp\", \"icmpv6\" or a number from 0 to 255"
+)]
+enum ProtocolText {
+    Number(u8),
+    Name(String),
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "want a port, such as 53, or a range, such as \"1024-65535\""
+)]
+enum PortText {
+    One(u16),
+    Range(String),
+}
+
+/// The bits that addresses of a range share. IPv4 addresses are their mapped IPv6 ones.
+#[derive(Debug, Clone, Copy)]
+struct Prefix {
+    bits: u128,
+    mask: u128,
+}
+
+impl Prefix {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        // Of a mapped address the first 96 bits say that it is one.
+        let (whole, before) = if address.is_ipv4() {
+            (32, 96)
+        } else {
+            (128, 0)
+        };
+        let length = length.unwrap_or(whole);
+        if length > whole {
+            return None;
+        }
+        let mask = u128::MAX.checked_shl(128 - before - length).unwrap_or(0);
+        let bits = mapped(address);
+        (bits & !mask == 0).then_some(Self { bits, mask })
+    }
+
+    fn has(&self, address: u128) -> bool {
+        address & self.mask == self.bits
+    }
+}
+
+fn mapped(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Rule {
+    action: Action,
+    protocol: Option<IpProtocol>,
+    source: Option<Prefix>,
+    destination: Option<Prefix>,
+    source_port: Option<RangeInclusive<u16>>,
+    destination_port: Option<RangeInclusive<u16>>,
+}
+
+/// What rules look at.
+#[derive(Debug, Clone, Copy)]
+struct Tuple {
+    protocol: IpProtocol,
+    source: u128,
+    destination: u128,
+    /// Of source and destination; none for other protocols than TCP, UDP and SCTP, and for later fragments.
+    ports: Option<(u16, u16)>,
+}
+
+enum Seen {
+    Tuple(Tuple),
+    NoIp,
+    Malformed,
+}
+
+impl Rule {
+    fn new(text: RuleText) -> Result<Self, SettingsError> {
+        let prefix = |key: &str, text: Option<String>| {
+            text.map(|text| {
+                Prefix::parse(&text).ok_or_else(|| {
+                    SettingsError(format!(
+                        "{key} = \"{text}\": want an address, or a network whose other bits are 0, such as \"10.1.0.0/16\""
+                    ))
+                })
+            })
+            .transpose()
+        };
+        let ports = |key: &str, text: Option<PortText>| {
+            text.map(|text| match text {
+                PortText::One(port) => Ok(port..=port),
+                PortText::Range(text) => port_range(&text).ok_or_else(|| {
+                    SettingsError(format!(
+                        "{key} = \"{text}\": want a port, such as 53, or a range, such as \"1024-65535\""
+                    ))
+                }),
+            })
+            .transpose()
+        };
+        let rule = Self {
+            action: text.action,
+            protocol: text.protocol.map(protocol).transpose()?,
+            source: prefix("source", text.source)?,
+            destination: prefix("destination", text.destination)?,
+            source_port: ports("source_port", text.source_port)?,
+            destination_port: ports("destination_port", text.destination_port)?,
+        };
+        let has_ports = |it: IpProtocol| PROTOCOLS_WITH_PORTS.contains(&it);
+        let asks_ports = rule.source_port.is_some() || rule.destination_port.is_some();
+        if asks_ports && rule.protocol.is_some_and(|it| !has_ports(it)) {
+            return Err(SettingsError(
+                "a rule with ports and a protocol that has none: leave either out".to_string(),
+            ));
+        }
+        Ok(rule)
+    }
+
+    #[inline]
+    fn fits(&self, tuple: &Tuple) -> bool {
+        let port_fits = |range: &Option<RangeInclusive<u16>>, port: Option<u16>| match range {
+            None => true,
+            Some(range) => port.is_some_and(|port| range.contains(&port)),
+        };
+        self.protocol.is_none_or(|it| it == tuple.protocol)
+            && self.source.is_none_or(|it| it.has(tuple.source))
+            && self.destination.is_none_or(|it| it.has(tuple.destination))
+            && port_fits(&self.source_port, tuple.ports.map(|it| it.0))
+            && port_fits(&self.destination_port, tuple.ports.map(|it| it.1))
+    }
+}
+
+const SCTP: IpProtocol = IpProtocol(132);
+const PROTOCOLS_WITH_PORTS: [IpProtocol; 3] = [IpProtocol::TCP, IpProtocol::UDP, SCTP];
+
+fn protocol(text: ProtocolText) -> Result<IpProtocol, SettingsError> {
+    let name = match text {
+        ProtocolText::Number(number) => return Ok(IpProtocol(number)),
+        ProtocolText::Name(name) => name,
+    };
+    let known = [
+        ("tcp", IpProtocol::TCP),
+        ("udp", IpProtocol::UDP),
+        ("icmp", IpProtocol(1)),
+        ("icmpv6", IpProtocol(58)),
+        ("sctp", SCTP),
+    ];
+    known
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, protocol)| *protocol)
+        .ok_or_else(|| {
+            SettingsError(format!(
+                "protocol = \"{name}\": want {}, or a number from 0 to 255",
+                known.map(|(name, _)| name).join(", ")
+            ))
+        })
+}
+
+fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
+    (!range.is_empty()).then_some(range)
+}
+
+impl Seen {
+    #[inline]
+    fn of(frame: &[u8]) -> Self {
+        let Ok(ethernet) = Ethernet::new(frame) else {
+            return Self::Malformed;
+        };
+        match ethernet.ethertype() {
+            EtherType::IPV4 => {
+                let Ok(ip) = Ipv4::new(ethernet.payload()) else {
+                    return Self::Malformed;
+                };
+                let is_first = ip.fragment_offset_bytes() == 0;
+                Self::of_transport(
+                    [ip.source().into(), ip.destination().into()],
+                    ip.protocol(),
+                    is_first.then_some(ip.payload()),
+                )
+            }
+            EtherType::IPV6 => {
+                let Ok(ip) = Ipv6::new(ethernet.payload()) else {
+                    return Self::Malformed;
+                };
+                let Ok(transport) = ip.transport() else {
+                    return Self::Malformed;
+                };
+                let is_first = transport.fragment.is_none_or(|it| it.offset_bytes == 0);
+                Self::of_transport(
+                    [ip.source().into(), ip.destination().into()],
+                    transport.protocol,
+                    is_first.then_some(transport.payload),
+                )
+            }
+            _ => Self::NoIp,
+        }
+    }
+
+    #[inline]
+    fn of_transport(addresses: [IpAddr; 2], protocol: IpProtocol, header: Option<&[u8]>) -> Self {
+        let ports = match header {
+            Some(header) if PROTOCOLS_WITH_PORTS.contains(&protocol) => match header {
+                [a, b, c, d, ..] => {
+                    Some((u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])))
+                }
+                // Cut short in front of its ports: to let it pass would be to let it around the rules.
+                _ => return Self::Malformed,
+            },
+            _ => None,
+        };
+        Self::Tuple(Tuple {
+            protocol,
+            source: mapped(addresses[0]),
+            destination: mapped(addresses[1]),
+            ports,
+        })
+    }
+}
+
+struct Filter {
+    rules: Vec<Rule>,
+    default: Action,
+    accepted: u64,
+    dropped: u64,
+    by_default: [u64; 2],
+    no_ip: u64,
+    malformed: u64,
+}
+
+impl Filter {
+    fn new(settings: Settings) -> Result<Self, SettingsError> {
+        let count = settings.rules.len();
+        if count > MOST_RULES {
+            return Err(SettingsError(format!(
+                "{count} rules: at most {MOST_RULES}, as they are gone through one by one"
+            )));
+        }
+        let numbered = settings.rules.into_iter().enumerate();
+        let rules = numbered.map(|(index, text)| {
+            Rule::new(text).map_err(|e| SettingsError(format!("rule {}: {e}", index + 1)))
+        });
+        Ok(Self {
+            rules: rules.collect::<Result<_, _>>()?,
+            default: settings.default,
+            accepted: 0,
+            dropped: 0,
+            by_default: [0; 2],
+            no_ip: 0,
+            malformed: 0,
+        })
+    }
+
+    /// Whether the packet goes on.
+    #[inline]
+    fn decide(&mut self, frame: &[u8]) -> bool {
+        let tuple = match Seen::of(frame) {
+            Seen::Tuple(tuple) => tuple,
+            Seen::NoIp => {
+                self.no_ip += 1;
+                return true;
+            }
+            Seen::Malformed => {
+                self.malformed += 1;
+                return false;
+            }
+        };
+        let rule = self.rules.iter().find(|rule| rule.fits(&tuple));
+        let (action, counter) = match rule {
+            Some(Rule {
+                action: Action::Accept,
+                ..
+            }) => (Action::Accept, &mut self.accepted),
+            Some(_) => (Action::Drop, &mut self.dropped),
+            None => (
+                self.default,
+                &mut self.by_default[usize::from(self.default == Action::Drop)],
+            ),
+        };
+        *counter += 1;
+        action == Action::Accept
+    }
+}
+
+impl Function for Filter {
+    fn process(&mut self, batch: &mut Batch, _: &Context) {
+        for i in 0..batch.len() {
+            if !self.decide(batch.packets()[i].bytes()) {
+                batch.mark_dropped(i);
+            }
+        }
+    }
+
+    fn fates(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("accepted by a rule", self.accepted),
+            ("accepted by default", self.by_default[0]),
+            ("accepted: no IP", self.no_ip),
+            ("dropped by a rule", self.dropped),
+            ("dropped by default", self.by_default[1]),
+            ("dropped: malformed", self.malformed),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_wire::UdpFlow;
+
+    fn filter(text: &str) -> Result<Filter, SettingsError> {
+        let table: toml::Table = text.parse().unwrap();
+        settings(table).and_then(Filter::new)
+    }
+
+    fn frame(source: &str, destination: &str, ports: (u16, u16)) -> Vec<u8> {
+        let flow = UdpFlow {
+            src_ip: source.parse().unwrap(),
+            dst_ip: destination.parse().unwrap(),
+            src_port: ports.0,
+            dst_port: ports.1,
+            ..UdpFlow::default()
+        };
+        flow.frame(100).unwrap()
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let mut filter = filter(
+            r#"
+            default = "drop"
+            rules = [
+                { action = "drop", source = "10.0.0.66" },
+                { action = "accept", protocol = "udp", source = "10.0.0.0/8", destination_port = 53 },
+                { action = "accept", destination = "2001:db8::/32", source_port = "1000-2000" },
+                { action = "accept", protocol = 17, destination = "192.0.2.0/31", source_port = 7, destination_port = "9-9" },
+            ]
+            "#,
+        )
+        .unwrap();
+        for (source, destination, ports, goes_on) in [
+            ("10.0.0.66", "192.0.2.9", (5, 53), false),
+            ("10.9.9.9", "192.0.2.9", (5, 53), true),
+            ("10.9.9.9", "192.0.2.9", (5, 54), false),
+            ("11.0.0.1", "192.0.2.9", (5, 53), false),
+            ("2001:db8:9::1", "2001:db8::5", (1000, 1), true),
+            ("2001:db8:9::1", "2001:db8::5", (2000, 1), true),
+            ("2001:db8:9::1", "2001:db8::5", (2001, 1), false),
+            ("2001:db8:9::1", "2001:db9::5", (1000, 1), false),
+            ("198.51.100.1", "192.0.2.1", (7, 9), true),
+            ("198.51.100.1", "192.0.2.2", (7, 9), false),
+            ("198.51.100.1", "192.0.2.1", (8, 9), false),
+        ] {
+            let frame = frame(source, destination, ports);
+            assert_eq!(
+                filter.decide(&frame),
+                goes_on,
+                "{source} {destination} {ports:?}"
+            );
+        }
+        let counts: Vec<u64> = filter.fates().into_iter().map(|(_, n)| n).collect();
+        assert_eq!(counts, [4, 0, 0, 1, 6, 0]);
+    }
+
+    #[test]
+    fn what_has_no_ports_fits_no_rule_with_ports_and_what_hides_them_is_dropped() {
+        let mut filter = filter(
+            "default = 'accept'\nrules = [{ action = 'drop', destination_port = '0-65535' }]",
+        )
+        .unwrap();
+        let udp = frame("10.0.0.1", "10.0.0.2", (1, 2));
+        assert!(!filter.decide(&udp));
+        let mut icmp = udp.clone();
+        icmp[23] = 1;
+        assert!(filter.decide(&icmp));
+        let mut later = udp.clone();
+        later[21] = 5;
+        assert!(filter.decide(&later));
+        let mut arp = udp.clone();
+        arp[12..14].copy_from_slice(&[8, 6]);
+        assert!(filter.decide(&arp));
+        // A first fragment that ends in front of its ports.
+        let mut short = udp[..36].to_vec();
+        short[16..18].copy_from_slice(&22_u16.to_be_bytes());
+        short[20] = 0x20;
+        assert!(!filter.decide(&short));
+        for length in 0..34 {
+            assert!(!filter.decide(&udp[..length]), "{length}");
+        }
+        assert_eq!(filter.fates()[5].1, 35);
+    }
+
+    #[test]
+    fn every_bit_of_a_prefix_counts() {
+        for length in 0..=32 {
+            let base = 0xCB00_7155_u32 & u32::MAX.checked_shl(32 - length).unwrap_or(0);
+            let text = format!("{}/{length}", std::net::Ipv4Addr::from_bits(base));
+            let prefix = Prefix::parse(&text).unwrap();
+            let has = |bits: u32| prefix.has(mapped(std::net::Ipv4Addr::from_bits(bits).into()));
+            assert!(has(base) && has(0xCB00_7155));
+            for bit in 0..32 {
+                assert_eq!(has(base ^ 1 << bit), bit < 32 - length, "{text} {bit}");
+            }
+            let v6: IpAddr = "2001:db8::1".parse().unwrap();
+            assert!(!prefix.has(mapped(v6)));
+        }
+        let all = Prefix::parse("::/0").unwrap();
+        assert!(all.has(0) && all.has(u128::MAX));
+    }
+
+    #[test]
+    fn rules_that_cannot_be_are_named() {
+        let wrong = |rule: &str| {
+            filter(&format!(
+                "default = 'drop'\nrules = [{{ action = 'drop' }}, {{ action = 'accept', {rule} }}]"
+            ))
+            .err()
+            .unwrap()
+            .0
+        };
+        assert!(wrong("source = '10.0.0.1/8'").contains("rule 2: source = \"10.0.0.1/8\""));
+        assert!(wrong("destination = '10.0.0.0/33'").contains("destination"));
+        assert!(wrong("source_port = '5-4'").contains("1024-65535"));
+        assert!(wrong("destination_port = '70000'").contains("70000"));
+        assert!(wrong("protocol = 'quic'").contains("want tcp, udp"));
+        assert!(wrong("protocol = 'icmp', source_port = 5").contains("has none"));
+        assert!(wrong("protocl = 'udp'").contains("protocl"));
+        assert!(filter("rules = []").err().unwrap().0.contains("default"));
+    }
+}
