@@ -1,6 +1,6 @@
 /* Sends every frame that enters one interface out of another one, inside the kernel, and counts. One
  * copy of this program is loaded for each direction. */
-#include "xdp_types.h"
+#include "header_change.h"
 #include <bpf/bpf_helpers.h>
 
 /* The interface that frames leave through. */
@@ -30,35 +30,9 @@ struct {
 	__type(value, struct counters);
 } counted SEC(".maps");
 
-/* Where the address that a frame leaves with comes from. */
-enum origin {
-	OF_DESTINATION,
-	OF_SOURCE,
-	FIXED,
-};
-
 /* Set before the program is loaded and constant from then on: the verifier removes what is not used.
- * Written by crates/port/src/xdp_forward/header_change.rs. */
-const volatile struct {
-	__u8 destination_origin;
-	__u8 source_origin;
-	__u16 destination[3];
-	__u16 source[3];
-} change;
-
-static __always_inline void set_address(__u16 *to, __u8 origin, const volatile __u16 *fixed,
-					const struct ethernet_header *before)
-{
-#pragma unroll
-	for (int i = 0; i < 3; i++) {
-		if (origin == OF_DESTINATION)
-			to[i] = before->destination[i];
-		else if (origin == OF_SOURCE)
-			to[i] = before->source[i];
-		else
-			to[i] = fixed[i];
-	}
-}
+ * Written by crates/port/src/xdp_forward/direction.rs. */
+const volatile struct header_change change;
 
 SEC("xdp")
 int xdp_forward(struct xdp_md *context)
@@ -74,20 +48,10 @@ int xdp_forward(struct xdp_md *context)
 		return XDP_ABORTED;
 	counters->rx_packets++;
 	counters->rx_bytes += bytes;
-	if (change.destination_origin != OF_DESTINATION || change.source_origin != OF_SOURCE) {
-		struct ethernet_header *frame = data;
-		struct ethernet_header before;
-
-		if ((void *)(frame + 1) > end) {
-			counters->too_short++;
-			counters->dropped_bytes += bytes;
-			return XDP_DROP;
-		}
-		before = *frame;
-		if (change.destination_origin != OF_DESTINATION)
-			set_address(frame->destination, change.destination_origin, change.destination, &before);
-		if (change.source_origin != OF_SOURCE)
-			set_address(frame->source, change.source_origin, change.source, &before);
+	if (!change_header(&change, data, end)) {
+		counters->too_short++;
+		counters->dropped_bytes += bytes;
+		return XDP_DROP;
 	}
 	/* The last argument is the verdict where the map has no interface. */
 	verdict = bpf_redirect_map(&out, 0, XDP_DROP);

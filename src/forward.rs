@@ -384,17 +384,22 @@ fn line_json(second: u32, c: CountersView) -> serde_json::Value {
 }
 
 fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> String {
-    let fates = fates.iter().filter(|(_, n)| *n > 0);
-    let fates: String = fates.map(|(fate, n)| format!("\n  {fate} {n}")).collect();
     format!(
-        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}{fates}",
+        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}{}",
         c.tx_packets,
         c.rx_packets,
         quantity::pps(c.tx_packets as f64 / seconds.max(1e-9)),
         causes(c),
         c.average_batch(),
-        worked(c)
+        worked(c),
+        lines_of(fates)
     )
+}
+
+/// What became of packets in functions that tell, a line for each cause that there was.
+pub(crate) fn lines_of(fates: &[(&'static str, u64)]) -> String {
+    let fates = fates.iter().filter(|(_, n)| *n > 0);
+    fates.map(|(fate, n)| format!("\n  {fate} {n}")).collect()
 }
 
 fn summary_json(

@@ -1,17 +1,25 @@
 //! `taut forward --in-kernel`: attaches XDP programs, and counts until it is told to stop.
 
 use crate::exit::Failure;
-use crate::forward::{Arguments, causes, each_second, json_or_text};
+use crate::forward::{Arguments, causes, each_second, json_or_text, lines_of};
 use crate::{print, quantity};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
-use taut_engine::{Chain, CountersView};
-use taut_port::Link;
+use std::time::{Duration, Instant};
+use taut_engine::{Beside, Chain, CountersView};
 use taut_port::xdp_forward::{KernelCounters, KernelForwarder};
+use taut_port::{Clock, Link};
 
 pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure> {
-    let mut forwarder = KernelForwarder::start(&chain.ports, &chain.header_changes()?)?;
+    let gateway = chain.kernel_gateway()?;
+    // Before any frame comes: its functions say what the kernel is to do.
+    let beside = gateway
+        .as_ref()
+        .map(|gateway| Beside::start(chain, gateway, &Clock::calibrate(Duration::from_millis(20))))
+        .transpose()?;
+    let changes = chain.header_changes()?;
+    let mut forwarder = KernelForwarder::start(&chain.ports, &changes, gateway.as_deref())?;
     let names: Vec<_> = chain.ports.iter().map(|p| p.target().to_string()).collect();
     let mut known: Vec<Option<Link>> = vec![None; names.len()];
     let details = forwarder.details();
@@ -28,7 +36,8 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     let mut before = CountersView::default();
     each_second(arguments, signalled, None, |second| {
         tell_links(&names, &mut known, forwarder.links());
-        let now = view(forwarder.counters());
+        let besides = beside.as_ref().map(Beside::counters).unwrap_or_default();
+        let now = view(forwarder.counters(), besides);
         let during = now - before;
         print::line(json_or_text(
             arguments.json,
@@ -44,37 +53,46 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         ));
         before = now;
     });
-    let total = view(forwarder.counters());
     let seconds = begun.elapsed().as_secs_f64();
+    // The programs go first, so that what they have handed up is all there is.
+    let in_kernel = forwarder.end();
+    let (besides, fates) = beside.map(Beside::end).unwrap_or_default();
+    let total = view(in_kernel, besides);
     print::line(json_or_text(
         arguments.json,
         || {
+            let fates: BTreeMap<_, _> = fates.iter().copied().collect();
             json!({
-                "event": "summary", "seconds": seconds, "counters": total, "dropped": total.dropped()
+                "event": "summary", "seconds": seconds, "counters": total, "dropped": total.dropped(),
+                "fates": fates
             })
         },
         || {
             format!(
-                "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}",
+                "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}{}",
                 total.tx_packets,
                 total.rx_packets,
                 quantity::pps(total.tx_packets as f64 / seconds.max(1e-9)),
-                causes(&total)
+                causes(&total),
+                lines_of(&fates)
             )
         },
     ));
     Ok(())
 }
 
-/// The same words as for a worker; what the kernel has no number for stays 0.
-fn view(counted: KernelCounters) -> CountersView {
+/// The same words as for a worker; what the kernel has no number for stays 0. What it handed up to the worker beside it
+/// went on there.
+fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
     CountersView {
         rx_packets: counted.rx_packets,
         rx_bytes: counted.rx_bytes,
-        tx_packets: counted.tx_packets,
-        tx_bytes: counted.tx_bytes,
-        dropped_by_function: counted.too_short,
-        dropped_tx_failed: counted.refused,
+        tx_packets: counted.tx_packets + beside.tx_packets,
+        tx_bytes: counted.tx_bytes + beside.tx_bytes,
+        dropped_by_function: counted.too_short + counted.dropped + beside.dropped_by_function,
+        dropped_tx_failed: counted.refused + beside.dropped_tx_failed,
+        dropped_rx_overrun: beside.dropped_rx_overrun,
+        dropped_too_long: beside.dropped_too_long,
         ..CountersView::default()
     }
 }

@@ -15,7 +15,13 @@ mod xdp {
     use std::process::{Command, exit};
 
     /// Each becomes an object file of its name.
-    const PROGRAMS: [&str; 4] = ["xdp_to_socket", "xdp_forward", "xdp_refused", "wire_tap"];
+    const PROGRAMS: [&str; 5] = [
+        "xdp_to_socket",
+        "xdp_forward",
+        "xdp_gateway",
+        "xdp_refused",
+        "wire_tap",
+    ];
 
     pub fn compile() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ebpf");

@@ -15,8 +15,10 @@ use crate::{Flush, Wait};
 use serde::Deserialize;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use taut_function::Function;
 use taut_port::xdp_forward::HeaderChange;
+use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{PortError, PortSpec, SettingsFileError, backends};
 
 /// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
@@ -291,6 +293,14 @@ impl Chain {
     /// When a name or a setting is wrong (files have been checked for that already), or the machine
     /// lacks what a function needs.
     pub fn build_functions(&self) -> Result<Vec<Box<dyn Function>>, ChainError> {
+        self.build_functions_beside(None)
+    }
+
+    /// As [`Chain::build_functions`], with the gateway in the kernel that they are to share their bearers with.
+    pub(crate) fn build_functions_beside(
+        &self,
+        gateway: Option<&Arc<KernelGateway>>,
+    ) -> Result<Vec<Box<dyn Function>>, ChainError> {
         let mut functions = Vec::new();
         for stage in &self.functions {
             let built = taut_function::build(&stage.name, stage.settings.clone());
@@ -298,6 +308,9 @@ impl Chain {
                 function: stage.name.clone(),
                 reason: e.to_string(),
             })?;
+            if let Some(gateway) = gateway {
+                function.share(gateway);
+            }
             function.prepare()?;
             functions.push(function);
         }
@@ -332,6 +345,28 @@ impl Chain {
                 })
         };
         (0..self.ports.len()).map(change).collect()
+    }
+
+    /// The maps of the gateway in the kernel, if the chain has one.
+    ///
+    /// # Errors
+    /// For several of them, or settings that cannot be in the kernel; for what the machine lacks.
+    pub fn kernel_gateway(&self) -> Result<Option<Arc<KernelGateway>>, ChainError> {
+        let mut found = None;
+        for stage in &self.functions {
+            let wrong = |reason: String| ChainError::Function {
+                function: stage.name.clone(),
+                reason,
+            };
+            let settings = taut_function::kernel_gateway(&stage.name, stage.settings.clone());
+            let settings = settings.map_err(|e| wrong(e.to_string()))?;
+            if settings.is_some() && found.is_some() {
+                return Err(wrong("one gateway at most in the kernel".to_string()));
+            }
+            found = found.or(settings);
+        }
+        let make = |settings| KernelGateway::new(settings, self.ports.len()).map(Arc::new);
+        Ok(found.map(make).transpose()?)
     }
 }
 

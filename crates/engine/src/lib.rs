@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod chain;
 mod counters;
 mod flush;
@@ -10,6 +11,7 @@ mod rest;
 mod wait;
 mod worker;
 
+pub use beside::{Beside, Fates};
 pub use chain::{Chain, ChainError, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Stage};
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};

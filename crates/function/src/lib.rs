@@ -18,9 +18,11 @@ mod size;
 mod walk;
 mod xor;
 
-pub use in_kernel::in_kernel;
+pub use in_kernel::{in_kernel, kernel_gateway};
 
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{Batch, PortError};
 
 /// One network function: looks at the packets of a batch, changes them in place, and marks those that
@@ -52,6 +54,10 @@ pub trait Function {
     fn holds_packets(&self) -> bool {
         false
     }
+
+    /// Keeps what it decides by in the kernel as well, whose programs then pass most packets without it: called, if at
+    /// all, before [`Function::prepare`], of functions that [`kernel_gateway`] names.
+    fn share(&mut self, _kernel: &Arc<KernelGateway>) {}
 
     /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
     ///

@@ -51,6 +51,7 @@ pub mod pcap;
 pub mod tap;
 pub mod wire_tap;
 pub mod xdp_forward;
+pub mod xdp_gateway;
 
 pub use alarm::Alarm;
 pub use background::spawn as spawn_beside;

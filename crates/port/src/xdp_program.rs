@@ -2,7 +2,8 @@
 //! however that ends (a `bpf_link` held open only here).
 
 use crate::{PortError, PortSpec};
-use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -65,7 +66,10 @@ pub(crate) fn load_adjusted(
     adjust: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
 ) -> Result<Object, PortError> {
     // What libbpf has to say comes back as the error; its lines on stderr say it twice.
-    libbpf_rs::set_print(None);
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line| {
+        SAID.with_borrow_mut(|said| said.push_str(&line));
+    })));
+    SAID.take();
     let open = || -> Result<OpenObject, io::Error> {
         let mut open = ObjectBuilder::default()
             .open_memory(object)
@@ -85,7 +89,28 @@ pub(crate) fn load_adjusted(
     };
     open()
         .and_then(|open| open.load().map_err(as_io))
-        .map_err(|e| refused(format!("{what}: loading the program"), e))
+        .map_err(|e| {
+            let what = format!("{what}: loading the program");
+            match verdict(&SAID.take()) {
+                Some(verdict) => PortError::missing(
+                    what,
+                    format!("a kernel whose verifier takes it; this one says: {verdict}"),
+                ),
+                None => refused(what, e),
+            }
+        })
+}
+
+thread_local! {
+    /// What libbpf has said on this thread since a program began to be loaded.
+    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Why the kernel's verifier does not take a program, from the log of it: its last line but for the statistics.
+fn verdict(said: &str) -> Option<&str> {
+    let (_, log) = said.split_once("BEGIN PROG LOAD LOG")?;
+    let (log, _) = log.split_once("\nprocessed ")?;
+    log.lines().next_back().map(str::trim)
 }
 
 /// The map called `name`.
@@ -259,4 +284,26 @@ pub(crate) fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok(cookie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verifiers_reason_is_found_in_its_log() {
+        let said = "libbpf: prog 'x': BPF program load failed: Permission denied\n\
+                    libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n\
+                    0: R1=ctx() R10=fp0\n1: (85) call bpf_xdp_load_bytes#189\n\
+                    R4 min value is negative, either use unsigned or 'var &= const'\n\
+                    processed 351 insns (limit 1000000)\n-- END PROG LOAD LOG --\n";
+        assert_eq!(
+            verdict(said),
+            Some("R4 min value is negative, either use unsigned or 'var &= const'")
+        );
+        assert_eq!(
+            verdict("libbpf: Error in bpf_object__probe_loading(): EPERM\n"),
+            None
+        );
+    }
 }

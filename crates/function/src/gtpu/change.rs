@@ -3,6 +3,7 @@
 
 use super::Path;
 use super::fate::Published;
+use super::in_kernel::{Kernel, make};
 use super::table::Slot;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(super) enum Change {
 /// The end of whoever decides.
 #[derive(Debug)]
 pub(super) struct Sender {
+    /// Gets every change at once, before the worker.
+    kernel: Kernel,
     ring: Producer<Change>,
     sent: u64,
     made: Arc<AtomicU64>,
@@ -46,13 +49,22 @@ pub(super) struct Receiver {
     ring: Consumer<Change>,
     taken: u64,
     made: Arc<AtomicU64>,
+    most_per_batch: usize,
     pub fates: Arc<Published>,
 }
 
-pub(super) fn changes() -> (Sender, Receiver) {
+/// Both ends; packets pass in the kernel if there is one, and then do not wait for the worker.
+pub(super) fn changes(kernel: Kernel) -> (Sender, Receiver) {
     let (producer, consumer) = RingBuffer::new(RING);
-    let (made, fates) = (Arc::default(), Arc::default());
+    let made = Arc::default();
+    let fates = Arc::new(Published::beside(kernel.clone()));
+    let most_per_batch = if kernel.is_some() {
+        RING
+    } else {
+        MOST_PER_BATCH
+    };
     let sender = Sender {
+        kernel,
         ring: producer,
         sent: 0,
         made: Arc::clone(&made),
@@ -62,6 +74,7 @@ pub(super) fn changes() -> (Sender, Receiver) {
         ring: consumer,
         taken: 0,
         made,
+        most_per_batch,
         fates,
     };
     (sender, receiver)
@@ -74,6 +87,9 @@ pub(super) struct Stuck;
 impl Sender {
     /// Sends a change; waits while the ring is full.
     pub fn send(&mut self, change: Change) -> Result<(), Stuck> {
+        if let Some(kernel) = &self.kernel {
+            make(kernel, &change).map_err(|_| Stuck)?;
+        }
         let mut change = change;
         while let Err(rtrb::PushError::Full(back)) = self.ring.push(change) {
             change = back;
@@ -119,7 +135,7 @@ impl Receiver {
 
     #[cold]
     fn take_some(&mut self, make: impl FnMut(Change)) {
-        let many = self.ring.slots().min(MOST_PER_BATCH);
+        let many = self.ring.slots().min(self.most_per_batch);
         if let Ok(chunk) = self.ring.read_chunk(many) {
             chunk.into_iter().for_each(make);
             self.taken += many as u64;
@@ -136,7 +152,7 @@ mod tests {
 
     #[test]
     fn changes_arrive_in_order_and_settle_when_they_are_made() {
-        let (mut sender, mut receiver) = changes();
+        let (mut sender, mut receiver) = changes(None);
         let count = 3 * RING as u64;
         let reader = std::thread::spawn(move || {
             let mut next = 1;
@@ -159,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_never_held_up_by_more_than_a_few_changes() {
-        let (mut sender, mut receiver) = changes();
+        let (mut sender, mut receiver) = changes(None);
         for key in 0..100 {
             sender.send(Change::Remove(key)).unwrap();
         }

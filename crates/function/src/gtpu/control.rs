@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     fn control(room: usize) -> (Control, Receiver) {
-        let (sender, receiver) = changes();
+        let (sender, receiver) = changes(None);
         (
             Control::new(vec![[192, 0, 2, 1].into()], room, sender),
             receiver,

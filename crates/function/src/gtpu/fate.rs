@@ -1,5 +1,6 @@
 //! What became of packets: every packet that the gateway sees is counted under exactly one of these.
 
+use super::in_kernel::Kernel;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! fates {
@@ -67,25 +68,40 @@ fates! {
 /// Counts by fate.
 pub(super) type Counts = [u64; FATES.len()];
 
-/// Counts that the worker publishes and others read.
+/// Counts that the worker publishes and others read, with those of the kernel beside it.
 #[derive(Debug)]
-pub(super) struct Published([AtomicU64; FATES.len()]);
-
-impl Default for Published {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
-    }
+pub(super) struct Published {
+    counts: [AtomicU64; FATES.len()],
+    kernel: Kernel,
 }
 
 impl Published {
+    pub fn beside(kernel: Kernel) -> Self {
+        Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            kernel,
+        }
+    }
+
     pub fn publish(&self, counts: &Counts) {
-        for (published, count) in self.0.iter().zip(counts) {
+        for (published, count) in self.counts.iter().zip(counts) {
             published.store(*count, Ordering::Relaxed);
         }
     }
 
     pub fn read(&self) -> Vec<(&'static str, u64)> {
-        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
-        FATES.iter().copied().zip(counts).collect()
+        let counts = self.counts.iter().map(|c| c.load(Ordering::Relaxed));
+        all(counts, &self.kernel)
     }
+}
+
+/// Counts by name, with those of the kernel.
+pub(super) fn all(
+    counts: impl IntoIterator<Item = u64>,
+    kernel: &Kernel,
+) -> Vec<(&'static str, u64)> {
+    let in_kernel = kernel.as_ref().map(|k| k.fates()).unwrap_or_default();
+    let in_kernel = in_kernel.into_iter().chain(std::iter::repeat(0));
+    let sums = counts.into_iter().zip(in_kernel).map(|(a, b)| a + b);
+    FATES.iter().copied().zip(sums).collect()
 }

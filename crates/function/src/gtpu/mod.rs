@@ -9,6 +9,7 @@ mod bearer;
 mod change;
 mod control;
 mod fate;
+mod in_kernel;
 mod pfcp;
 mod rewrite;
 mod seen;
@@ -18,6 +19,7 @@ mod table;
 pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
 pub use control::{Control, Refused, Wish};
 pub use fate::{FATES, Fate};
+pub(crate) use in_kernel::gateway_settings;
 pub use server::{Answer, Request};
 pub use table::{BYTES_PER_BEARER, Matching};
 
@@ -26,6 +28,7 @@ use answer::Answers;
 use bearer::Kind;
 use change::{Change, Receiver, changes};
 use fate::Counts;
+use in_kernel::Kernel;
 use seen::{Own, Seen, Tunnelled};
 use serde::Deserialize;
 use server::Server;
@@ -33,6 +36,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use table::{Slot, Table};
+use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError};
 use taut_wire::gtpu::MessageType;
 
@@ -129,6 +133,7 @@ impl Settings {
 /// The function; complete once it was prepared.
 struct Gateway {
     checked: Checked,
+    kernel: Kernel,
     plane: Option<Plane>,
     /// Ends, and its socket goes, with the function.
     server: Option<Server>,
@@ -140,6 +145,7 @@ impl Gateway {
     fn new(checked: Checked) -> Self {
         Self {
             checked,
+            kernel: None,
             plane: None,
             server: None,
             pfcp: None,
@@ -148,9 +154,9 @@ impl Gateway {
 
     fn start(&mut self) -> Result<Control, PortError> {
         let Checked { own, settings } = &self.checked;
-        let (sender, receiver) = changes();
+        let (sender, receiver) = changes(self.kernel.clone());
         let mut control = Control::new(own.clone(), settings.bearers, sender);
-        let mut plane = Plane::new(own, settings, receiver)?;
+        let mut plane = Plane::new(own, settings, receiver, self.kernel.clone())?;
         if let Some(file) = &settings.load {
             let wrong = |line: Option<usize>, what: String| {
                 let line = line.map_or(String::new(), |line| format!("{line}: "));
@@ -183,6 +189,10 @@ impl Function for Gateway {
         true
     }
 
+    fn share(&mut self, kernel: &Arc<KernelGateway>) {
+        self.kernel = Some(Arc::clone(kernel));
+    }
+
     fn prepare(&mut self) -> Result<(), PortError> {
         let control = Arc::new(Mutex::new(self.start()?));
         if let Some(path) = &self.checked.settings.control {
@@ -196,7 +206,7 @@ impl Function for Gateway {
 
     fn fates(&self) -> Vec<(&'static str, u64)> {
         let counts = self.plane.as_ref().map_or([0; FATES.len()], |p| p.counts);
-        FATES.iter().copied().zip(counts).collect()
+        fate::all(counts, &self.kernel)
     }
 }
 
@@ -212,6 +222,7 @@ struct Plane {
     answers: Answers,
     receiver: Receiver,
     counts: Counts,
+    kernel: Kernel,
 }
 
 /// A path, and the port that its packets left through last.
@@ -222,7 +233,12 @@ struct KnownPath {
 }
 
 impl Plane {
-    fn new(own: &[IpAddr], settings: &Settings, receiver: Receiver) -> Result<Self, PortError> {
+    fn new(
+        own: &[IpAddr],
+        settings: &Settings,
+        receiver: Receiver,
+        kernel: Kernel,
+    ) -> Result<Self, PortError> {
         Ok(Self {
             table: Table::new(settings.matching, settings.bearers),
             paths: Vec::with_capacity(usize::from(u16::MAX)),
@@ -233,6 +249,7 @@ impl Plane {
             answers: Answers::new(),
             receiver,
             counts: [0; FATES.len()],
+            kernel,
         })
     }
 
@@ -259,6 +276,7 @@ impl Plane {
         let mut any = false;
         let (table, paths) = (&mut self.table, &mut self.paths);
         let (answers, pool) = (&mut self.answers, &self.pool);
+        let kernel = &self.kernel;
         self.receiver.take(|change| {
             any = true;
             match change {
@@ -289,7 +307,9 @@ impl Plane {
                 }
                 Change::EndMarker { path, teid } => {
                     if let Some(known) = paths.get(usize::from(path).wrapping_sub(1)) {
-                        answers.end_marker(pool, known.port, &known.path, teid);
+                        let of_kernel = kernel.as_ref().and_then(|k| k.port_of(path));
+                        let port = of_kernel.unwrap_or(known.port);
+                        answers.end_marker(pool, port, &known.path, teid);
                     }
                 }
             }

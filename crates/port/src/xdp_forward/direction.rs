@@ -2,6 +2,7 @@
 
 use super::{HeaderChange, KernelCounters};
 use crate::PortError;
+use crate::xdp_gateway::KernelGateway;
 use crate::xdp_program::{Attachment, Mode, as_io, load, map};
 use libbpf_rs::{MapCore, MapFlags, Object};
 use std::io;
@@ -21,8 +22,18 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    pub(super) fn load(what: &str, change: HeaderChange) -> Result<Self, PortError> {
-        let object = load(what, OBJECT, &change.constants())?;
+    /// Of the gateway, if there is one, or one that only forwards; `ports` are the numbers of those that frames
+    /// enter and leave through.
+    pub(super) fn load(
+        what: &str,
+        change: HeaderChange,
+        gateway: Option<&KernelGateway>,
+        ports: (usize, usize),
+    ) -> Result<Self, PortError> {
+        let object = match gateway {
+            Some(gateway) => gateway.load(what, change, ports)?,
+            None => load(what, OBJECT, &change.constants())?,
+        };
         let map_id = map(&object, "out")
             .and_then(|out| out.info().map_err(as_io))
             .map(|info| info.info.id)
@@ -74,16 +85,26 @@ impl Direction {
             let mut words = cpu
                 .chunks_exact(8)
                 .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
-            // In the order of `struct counters` in the program.
-            let [rx_packets, rx_bytes, too_short, nowhere, dropped_bytes] =
-                std::array::from_fn(|_| words.next().unwrap_or(0));
+            // In the order of `struct counters` in the programs, the last three of the gateway's only.
+            let [
+                rx_packets,
+                rx_bytes,
+                too_short,
+                nowhere,
+                dropped_bytes,
+                dropped,
+                handed_up,
+                added_bytes,
+            ] = std::array::from_fn(|_| words.next().unwrap_or(0));
             sum.rx_packets += rx_packets;
             sum.rx_bytes += rx_bytes;
             sum.too_short += too_short;
             sum.refused += nowhere;
+            sum.dropped += dropped;
+            sum.handed_up += handed_up;
             // Read while the program counts on: one of them may be a step behind.
-            sum.tx_packets += rx_packets.saturating_sub(too_short + nowhere);
-            sum.tx_bytes += rx_bytes.saturating_sub(dropped_bytes);
+            sum.tx_packets += rx_packets.saturating_sub(too_short + nowhere + dropped + handed_up);
+            sum.tx_bytes += (rx_bytes + added_bytes).saturating_sub(dropped_bytes);
         }
     }
 }

@@ -4,6 +4,7 @@ use super::direction::Direction;
 use super::refused::Refused;
 use super::{HeaderChange, KernelCounters};
 use crate::interface::{self, Interface};
+use crate::xdp_gateway::KernelGateway;
 use crate::xdp_program::{Mode, takes_redirected};
 use crate::{Link, PortError, PortSpec};
 use rustix::fd::OwnedFd;
@@ -44,12 +45,17 @@ impl std::fmt::Debug for KernelForwarder {
 impl KernelForwarder {
     /// Attaches a program to each port's interface. Ports are taken in pairs: what enters the first leaves
     /// through the second and the other way round; a last port without a partner gets its own frames back.
-    /// `changes` has one entry for each port, for the frames that leave through it.
+    /// `changes` has one entry for each port, for the frames that leave through it. With a `gateway`, its bearers say
+    /// what passes, and how.
     ///
     /// # Errors
     /// For a port that is no interface, or that has options beside `mode`; for what the machine or the
     /// driver lacks; for an interface that has an XDP program already.
-    pub fn start(specs: &[PortSpec], changes: &[HeaderChange]) -> Result<Self, PortError> {
+    pub fn start(
+        specs: &[PortSpec],
+        changes: &[HeaderChange],
+        gateway: Option<&KernelGateway>,
+    ) -> Result<Self, PortError> {
         let what = "forwarding in the kernel";
         let lookup = socket_with(
             AddressFamily::UNIX,
@@ -77,7 +83,7 @@ impl KernelForwarder {
                 spec: spec.clone(),
                 modes,
                 to,
-                direction: Direction::load(&opening(spec), change)?,
+                direction: Direction::load(&opening(spec), change, gateway, (number, to))?,
                 index: Some(found.index),
                 out: None,
                 note: "",
@@ -107,6 +113,14 @@ impl KernelForwarder {
         sum.tx_packets -= late;
         sum.refused += late;
         sum
+    }
+
+    /// Takes the programs off the interfaces; what has passed in all.
+    pub fn end(mut self) -> KernelCounters {
+        for side in &mut self.sides {
+            side.direction.detach();
+        }
+        self.counters()
     }
 
     /// State of each interface; one that was deleted and made again under its name is taken up again.

@@ -53,9 +53,9 @@ impl HeaderChange {
         }
     }
 
-    /// As the XDP program has it in its constants (`change` in ebpf/xdp_forward.bpf.c).
+    /// As the XDP programs have it in their constants (ebpf/header_change.h).
     #[cfg(feature = "xdp")]
-    pub(super) fn constants(self) -> [u8; 14] {
+    pub(crate) fn constants(self) -> [u8; 14] {
         let part = |address| match address {
             Address::OfDestination => (0, [0; 6]),
             Address::OfSource => (1, [0; 6]),

@@ -34,12 +34,17 @@ pub struct KernelCounters {
     pub too_short: u64,
     /// Dropped because the other interface was not there, was down, or its driver had no room.
     pub refused: u64,
+    /// Dropped by the gateway.
+    pub dropped: u64,
+    /// Handed up to the process by the gateway.
+    pub handed_up: u64,
 }
 
 /// What stands in where in-kernel forwarding is not built.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::{HeaderChange, KernelCounters};
+    use crate::xdp_gateway::KernelGateway;
     use crate::{Link, PortError, PortSpec};
 
     /// Forwards between interfaces inside the kernel. This build cannot.
@@ -51,7 +56,11 @@ mod without {
         ///
         /// # Errors
         /// Always.
-        pub fn start(_: &[PortSpec], _: &[HeaderChange]) -> Result<Self, PortError> {
+        pub fn start(
+            _: &[PortSpec],
+            _: &[HeaderChange],
+            _: Option<&KernelGateway>,
+        ) -> Result<Self, PortError> {
             Err(PortError::missing(
                 "forwarding in the kernel",
                 "a build with feature \"xdp\" (cargo build --features xdp, with clang, libelf and zlib there)",
@@ -61,6 +70,11 @@ mod without {
         /// What has passed so far.
         pub fn counters(&self) -> KernelCounters {
             match *self {}
+        }
+
+        /// Takes the programs off the interfaces; what has passed in all.
+        pub fn end(self) -> KernelCounters {
+            match self {}
         }
 
         /// State of each interface.

@@ -245,7 +245,7 @@ fn open5gs_session() -> Vec<Writer> {
 
 impl Core {
     fn new(room: usize) -> Self {
-        let (sender, receiver) = changes();
+        let (sender, receiver) = changes(None);
         Self {
             node: Node::new(ip(OWN), &[ip(SMF), ip("2001:db8::100")]),
             control: Control::new(vec![ip(OWN)], room, sender),

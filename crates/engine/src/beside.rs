@@ -1,0 +1,96 @@
+//! The worker beside a gateway in the kernel: has the same functions, and passes what the programs hand up.
+
+use crate::{Chain, ChainError, Counters, CountersView, Flush, Worker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use taut_port::xdp_gateway::KernelGateway;
+use taut_port::{Clock, PortError, spawn_beside};
+
+/// What became of packets, by cause.
+pub type Fates = Vec<(&'static str, u64)>;
+
+/// The thread of the worker. Dropping it ends it.
+pub struct Beside {
+    counters: Arc<Counters>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    fates: mpsc::Receiver<Fates>,
+}
+
+impl Beside {
+    /// Starts the worker; its functions have made what the kernel is to have when this returns.
+    ///
+    /// # Errors
+    /// Those of the functions and of the ports' interfaces.
+    pub fn start(
+        chain: &Chain,
+        gateway: &Arc<KernelGateway>,
+        clock: &Clock,
+    ) -> Result<Self, ChainError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell_start, started) = mpsc::channel();
+        let (tell_fates, fates) = mpsc::channel();
+        let (chain, gateway, clock) = (chain.clone(), Arc::clone(gateway), *clock);
+        let stopped = Arc::clone(&stop);
+        let thread = spawn_beside("gateway-beside", move || {
+            match set_up(&chain, &gateway, &clock) {
+                Ok(mut worker) => {
+                    let _ = tell_start.send(Ok(worker.counters()));
+                    worker.run(&stopped);
+                    let _ = tell_fates.send(worker.fates());
+                }
+                Err(e) => {
+                    let _ = tell_start.send(Err(e));
+                }
+            }
+        })?;
+        let died = |_| {
+            let dead = std::io::Error::other("the thread died while it started");
+            ChainError::Port(PortError::system("the worker beside the kernel", dead))
+        };
+        Ok(Self {
+            counters: started.recv().map_err(died)??,
+            stop,
+            thread: Some(thread),
+            fates,
+        })
+    }
+
+    /// What it has done; what it dropped on the way in was in no ring any more.
+    pub fn counters(&self) -> CountersView {
+        self.counters.read()
+    }
+
+    /// Ends the worker: what it has done, and what became of all packets, those that the kernel passed among them.
+    pub fn end(mut self) -> (CountersView, Fates) {
+        self.join();
+        (self.counters(), self.fates.try_recv().unwrap_or_default())
+    }
+
+    fn join(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+fn set_up(
+    chain: &Chain,
+    gateway: &Arc<KernelGateway>,
+    clock: &Clock,
+) -> Result<Worker, ChainError> {
+    let ports = chain.ports.iter().enumerate();
+    let ports = ports
+        .map(|(number, spec)| gateway.port(number, spec))
+        .collect::<Result<_, _>>()?;
+    let functions = chain.build_functions_beside(Some(gateway))?;
+    Ok(Worker::new(ports, functions, Flush::default(), clock))
+}

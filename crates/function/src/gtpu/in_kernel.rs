@@ -1,0 +1,57 @@
+//! The gateway with its fast path in the kernel: the same bearers there, the rest of its packets and all answers here.
+
+use super::change::Change;
+use super::table::{Matching, Slot};
+use super::{Checked, Settings};
+use crate::{SettingsError, settings};
+use std::io;
+use std::sync::Arc;
+use taut_port::xdp_gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
+
+/// The maps of the programs, where packets pass in the kernel.
+pub(super) type Kernel = Option<Arc<KernelGateway>>;
+
+/// What the programs have to know of these settings.
+///
+/// # Errors
+/// What is wrong with them, or cannot be in the kernel.
+pub(crate) fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError> {
+    let settings: Settings = settings(table)?;
+    let Checked { own, settings } = settings.check()?;
+    let wrong = |text: &str| Err(SettingsError(text.to_string()));
+    if settings.matching != Matching::Hash {
+        return wrong("matching: in the kernel there is hash only: leave it out");
+    }
+    let v4 = own.iter().filter(|address| address.is_ipv4()).count();
+    if v4.max(own.len() - v4) > MOST_OWN {
+        return wrong(&format!(
+            "address: in the kernel a gateway has {MOST_OWN} of each IP version at most"
+        ));
+    }
+    Ok(GatewaySettings {
+        own,
+        bearers: settings.bearers,
+        mtu: settings.mtu,
+        passes_others: settings.others == super::Others::Forward,
+    })
+}
+
+/// Makes a change in the kernel.
+pub(super) fn make(kernel: &KernelGateway, change: &Change) -> io::Result<()> {
+    match *change {
+        Change::Set(slot) => kernel.set(slot.key, bearer(slot)),
+        Change::Remove(key) => kernel.remove(key),
+        Change::Path(number, path) => kernel.set_path(number, path.local, path.remote),
+        // The worker's to send.
+        Change::EndMarker { .. } => Ok(()),
+    }
+}
+
+fn bearer(slot: Slot) -> KernelBearer {
+    KernelBearer {
+        teid: slot.teid,
+        path: slot.path,
+        qfi: slot.qfi,
+        action: slot.action,
+    }
+}

@@ -1,0 +1,166 @@
+//! The maps that the programs of all directions share, and what they count.
+
+use super::constants::constants;
+use super::port::HandedUp;
+use super::{GatewaySettings, KernelBearer, MOST_OWN};
+use crate::xdp_forward::HeaderChange;
+use crate::xdp_program::{as_io, load_adjusted, refused};
+use crate::{Port, PortError, PortSpec};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+/// Compiled from `ebpf/xdp_gateway.bpf.c` by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gateway.bpf.o"));
+
+const WHAT: &str = "a gateway in the kernel";
+/// Numbers of paths have 16 bits.
+const PATHS: u32 = 1 << 16;
+/// `struct path` there: two addresses, IP version, port.
+const PATH_BYTES: usize = 40;
+/// `struct fates` there: a count for each.
+const FATES_BYTES: u32 = 24 * 8;
+/// Of the frames of one direction that wait for the process: 512 of them.
+const UP_BYTES: u32 = 2 << 20;
+
+/// The gateway's maps in the kernel; gone with the last program and process that has them open.
+#[derive(Debug)]
+pub struct KernelGateway {
+    settings: GatewaySettings,
+    bearers: MapHandle,
+    paths: MapHandle,
+    fates: MapHandle,
+    /// By direction: the ring through which its program hands frames up.
+    up: Vec<MapHandle>,
+}
+
+impl KernelGateway {
+    /// Maps for that many ports, with no bearers in them.
+    ///
+    /// # Errors
+    /// For more own addresses than the programs know; for what the machine lacks.
+    pub fn new(settings: GatewaySettings, ports: usize) -> Result<Self, PortError> {
+        let v4 = settings.own.iter().filter(|a| a.is_ipv4()).count();
+        if v4.max(settings.own.len() - v4) > MOST_OWN {
+            let text = format!("{MOST_OWN} addresses of each IP version at most");
+            return Err(PortError::system(WHAT, io::Error::other(text)));
+        }
+        let make = |kind, name: &str, key_bytes, value_bytes, entries| {
+            let options = libbpf_sys::bpf_map_create_opts {
+                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+                ..Default::default()
+            };
+            MapHandle::create(kind, Some(name), key_bytes, value_bytes, entries, &options)
+                .map_err(|e| refused(format!("{WHAT}: making the map of {name}"), as_io(e)))
+        };
+        let room = settings.bearers as u32;
+        let up = (0..ports).map(|_| make(MapType::RingBuf, "up", 0, 0, UP_BYTES));
+        Ok(Self {
+            bearers: make(MapType::Hash, "bearers", 8, 8, room)?,
+            paths: make(MapType::Array, "paths", 4, PATH_BYTES as u32, PATHS)?,
+            fates: make(MapType::PercpuArray, "fates", 4, FATES_BYTES, 1)?,
+            up: up.collect::<Result<_, _>>()?,
+            settings,
+        })
+    }
+
+    /// The program of the direction that begins at port number `from`, with these maps.
+    pub(crate) fn load(
+        &self,
+        what: &str,
+        change: HeaderChange,
+        (from, to): (usize, usize),
+    ) -> Result<Object, PortError> {
+        let constants = constants(&self.settings, change, to);
+        load_adjusted(what, OBJECT, &constants, |open| {
+            for mut map in open.maps_mut() {
+                let shared = match map.name().to_string_lossy().as_ref() {
+                    "bearers" => &self.bearers,
+                    "paths" => &self.paths,
+                    "fates" => &self.fates,
+                    "up" => &self.up[from],
+                    _ => continue,
+                };
+                map.reuse_fd(shared.as_fd())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts a bearer in, or in the place of one of its key.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn set(&self, key: u64, bearer: KernelBearer) -> io::Result<()> {
+        let mut value = [0; 8];
+        value[..4].copy_from_slice(&bearer.teid.to_ne_bytes());
+        value[4..6].copy_from_slice(&bearer.path.to_ne_bytes());
+        value[6] = bearer.qfi;
+        value[7] = bearer.action;
+        self.bearers
+            .update(&key.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(as_io)
+    }
+
+    /// Takes a bearer out.
+    ///
+    /// # Errors
+    /// The kernel's answer, also that there is none.
+    pub fn remove(&self, key: u64) -> io::Result<()> {
+        self.bearers.delete(&key.to_ne_bytes()).map_err(as_io)
+    }
+
+    /// Gives a path its number, before any bearer uses it.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn set_path(&self, number: u16, local: IpAddr, remote: IpAddr) -> io::Result<()> {
+        let mut value = [0; PATH_BYTES];
+        let version = match (local, remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                value[..4].copy_from_slice(&local.octets());
+                value[16..20].copy_from_slice(&remote.octets());
+                4_u32
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                value[..16].copy_from_slice(&local.octets());
+                value[16..32].copy_from_slice(&remote.octets());
+                6
+            }
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        value[32..36].copy_from_slice(&version.to_ne_bytes());
+        self.paths
+            .update(&u32::from(number).to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(as_io)
+    }
+
+    /// Number of the port that packets of a path left through last, if any have.
+    pub fn port_of(&self, number: u16) -> Option<usize> {
+        let key = u32::from(number).to_ne_bytes();
+        let value = self.paths.lookup(&key, MapFlags::ANY).ok()??;
+        let port = u32::from_ne_bytes(value.get(36..40)?.try_into().ok()?);
+        (port as usize).checked_sub(1)
+    }
+
+    /// Packets by what became of them, those handed up not among them.
+    pub fn fates(&self) -> Vec<u64> {
+        let cpus = self.fates.lookup_percpu(&[0; 4], MapFlags::ANY);
+        let mut sums = vec![0; FATES_BYTES as usize / 8];
+        for cpu in cpus.ok().flatten().unwrap_or_default() {
+            for (sum, count) in sums.iter_mut().zip(cpu.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(count.try_into().unwrap_or_default());
+            }
+        }
+        sums
+    }
+
+    /// The port that brings what the direction from port `number` hands up, and sends out of that port's interface.
+    ///
+    /// # Errors
+    /// For an interface that is not there; for what the machine lacks.
+    pub fn port(&self, number: usize, spec: &PortSpec) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(HandedUp::new(&self.up[number], spec)?))
+    }
+}

@@ -1,0 +1,174 @@
+//! The port of what a program hands up: frames come out of its ring, and go out of an interface past it. For few
+//! frames: each that is sent is a system call, and who receives sleeps while there are none.
+
+use crate::interface::{self, Interface};
+use crate::xdp_program::as_io;
+use crate::{Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec};
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// How long a receive call waits for the first frame.
+const WAIT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 500_000,
+};
+/// Frames that the worker and its functions may hold.
+const POOL_SLOTS: u32 = 1024;
+/// Bytes of the length in front of a frame in the ring.
+const LENGTH_BYTES: usize = 4;
+
+/// What the ring has brought.
+#[derive(Default)]
+struct Arrived {
+    packets: Vec<Packet>,
+    too_long: u64,
+    no_room: u64,
+}
+
+pub(super) struct HandedUp {
+    ring: RingBuffer<'static>,
+    arrived: Rc<RefCell<Arrived>>,
+    socket: OwnedFd,
+    name: String,
+    index: u32,
+    counters: PortCounters,
+}
+
+impl HandedUp {
+    pub(super) fn new(up: &MapHandle, spec: &PortSpec) -> Result<Self, PortError> {
+        let name = spec.target().to_string();
+        let what = || format!("sending out of {name}");
+        // Of no protocol: it only sends.
+        let socket = socket_with(
+            AddressFamily::PACKET,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .map_err(|e| interface::cannot_make_socket(what(), "packet sockets", e))?;
+        let found = Interface::find(&socket, &name)
+            .map_err(|e| interface::cannot_find(&what(), &name, e))?;
+        let pool = PoolHandle::new(POOL_SLOTS, false)?;
+        let arrived = Rc::<RefCell<Arrived>>::default();
+        let brought = Rc::clone(&arrived);
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(up, move |record| {
+                brought.borrow_mut().take(record, &pool);
+                0
+            })
+            .map_err(|e| PortError::system(what(), as_io(e)))?;
+        let ring = builder
+            .build()
+            .map_err(|e| PortError::system(what(), as_io(e)))?;
+        Ok(Self {
+            ring,
+            arrived,
+            socket,
+            name,
+            index: found.index,
+            counters: PortCounters::default(),
+        })
+    }
+
+    fn send(&self, bytes: &[u8]) -> bool {
+        // SAFETY: an address of that kind is plain data; all zeroes is a valid one.
+        let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        to.sll_family = libc::AF_PACKET as u16;
+        to.sll_ifindex = self.index as i32;
+        // SAFETY: frame and address outlive the call, and are as long as it is told.
+        let sent = unsafe {
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT,
+                (&raw const to).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        sent == bytes.len() as isize
+    }
+}
+
+/// `struct handed_up` in the program: how long, then the frame.
+fn frame(record: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = record.split_at_checked(LENGTH_BYTES)?;
+    rest.get(..u32::from_ne_bytes(length.try_into().ok()?) as usize)
+}
+
+impl Arrived {
+    fn take(&mut self, record: &[u8], pool: &PoolHandle) {
+        let Some(bytes) = frame(record).filter(|bytes| bytes.len() <= pool.room()) else {
+            self.too_long += 1;
+            return;
+        };
+        let Some(mut packet) = pool.take(bytes.len() as u16) else {
+            self.no_room += 1;
+            return;
+        };
+        packet.bytes_mut().copy_from_slice(bytes);
+        self.packets.push(packet);
+    }
+}
+
+impl Port for HandedUp {
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        let mut taken = self.ring.consume_raw_n(batch.room());
+        if taken == 0 {
+            // SAFETY: the descriptor is the ring's, which outlives the call.
+            let ring = unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) };
+            // A signal ends it early.
+            let _ = poll(
+                &mut [PollFd::from_borrowed_fd(ring, PollFlags::IN)],
+                Some(&WAIT),
+            );
+            taken = self.ring.consume_raw_n(batch.room());
+        }
+        if taken <= 0 {
+            return 0;
+        }
+        let mut arrived = self.arrived.borrow_mut();
+        self.counters.rx_overrun = arrived.no_room;
+        self.counters.rx_too_long = arrived.too_long;
+        let n = arrived.packets.len();
+        for packet in arrived.packets.drain(..) {
+            self.counters.rx_packets += 1;
+            self.counters.rx_bytes += packet.len() as u64;
+            batch.push(packet);
+        }
+        n
+    }
+
+    fn tx(&mut self, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        for packet in batch.packets() {
+            if self.send(packet.bytes()) {
+                self.counters.tx_packets += 1;
+                self.counters.tx_bytes += packet.len() as u64;
+            } else {
+                self.counters.tx_failed += 1;
+            }
+        }
+        batch.clear();
+        n
+    }
+
+    fn link(&mut self) -> Link {
+        match Interface::find(self.socket.as_fd(), &self.name) {
+            Ok(found) => {
+                self.index = found.index;
+                found.link(&self.name)
+            }
+            Err(error) => interface::lost(&self.name, &error),
+        }
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        self.counters
+    }
+}

@@ -1,0 +1,776 @@
+/* The fast path of the mobile gateway (crates/function/src/gtpu): looks bearers up, rewrites, and sends out of another
+ * interface. What it does not decide (echo requests, unknown tunnels, packets too big, whatever is rare) it hands
+ * up to the process, which does the same from the same bearers. One copy is loaded for each direction. */
+#include "header_change.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+#define IPV4 0x0800
+#define IPV6 0x86dd
+#define VLAN 0x8100
+#define SERVICE_VLAN 0x88a8
+#define UDP 17
+#define GTPU_PORT 2152
+#define HOPS 64
+
+/* GTP-U (3GPP TS 29.281). */
+#define ECHO_REQUEST 1
+#define ECHO_RESPONSE 2
+#define ERROR_INDICATION 26
+#define END_MARKER 254
+#define G_PDU 255
+#define VERSION_1_GTP 0x30
+#define HAS_EXTENSIONS 4
+#define HAS_ANY 7
+#define PDU_SESSION_CONTAINER 0x85
+
+/* Extension headers that are followed here; longer chains are handed up. */
+#define EXTENSIONS 4
+/* The gateway's own addresses of one IP version. */
+#define OWN 8
+/* Longest frame: offsets of as much are what the verifier follows. */
+#define MOST_FRAME 0x3fff
+/* Longest frame that is handed up. */
+#define MOST_UP 4092
+#define NO_QFI 0xff
+
+/* In the order of crates/function/src/gtpu/fate.rs. */
+enum fate {
+	RELAYED, ENCAPSULATED, DECAPSULATED, PASSED, ECHO_ANSWERED, CONSUMED, ERROR_INDICATED, UNKNOWN_TEID,
+	UNKNOWN_TEID_UNTOLD, UNKNOWN_USER, OTHER, TOLD_TO_DROP, NOT_HELD, MALFORMED, BAD_CHECKSUM, BAD_VERSION,
+	UNKNOWN_MESSAGE, UNKNOWN_EXTENSION, NOT_IP, FRAGMENT, NO_HOPS_LEFT, TOO_BIG, NO_ROOM, ECHO_UNANSWERED,
+	FATES,
+};
+
+/* As a verdict: up; were there no room for it, the fate under it. */
+#define UP_OR 64
+
+/* In the order of crates/function/src/gtpu/bearer.rs. */
+enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD };
+
+/* Written by crates/port/src/xdp_gateway/table.rs, as all maps here but the counters. */
+struct bearer {
+	__u32 teid;
+	__u16 path;
+	__u8 qfi;
+	__u8 action;
+};
+
+struct path {
+	__be32 local[4];
+	__be32 remote[4];
+	/* 4 or 6; 0 for none. */
+	__u32 version;
+	/* Number of the port that its packets left through last, from 1. */
+	__u32 port;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct bearer);
+} bearers SEC(".maps");
+
+/* By number, from 1. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct path);
+} paths SEC(".maps");
+
+struct fates {
+	__u64 count[FATES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fates);
+} fates SEC(".maps");
+
+struct handed_up {
+	__u32 bytes;
+	__u8 frame[MOST_UP];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} up SEC(".maps");
+
+/* The interface that frames leave through. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} out SEC(".maps");
+
+/* Read by crates/port/src/xdp_forward/direction.rs. */
+struct counters {
+	__u64 rx_packets;
+	__u64 rx_bytes;
+	__u64 too_short;
+	__u64 nowhere;
+	/* Bytes that came in and did not go out. */
+	__u64 dropped_bytes;
+	/* Frames that the gateway keeps. */
+	__u64 dropped;
+	__u64 handed_up;
+	/* Bytes that the gateway added. */
+	__u64 added_bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counted SEC(".maps");
+
+/* Set before the program is loaded; written by crates/port/src/xdp_gateway/constants.rs. */
+const volatile struct {
+	struct header_change change;
+	__u16 passes_others;
+	__u32 mtu;
+	/* Number of the port that frames leave through, from 1. */
+	__u32 to_port;
+	__u32 own_v4_count;
+	__u32 own_v6_count;
+	__be32 own_v4[OWN];
+	__be32 own_v6[OWN][4];
+} settings;
+
+struct ipv4_header {
+	__u8 version_and_words;
+	__u8 service;
+	__be16 length;
+	__be16 identification;
+	__be16 fragment;
+	__u8 hops;
+	__u8 protocol;
+	__u16 checksum;
+	__be32 source;
+	__be32 destination;
+};
+
+struct ipv6_header {
+	__be32 version_class_label;
+	__be16 length;
+	__u8 next;
+	__u8 hops;
+	__be32 source[4];
+	__be32 destination[4];
+};
+
+struct udp_header {
+	__be16 source;
+	__be16 destination;
+	__be16 length;
+	__u16 checksum;
+};
+
+struct gtpu_header {
+	__u8 flags;
+	__u8 message;
+	__be16 length;
+	__be32 teid;
+};
+
+struct gtpu_options {
+	__be16 sequence;
+	__u8 n_pdu;
+	__u8 next;
+};
+
+/* Offsets in bytes from the frame's start. */
+struct seen {
+	__u32 ip;
+	__u32 udp;
+	__u32 gtpu;
+	/* Of the user packet, and of what lies behind it. */
+	__u32 payload;
+	__u32 end;
+	__u8 version;
+	__u8 message;
+	__u8 puzzles_end;
+	__u8 puzzles_all;
+	__be32 teid;
+};
+
+/* A header at an offset; the caller returns if it is not all there. */
+#define AT(type, offset) ({ void *place = data + ((offset) & MOST_FRAME); \
+			     place + sizeof(type) > end ? (type *)0 : (type *)place; })
+
+static __always_inline __u16 folded(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+static __always_inline __u16 nonzero(__u16 checksum)
+{
+	return checksum ? checksum : 0xffff;
+}
+
+static __always_inline __u64 sum_of(const __be32 *words, int count)
+{
+	__u64 sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < count; i++)
+		sum += words[i];
+	return sum;
+}
+
+/* Of a header without options, the checksum in it included. */
+static __always_inline __u64 sum_of_header(const struct ipv4_header *ip)
+{
+	return sum_of((const __be32 *)ip, sizeof(*ip) / 4);
+}
+
+static __always_inline int is_tag(__be16 type)
+{
+	return type == bpf_htons(VLAN) || type == bpf_htons(SERVICE_VLAN);
+}
+
+static __always_inline int is_own_v4(__be32 address)
+{
+#pragma unroll
+	for (int i = 0; i < OWN; i++) {
+		if (i < settings.own_v4_count && settings.own_v4[i] == address)
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline int is_own_v6(const __be32 *address)
+{
+#pragma unroll
+	for (int i = 0; i < OWN; i++) {
+		if (i < settings.own_v6_count && settings.own_v6[i][0] == address[0] &&
+		    settings.own_v6[i][1] == address[1] && settings.own_v6[i][2] == address[2] &&
+		    settings.own_v6[i][3] == address[3])
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline __u64 key_of_prefix(const __be32 *address)
+{
+	__u64 prefix = (__u64)bpf_ntohl(address[0]) << 32 | bpf_ntohl(address[1]);
+
+	/* Special addresses; TEIDs and IPv4 addresses are in their place. */
+	return prefix < 2ULL << 32 ? 0 : prefix;
+}
+
+/* Bytes of the IP packet that begins at `at` and has `have` bytes, and its traffic class; 0 if it is none. */
+static __always_inline __u32 user_packet(void *data, void *end, __u32 at, __u32 have, __u8 *service, __u8 *version)
+{
+	struct ipv4_header *v4;
+	struct ipv6_header *v6;
+	__u8 *first = AT(__u8, at);
+	__u32 length;
+
+	if (!first || !have)
+		return 0;
+	*version = *first >> 4;
+	if (*version == 4) {
+		v4 = AT(struct ipv4_header, at);
+		if (!v4 || have < sizeof(*v4))
+			return 0;
+		length = bpf_ntohs(v4->length);
+		*service = v4->service;
+		if ((v4->version_and_words & 15) < 5 || length < (v4->version_and_words & 15) * 4 || length > have)
+			return 0;
+		return length;
+	}
+	if (*version == 6) {
+		v6 = AT(struct ipv6_header, at);
+		if (!v6 || have < sizeof(*v6))
+			return 0;
+		length = sizeof(*v6) + bpf_ntohs(v6->length);
+		*service = bpf_ntohl(v6->version_class_label) >> 20;
+		return length > have ? 0 : length;
+	}
+	return 0;
+}
+
+/* Ethernet addresses and tags go from one place to another. */
+struct front {
+	__u16 half[11];
+};
+
+static __always_inline void read_front(struct front *front, const __u16 *from, __u32 length)
+{
+#pragma unroll
+	for (int i = 0; i < 11; i++) {
+		if (i * 2 < length)
+			front->half[i] = from[i];
+	}
+}
+
+/* With another type of what follows. */
+static __always_inline int write_front(struct xdp_md *context, const struct front *front, __u32 length, __be16 type)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	__u16 *to = data;
+
+	if (data + sizeof(*front) > end)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < 11; i++) {
+		if (i * 2 + 2 < length)
+			to[i] = front->half[i];
+		else if (i * 2 < length)
+			to[i] = type;
+	}
+	return 1;
+}
+
+/* Cuts off what lies behind `length` bytes. */
+static __always_inline int cut(struct xdp_md *context, __u32 length)
+{
+	__u32 bytes = context->data_end - context->data;
+
+	return length == bytes || !bpf_xdp_adjust_tail(context, (int)length - (int)bytes);
+}
+
+static __always_inline void leaves(struct path *path)
+{
+	/* Written only when it changes, as other CPUs read it. */
+	if (path->port != settings.to_port)
+		path->port = settings.to_port;
+}
+
+static __always_inline int relay(struct xdp_md *context, const struct seen *seen, const struct bearer *bearer,
+				 struct path *path)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	/* The difference that new addresses and identifier make to the UDP checksum. */
+	__u64 change = (__u64)(__u32)~seen->teid + bpf_htonl(bearer->teid);
+	struct gtpu_header *gtpu;
+	struct udp_header *udp;
+
+	if (seen->puzzles_all)
+		return UNKNOWN_EXTENSION;
+	if (seen->version == 4) {
+		struct ipv4_header *ip = AT(struct ipv4_header, seen->ip);
+		__u64 addresses;
+		__u16 before;
+
+		if (!ip)
+			return MALFORMED;
+		if (ip->hops <= 1)
+			return NO_HOPS_LEFT;
+		if (path->version != 4)
+			return UP_OR | NO_ROOM;
+		addresses = (__u64)(__u32)~ip->source + (__u32)~ip->destination + path->local[0] + path->remote[0];
+		change += addresses;
+		before = *(__u16 *)&ip->hops;
+		ip->hops--;
+		ip->checksum = ~folded((__u64)(__u16)~ip->checksum + (__u16)~before + *(__u16 *)&ip->hops + addresses);
+		ip->source = path->local[0];
+		ip->destination = path->remote[0];
+	} else {
+		struct ipv6_header *ip = AT(struct ipv6_header, seen->ip);
+
+		if (!ip)
+			return MALFORMED;
+		if (ip->hops <= 1)
+			return NO_HOPS_LEFT;
+		if (path->version != 6)
+			return UP_OR | NO_ROOM;
+		ip->hops--;
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			change += (__u64)(__u32)~ip->source[i] + (__u32)~ip->destination[i];
+			change += (__u64)path->local[i] + path->remote[i];
+			ip->source[i] = path->local[i];
+			ip->destination[i] = path->remote[i];
+		}
+	}
+	udp = AT(struct udp_header, seen->udp);
+	if (!udp)
+		return MALFORMED;
+	/* 0 says that there is none. */
+	if (udp->checksum)
+		udp->checksum = nonzero(~folded((__u16)~udp->checksum + change));
+	gtpu = AT(struct gtpu_header, seen->gtpu);
+	if (!gtpu)
+		return MALFORMED;
+	gtpu->teid = bpf_htonl(bearer->teid);
+	leaves(path);
+	return RELAYED;
+}
+
+static __always_inline int decapsulate(struct xdp_md *context, const struct seen *seen)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	__u8 service, version;
+	struct front front;
+	__u32 user_len;
+
+	if (seen->puzzles_end)
+		return UNKNOWN_EXTENSION;
+	user_len = user_packet(data, end, seen->payload, seen->end - seen->payload, &service, &version);
+	if (!user_len)
+		return NOT_IP;
+	if (data + sizeof(front) > end)
+		return MALFORMED;
+	read_front(&front, data, seen->ip);
+	if (!cut(context, seen->payload + user_len) || bpf_xdp_adjust_head(context, seen->payload - seen->ip))
+		return NO_ROOM;
+	if (!write_front(context, &front, seen->ip, bpf_htons(version == 4 ? IPV4 : IPV6)))
+		return MALFORMED;
+	return DECAPSULATED;
+}
+
+static __always_inline int encapsulate(struct xdp_md *context, __u32 ip_at, const struct bearer *bearer,
+				       struct path *path)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	__u32 gtpu_len = bearer->qfi == NO_QFI ? 8 : 16;
+	__u32 added = sizeof(struct ipv4_header) + sizeof(struct udp_header) + gtpu_len;
+	struct {
+		struct ipv4_header ip;
+		struct udp_header udp;
+		struct gtpu_header gtpu;
+	} *outer;
+	__u8 service, version;
+	struct front front;
+	__u32 user_len;
+	__u8 *container;
+
+	user_len = user_packet(data, end, ip_at, end - data - ip_at, &service, &version);
+	if (!user_len)
+		return NOT_IP;
+	/* A checksum over the whole packet is needed over IPv6. */
+	if (path->version != 4)
+		return UP_OR | NO_ROOM;
+	if (added + user_len > settings.mtu)
+		return UP_OR | TOO_BIG;
+	if (data + sizeof(front) > end)
+		return MALFORMED;
+	read_front(&front, data, ip_at);
+	if (!cut(context, ip_at + user_len) || bpf_xdp_adjust_head(context, -(int)added))
+		return NO_ROOM;
+	if (!write_front(context, &front, ip_at, bpf_htons(IPV4)))
+		return MALFORMED;
+	data = (void *)(long)context->data;
+	end = (void *)(long)context->data_end;
+	outer = data + (ip_at & 31);
+	if ((void *)(outer + 1) > end)
+		return MALFORMED;
+	outer->ip = (struct ipv4_header){
+		.version_and_words = 0x45,
+		.service = service,
+		.length = bpf_htons(added + user_len),
+		.fragment = bpf_htons(0x4000),
+		.hops = HOPS,
+		.protocol = UDP,
+		.source = path->local[0],
+		.destination = path->remote[0],
+	};
+	outer->ip.checksum = ~folded(sum_of_header(&outer->ip));
+	outer->udp = (struct udp_header){
+		.source = bpf_htons(GTPU_PORT),
+		.destination = bpf_htons(GTPU_PORT),
+		.length = bpf_htons(sizeof(outer->udp) + gtpu_len + user_len),
+	};
+	outer->gtpu = (struct gtpu_header){
+		.flags = VERSION_1_GTP | (bearer->qfi == NO_QFI ? 0 : HAS_EXTENSIONS),
+		.message = G_PDU,
+		.length = bpf_htons(gtpu_len - sizeof(outer->gtpu) + user_len),
+		.teid = bpf_htonl(bearer->teid),
+	};
+	if (bearer->qfi != NO_QFI) {
+		container = (void *)(outer + 1);
+		if (container + 8 > (__u8 *)end)
+			return MALFORMED;
+		/* No sequence and N-PDU number; a PDU session container towards the user (TS 38.415). */
+		container[0] = container[1] = container[2] = 0;
+		container[3] = PDU_SESSION_CONTAINER;
+		container[4] = 1;
+		container[5] = 0;
+		container[6] = bearer->qfi;
+		container[7] = 0;
+	}
+	leaves(path);
+	return ENCAPSULATED;
+}
+
+static __always_inline struct path *path_of(const struct bearer *bearer)
+{
+	__u32 number = bearer->path;
+	struct path *path = bpf_map_lookup_elem(&paths, &number);
+
+	return path && path->version ? path : 0;
+}
+
+/* To a user, perhaps. */
+static __always_inline int plain(struct xdp_md *context, __u32 ip_at, __u64 key)
+{
+	struct bearer *found = key ? bpf_map_lookup_elem(&bearers, &key) : 0;
+	struct bearer bearer;
+	struct path *path;
+
+	if (!found)
+		return UNKNOWN_USER;
+	bearer = *found;
+	if (bearer.action == HOLD)
+		return NOT_HELD;
+	path = bearer.action == ENCAPSULATE ? path_of(&bearer) : 0;
+	return path ? encapsulate(context, ip_at, &bearer, path) : TOLD_TO_DROP;
+}
+
+/* Out of a tunnel. */
+static __always_inline int tunnelled(struct xdp_md *context, const struct seen *seen)
+{
+	int is_user_packet = seen->message == G_PDU;
+	__u64 key = bpf_ntohl(seen->teid);
+	struct bearer *found, bearer;
+	struct path *path;
+
+	if (!is_user_packet && seen->message != END_MARKER) {
+		if (seen->message == ECHO_REQUEST)
+			return UP_OR | ECHO_UNANSWERED;
+		if (seen->message == ECHO_RESPONSE)
+			return CONSUMED;
+		return seen->message == ERROR_INDICATION ? ERROR_INDICATED : UNKNOWN_MESSAGE;
+	}
+	found = key ? bpf_map_lookup_elem(&bearers, &key) : 0;
+	if (!found)
+		return is_user_packet ? UP_OR | UNKNOWN_TEID_UNTOLD : UNKNOWN_TEID_UNTOLD;
+	bearer = *found;
+	if (bearer.action == RELAY) {
+		path = path_of(&bearer);
+		return path ? relay(context, seen, &bearer, path) : TOLD_TO_DROP;
+	}
+	if (bearer.action == DECAPSULATE)
+		return is_user_packet ? decapsulate(context, seen) : CONSUMED;
+	return bearer.action == HOLD ? NOT_HELD : TOLD_TO_DROP;
+}
+
+/* Reads a UDP datagram of at most `have` bytes at `seen->udp`. -1 for GTP-U, or what becomes of it. */
+static __always_inline int read_gtpu(void *data, void *end, struct seen *seen, __u32 have)
+{
+	struct udp_header *udp = AT(struct udp_header, seen->udp);
+	struct gtpu_header *gtpu;
+	struct gtpu_options *options;
+	__u32 length, at, behind;
+	__u8 next;
+
+	if (!udp || have < sizeof(*udp))
+		return MALFORMED;
+	length = bpf_ntohs(udp->length);
+	if (length < sizeof(*udp) || length > have)
+		return MALFORMED;
+	if (udp->destination != bpf_htons(GTPU_PORT))
+		return OTHER;
+	have = length - sizeof(*udp);
+	seen->gtpu = seen->udp + sizeof(*udp);
+	gtpu = AT(struct gtpu_header, seen->gtpu);
+	if (!gtpu || have < sizeof(*gtpu))
+		return MALFORMED;
+	if ((gtpu->flags & 0xf0) != VERSION_1_GTP)
+		return BAD_VERSION;
+	length = bpf_ntohs(gtpu->length);
+	if (length > have - sizeof(*gtpu))
+		return MALFORMED;
+	seen->message = gtpu->message;
+	seen->teid = gtpu->teid;
+	at = seen->gtpu + sizeof(*gtpu);
+	behind = at + length;
+	seen->end = behind;
+	if (gtpu->flags & HAS_ANY) {
+		options = AT(struct gtpu_options, at);
+		if (!options || length < sizeof(*options))
+			return MALFORMED;
+		next = gtpu->flags & HAS_EXTENSIONS ? options->next : 0;
+		at += sizeof(*options);
+		for (int i = 0; i < EXTENSIONS && next; i++) {
+			__u8 *units = AT(__u8, at), *last;
+
+			if (!units || at >= behind || !*units || at + *units * 4 > behind)
+				return MALFORMED;
+			if (next & 0x80 && next != PDU_SESSION_CONTAINER && next != 0xc0 && next != 0x82) {
+				seen->puzzles_end = 1;
+				if ((next & 0xc0) == 0xc0)
+					seen->puzzles_all = 1;
+			}
+			at += *units * 4;
+			last = AT(__u8, at - 1);
+			if (!last)
+				return MALFORMED;
+			next = *last;
+		}
+		if (next)
+			return UP_OR | NO_ROOM;
+	}
+	seen->payload = at;
+	return -1;
+}
+
+static __always_inline int decide(struct xdp_md *context)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	struct ethernet_header *ethernet = data;
+	struct seen seen = { .ip = sizeof(*ethernet) };
+	__be16 *type, *second;
+	__u32 have, length;
+	int fate;
+
+	if (end - data > MOST_FRAME)
+		return UP_OR | NO_ROOM;
+	if ((void *)(ethernet + 1) > end)
+		return MALFORMED;
+	type = &ethernet->type;
+	if (is_tag(*type)) {
+		second = data + 16;
+		if ((void *)(second + 1) > end)
+			return MALFORMED;
+		type = second;
+		seen.ip = 18;
+		if (is_tag(*second)) {
+			type = data + 20;
+			if ((void *)(type + 1) > end)
+				return MALFORMED;
+			seen.ip = 22;
+		}
+	}
+	have = end - data - seen.ip;
+	if (*type == bpf_htons(IPV4)) {
+		struct ipv4_header *ip = AT(struct ipv4_header, seen.ip);
+
+		if (!ip || ip->version_and_words >> 4 != 4)
+			return MALFORMED;
+		length = bpf_ntohs(ip->length);
+		if (ip->version_and_words != 0x45)
+			return UP_OR | NO_ROOM;
+		if (length < sizeof(*ip) || length > have)
+			return MALFORMED;
+		if (folded(sum_of_header(ip)) != 0xffff)
+			return BAD_CHECKSUM;
+		if (!is_own_v4(ip->destination))
+			return plain(context, seen.ip, 1ULL << 32 | bpf_ntohl(ip->destination));
+		if (ip->protocol != UDP)
+			return OTHER;
+		if (ip->fragment & bpf_htons(0x3fff))
+			return FRAGMENT;
+		seen.version = 4;
+		seen.udp = seen.ip + sizeof(*ip);
+		have = length - sizeof(*ip);
+	} else if (*type == bpf_htons(IPV6)) {
+		struct ipv6_header *ip = AT(struct ipv6_header, seen.ip);
+
+		if (!ip || *(__u8 *)ip >> 4 != 6)
+			return MALFORMED;
+		length = bpf_ntohs(ip->length);
+		if (length > have - sizeof(*ip))
+			return MALFORMED;
+		if (!is_own_v6(ip->destination))
+			return plain(context, seen.ip, key_of_prefix(ip->destination));
+		/* Hop by hop, routing, fragment, destination. */
+		if (ip->next == 0 || ip->next == 43 || ip->next == 44 || ip->next == 60)
+			return UP_OR | NO_ROOM;
+		if (ip->next != UDP)
+			return OTHER;
+		seen.version = 6;
+		seen.udp = seen.ip + sizeof(*ip);
+		have = length;
+	} else {
+		return OTHER;
+	}
+	fate = read_gtpu(data, end, &seen, have);
+	return fate < 0 ? tunnelled(context, &seen) : fate;
+}
+
+/* 0 if there is no room. */
+static __always_inline int hand_up(struct xdp_md *context)
+{
+	/* Of 64 bits: a narrower one would be compared as a copy, and the verifier would know nothing of the other. */
+	__u64 bytes = context->data_end - context->data;
+	struct handed_up *copy;
+
+	asm volatile("" : "+r"(bytes));
+	if (bytes < 1 || bytes > MOST_UP)
+		return 0;
+	copy = bpf_ringbuf_reserve(&up, sizeof(*copy), 0);
+	if (!copy)
+		return 0;
+	copy->bytes = bytes;
+	if (bpf_xdp_load_bytes(context, 0, copy->frame, bytes)) {
+		bpf_ringbuf_discard(copy, 0);
+		return 0;
+	}
+	bpf_ringbuf_submit(copy, 0);
+	return 1;
+}
+
+SEC("xdp")
+int xdp_gateway(struct xdp_md *context)
+{
+	__u64 bytes = context->data_end - context->data, now;
+	__u32 key = 0;
+	struct counters *counters = bpf_map_lookup_elem(&counted, &key);
+	struct fates *sums = bpf_map_lookup_elem(&fates, &key);
+	void *data, *end;
+	long verdict;
+	__u32 fate;
+
+	if (!counters || !sums)
+		return XDP_ABORTED;
+	counters->rx_packets++;
+	counters->rx_bytes += bytes;
+	fate = decide(context);
+	if (fate & UP_OR) {
+		if (hand_up(context)) {
+			counters->handed_up++;
+			counters->dropped_bytes += bytes;
+			return XDP_DROP;
+		}
+		fate &= UP_OR - 1;
+	}
+	if ((fate == OTHER || fate == UNKNOWN_USER) && settings.passes_others)
+		fate = PASSED;
+	if (fate < FATES)
+		sums->count[fate]++;
+	data = (void *)(long)context->data;
+	end = (void *)(long)context->data_end;
+	if (fate > PASSED) {
+		counters->dropped++;
+		counters->dropped_bytes += bytes;
+		return XDP_DROP;
+	}
+	if (!change_header(&settings.change, data, end)) {
+		counters->too_short++;
+		counters->dropped_bytes += bytes;
+		return XDP_DROP;
+	}
+	now = end - data;
+	/* The last argument is the verdict where the map has no interface. */
+	verdict = bpf_redirect_map(&out, 0, XDP_DROP);
+	if (verdict != XDP_REDIRECT) {
+		counters->nowhere++;
+		counters->dropped_bytes += bytes;
+	} else if (now > bytes) {
+		counters->added_bytes += now - bytes;
+	} else {
+		counters->dropped_bytes += bytes - now;
+	}
+	return verdict;
+}
+
+char _license[] SEC("license") = "Apache-2.0";
