@@ -2,7 +2,7 @@
 //! namespaces; the backends' test files call these with their specs.
 #![allow(clippy::unwrap_used)]
 
-use crate::{Batch, Link, Port, PortError, PortSpec, Resources};
+use crate::{Alarm, Batch, Link, Port, PortError, PortSpec, Resources};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
@@ -280,6 +280,37 @@ pub(crate) fn a_full_receive_ring_counts_what_it_loses(backend: &str, options: &
     right.port.rx(&mut batch);
     left.send(&frame_bytes(100, 60));
     assert_eq!(right.receive_one(), frame_bytes(100, 60));
+}
+
+/// Whoever sleeps on `port` is woken by what `other` sends, and by nothing else.
+pub(crate) fn an_owner_that_sleeps_is_woken(port: &mut Opened, other: &mut Opened) {
+    let mut alarm = Alarm::default();
+    for number in 0..20 {
+        let (quiet, mut slept) = (Duration::from_millis(2), false);
+        // The kernel may have something to say on a new interface.
+        for _ in 0..100 {
+            while port.port.rx(&mut Batch::new()) > 0 {}
+            alarm.clear();
+            assert!(port.port.arm(&mut alarm));
+            let begun = Instant::now();
+            alarm.wait(quiet);
+            slept |= begun.elapsed() >= quiet;
+            port.port.disarm();
+            if slept {
+                break;
+            }
+        }
+        assert!(slept, "woken all the time");
+        let bytes = frame_bytes(number, 60);
+        other.send(&bytes);
+        alarm.clear();
+        assert!(port.port.arm(&mut alarm));
+        let begun = Instant::now();
+        alarm.wait(2 * PATIENCE);
+        assert!(begun.elapsed() < PATIENCE, "not woken");
+        port.port.disarm();
+        port.receive_until(&bytes);
+    }
 }
 
 /// A link that goes down and comes up again.

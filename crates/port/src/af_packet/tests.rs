@@ -15,6 +15,13 @@ fn frames_too_long_or_too_short_are_counted() {
 }
 
 #[test]
+fn an_owner_that_sleeps_is_woken() {
+    let Some(bed) = Testbed::new(1) else { return };
+    let (mut left, mut right) = both_ends(&bed, "af_packet", "");
+    each_backend::an_owner_that_sleeps_is_woken(&mut right, &mut left);
+}
+
+#[test]
 fn a_full_receive_ring_counts_what_it_loses() {
     each_backend::a_full_receive_ring_counts_what_it_loses("af_packet", "");
 }

@@ -72,6 +72,13 @@ fn frames_cross_both_ways_in_order() {
 }
 
 #[test]
+fn an_owner_that_sleeps_is_woken() {
+    let Some(bed) = testbed() else { return };
+    let (mut tap, mut socket) = tap_and_socket(&bed, "");
+    crate::interface_tests::an_owner_that_sleeps_is_woken(&mut tap, &mut socket);
+}
+
+#[test]
 fn the_interface_is_up_and_has_what_was_asked_for_and_goes_with_the_port() {
     let Some(bed) = testbed() else { return };
     bed.in_left(|| {
