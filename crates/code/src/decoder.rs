@@ -83,6 +83,13 @@ impl Decoder {
         }
     }
 
+    /// Forgets all but the account: another stream begins.
+    pub fn begin_again(&mut self) {
+        (self.base, self.end) = (0, 0);
+        self.known.fill(false);
+        self.pivots.fill(None);
+    }
+
     /// What became of what came so far.
     pub fn account(&self) -> Account {
         self.account

@@ -200,6 +200,11 @@ impl Encoder {
         self.size
     }
 
+    /// Number of the next source symbol.
+    pub fn next_number(&self) -> u64 {
+        self.next
+    }
+
     /// Takes a source symbol in and gives it its number. Ask for [`Self::next_repair`] until there is none before
     /// the next: repairs that are due are forgotten.
     ///

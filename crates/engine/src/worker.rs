@@ -134,6 +134,10 @@ impl Worker {
         let mut was_at_end = false;
         let mut own = CountersView::default();
         let mut links: Vec<Option<Link>> = self.ports.iter().map(|_| None).collect();
+        if self.holds_packets {
+            // Functions that put packets of their own in find room for them in every batch.
+            self.burst = self.burst.min(BATCH_CAPACITY / 2);
+        }
         let mut batch = Batch::limited(self.burst);
         let mut several = batches_beyond_one(self.burst);
         let mut punted = Batch::new();
@@ -213,6 +217,9 @@ impl Worker {
         }
         let asked = batch.room();
         let received = self.ports[from].rx(batch);
+        if self.holds_packets {
+            batch.set_limit(BATCH_CAPACITY);
+        }
         let out = &mut *self.ports[way.to];
         let outbox = &mut self.outboxes[from];
         if received > 0 || self.holds_packets {
@@ -233,6 +240,7 @@ impl Worker {
             } else {
                 own.dropped_tx_full += outbox.accept(batch, received < asked, out) as u64;
             }
+            batch.set_limit(self.burst);
         }
         if way.patient {
             outbox.tick_patiently(now_ticks, received == 0, out);

@@ -1,5 +1,9 @@
 //! Where in a frame a UDP datagram and its payload lie, for functions that change payloads.
 
+use crate::resize::move_start;
+use taut_port::{Packet, PoolHandle};
+use taut_wire::checksum::{Sum, update_u16};
+use taut_wire::udp::{HEADER_LEN_BYTES, nonzero};
 use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Udp};
 
 /// What a frame is to a function that changes UDP payloads.
@@ -16,6 +20,10 @@ pub(crate) enum Seen {
 /// Places in a frame, bytes from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Datagram {
+    /// Of the IP header.
+    pub(crate) ip: usize,
+    /// IPv4; IPv6 otherwise.
+    pub(crate) is_v4: bool,
     /// Of the UDP header.
     pub(crate) udp: usize,
     /// Behind the last byte of the payload.
@@ -60,10 +68,70 @@ impl Seen {
         };
         match udp {
             Ok(length) => Self::Datagram(Datagram {
+                ip: ip_at,
+                is_v4: ethernet.ethertype() == EtherType::IPV4,
                 udp: udp_at,
                 end: udp_at + usize::from(length),
             }),
             Err(_) => Self::Malformed,
+        }
+    }
+}
+
+impl Datagram {
+    /// The payload.
+    pub(crate) fn payload(&self) -> std::ops::Range<usize> {
+        self.udp + HEADER_LEN_BYTES..self.end
+    }
+
+    /// Puts `bytes`, of an even number, in front of the payload; lengths and checksums change with them, so that a
+    /// wrong checksum stays wrong. False, and no change, where there is no room.
+    pub(crate) fn insert(&self, packet: &mut Packet, bytes: &[u8], pool: &PoolHandle) -> bool {
+        let keep = self.udp + HEADER_LEN_BYTES;
+        // What a short frame was filled up with stays behind.
+        packet.truncate(self.end as u16);
+        if !move_start(packet, keep, 0, bytes.len(), pool) {
+            return false;
+        }
+        let frame = packet.bytes_mut();
+        frame[keep..keep + bytes.len()].copy_from_slice(bytes);
+        self.change_length(frame, bytes.len() as i32, Sum::of(bytes).fold());
+        true
+    }
+
+    /// Takes the first `count` bytes, an even number, out of the payload, which has as many.
+    pub(crate) fn remove(&self, packet: &mut Packet, count: usize, pool: &PoolHandle) {
+        let keep = self.udp + HEADER_LEN_BYTES;
+        let gone = Sum::of(&packet.bytes()[keep..keep + count]).fold();
+        packet.truncate(self.end as u16);
+        move_start(packet, keep, count, 0, pool);
+        self.change_length(packet.bytes_mut(), -(count as i32), !gone);
+    }
+
+    /// Lengths and checksums of a datagram that is longer by so much, and whose sum is larger by `sum`. (RFC 1624.)
+    fn change_length(&self, frame: &mut [u8], more: i32, sum: u16) {
+        let mut add = |at: usize| {
+            let old = u16::from_be_bytes([frame[at], frame[at + 1]]);
+            let new = (i32::from(old) + more) as u16;
+            frame[at..at + 2].copy_from_slice(&new.to_be_bytes());
+            (old, new)
+        };
+        let (old, new) = add(self.udp + 4);
+        if self.is_v4 {
+            let (old, new) = add(self.ip + 2);
+            let at = self.ip + 10;
+            let checksum = u16::from_be_bytes([frame[at], frame[at + 1]]);
+            frame[at..at + 2].copy_from_slice(&update_u16(checksum, old, new).to_be_bytes());
+        } else {
+            add(self.ip + 4);
+        }
+        let at = self.udp + 6;
+        let checksum = u16::from_be_bytes([frame[at], frame[at + 1]]);
+        if checksum != 0 {
+            // The length is in the header and in the pseudo header.
+            let checksum = update_u16(update_u16(checksum, old, new), old, new);
+            let checksum = nonzero(update_u16(checksum, 0, sum));
+            frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
         }
     }
 }
@@ -84,11 +152,17 @@ mod tests {
             }
             let frame = flow.frame(100).unwrap();
             let end = frame.len();
-            assert_eq!(Seen::of(&frame), Seen::Datagram(Datagram { udp, end }));
+            let found = Datagram {
+                ip: 14,
+                is_v4: !v6,
+                udp,
+                end,
+            };
+            assert_eq!(Seen::of(&frame), Seen::Datagram(found));
             // A frame may be padded.
             let mut padded = frame.clone();
             padded.extend([0; 7]);
-            assert_eq!(Seen::of(&padded), Seen::Datagram(Datagram { udp, end }));
+            assert_eq!(Seen::of(&padded), Seen::Datagram(found));
             for length in 0..end {
                 assert_eq!(Seen::of(&frame[..length]), Seen::Malformed, "{length}");
             }
@@ -105,5 +179,84 @@ mod tests {
         let mut arp = UdpFlow::default().frame(64).unwrap();
         arp[12..14].copy_from_slice(&[8, 6]);
         assert_eq!(Seen::of(&arp), Seen::Other);
+    }
+
+    /// Both checksums of a frame are right.
+    fn is_right(frame: &[u8], v6: bool) -> bool {
+        let bytes = &frame[14..];
+        if v6 {
+            let ip = Ipv6::new(bytes).unwrap();
+            let udp = Udp::new(ip.payload()).unwrap();
+            let pseudo_header = ip.pseudo_header(IpProtocol::UDP, udp.length().into());
+            return udp.verify_checksum(pseudo_header).is_ok();
+        }
+        let ip = Ipv4::new(bytes).unwrap();
+        let udp = Udp::new(ip.payload()).unwrap();
+        let udp_right = udp.verify_checksum(ip.pseudo_header(udp.length()));
+        ip.verify_checksum().is_ok() && udp_right.is_ok()
+    }
+
+    #[test]
+    fn bytes_put_in_and_taken_out_leave_checksums_right_and_wrong_ones_wrong() {
+        let pool = PoolHandle::new(8, false).unwrap();
+        for (v6, is_tight, spoil) in [
+            (false, false, false),
+            (true, false, false),
+            (false, true, false),
+            (true, true, true),
+            (false, false, true),
+        ] {
+            let mut flow = UdpFlow::default();
+            if v6 {
+                flow.src_ip = "2001:db8::1".parse().unwrap();
+                flow.dst_ip = "2001:db8::2".parse().unwrap();
+            }
+            let mut frame = flow.frame(100).unwrap();
+            let udp = if v6 { 54 } else { 34 };
+            let length = frame.len();
+            frame[length - 10..].copy_from_slice(b"0123456789");
+            let datagram = match Seen::of(&frame) {
+                Seen::Datagram(datagram) => datagram,
+                other => panic!("{other:?}"),
+            };
+            if v6 {
+                let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+                let mut ip = Ipv6::new(ethernet.payload_mut()).unwrap();
+                let length = ip.payload().len() as u32;
+                let pseudo_header = ip.pseudo_header(IpProtocol::UDP, length);
+                Udp::new(ip.payload_mut())
+                    .unwrap()
+                    .fill_checksum(pseudo_header);
+            } else {
+                let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+                let mut ip = Ipv4::new(ethernet.payload_mut()).unwrap();
+                let length = ip.payload().len() as u16;
+                let pseudo_header = ip.pseudo_header(length);
+                Udp::new(ip.payload_mut())
+                    .unwrap()
+                    .fill_checksum(pseudo_header);
+            }
+            if spoil {
+                frame[udp + 7] ^= 0x10;
+            }
+            let mut packet = pool.take(length as u16).unwrap();
+            if is_tight {
+                // Without room in front.
+                let room = packet.headroom() as u16;
+                assert!(packet.prepend(room));
+                packet.truncate(length as u16);
+            }
+            packet.bytes_mut().copy_from_slice(&frame);
+            assert!(datagram.insert(&mut packet, &[0xAB; 16], &pool));
+            assert_eq!(packet.len(), length + 16);
+            assert_eq!(is_right(packet.bytes(), v6), !spoil);
+            assert_eq!(packet.bytes()[udp + 8..udp + 24], [0xAB; 16]);
+            let Seen::Datagram(longer) = Seen::of(packet.bytes()) else {
+                panic!("no datagram");
+            };
+            assert_eq!(longer.end, length + 16);
+            longer.remove(&mut packet, 16, &pool);
+            assert_eq!(packet.bytes(), frame);
+        }
     }
 }

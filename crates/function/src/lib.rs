@@ -14,6 +14,8 @@ mod impair;
 mod in_kernel;
 mod mac_rewrite;
 mod mac_swap;
+mod resize;
+mod rlnc;
 mod size;
 mod walk;
 mod xor;
@@ -112,6 +114,7 @@ pub fn functions() -> &'static [Entry] {
         impair::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,
+        rlnc::ENTRY,
         walk::ENTRY,
         xor::ENTRY,
     ]

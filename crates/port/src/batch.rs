@@ -44,6 +44,12 @@ impl Batch {
         }
     }
 
+    /// Has room for `limit` packets from now on, as in [`Batch::limited`], but never for fewer than it has.
+    #[inline(always)]
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.clamp(self.packets.len().max(1), BATCH_CAPACITY);
+    }
+
     /// Packets in the batch, marked ones included.
     #[inline(always)]
     pub fn len(&self) -> usize {

@@ -1,0 +1,116 @@
+//! What stands in front of a coded packet's payload.
+//!
+//! ```text
+//!  0               1               2               3
+//! +---------------+---------------+---------------+---------------+
+//! |     0x7A      |     0xC5      |     kind      |     count     |
+//! +---------------+---------------+---------------+---------------+
+//! |                            session                            |
+//! +---------------------------------------------------------------+
+//! |                        number (64 bits)                       |
+//! |                                                               |
+//! +---------------------------------------------------------------+
+//! ```
+//! Kind 1, source: count is 0, number is its own; the payload follows. Kind 2, repair: number is that of the first
+//! source packet it combines, count how many; as many coefficients follow, then the sum of the symbols.
+
+/// Bytes of the header.
+pub(super) const LEN_BYTES: usize = 16;
+
+const MAGIC: [u8; 2] = [0x7A, 0xC5];
+
+/// What a coded packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Source,
+    /// Of so many source packets.
+    Repair(u8),
+}
+
+/// The header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    /// Drawn when the encoder began.
+    pub(super) session: u32,
+    pub(super) number: u64,
+}
+
+/// What the front of a payload is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Front {
+    Coded(Header),
+    NotCoded,
+    /// It claims to be coded and cannot be.
+    Broken,
+}
+
+impl Front {
+    pub(super) fn of(payload: &[u8]) -> Self {
+        if !payload.starts_with(&MAGIC) {
+            return Self::NotCoded;
+        }
+        let Some((header, rest)) = payload.split_first_chunk::<LEN_BYTES>() else {
+            return Self::Broken;
+        };
+        let [_, _, kind, count, a, b, c, d, number @ ..] = *header;
+        let kind = match (kind, count) {
+            (1, 0) => Kind::Source,
+            (2, count) if count > 0 && rest.len() > usize::from(count) => Kind::Repair(count),
+            _ => return Self::Broken,
+        };
+        Self::Coded(Header {
+            kind,
+            session: u32::from_be_bytes([a, b, c, d]),
+            number: u64::from_be_bytes(number),
+        })
+    }
+}
+
+impl Header {
+    pub(super) fn bytes(&self) -> [u8; LEN_BYTES] {
+        let (kind, count) = match self.kind {
+            Kind::Source => (1, 0),
+            Kind::Repair(count) => (2, count),
+        };
+        let mut bytes = [0; LEN_BYTES];
+        bytes[..2].copy_from_slice(&MAGIC);
+        bytes[2..4].copy_from_slice(&[kind, count]);
+        bytes[4..8].copy_from_slice(&self.session.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_cut_short_is_broken() {
+        for kind in [Kind::Source, Kind::Repair(3)] {
+            let header = Header {
+                kind,
+                session: 0x1234_5678,
+                number: u64::MAX - 5,
+            };
+            let mut payload = header.bytes().to_vec();
+            payload.extend([7; 9]);
+            assert_eq!(Front::of(&payload), Front::Coded(header));
+            for length in 0..payload.len() {
+                let front = Front::of(&payload[..length]);
+                match length {
+                    0 | 1 => assert_eq!(front, Front::NotCoded),
+                    2..16 => assert_eq!(front, Front::Broken),
+                    // A repair has coefficients, and a sum of one byte at least.
+                    16..20 if kind != Kind::Source => assert_eq!(front, Front::Broken),
+                    _ => assert_eq!(front, Front::Coded(header)),
+                }
+            }
+            payload[2] = 3;
+            assert_eq!(Front::of(&payload), Front::Broken);
+            payload[1] = 0;
+            assert_eq!(Front::of(&payload), Front::NotCoded);
+        }
+    }
+}

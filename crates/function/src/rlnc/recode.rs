@@ -1,0 +1,120 @@
+//! Packets on their way through a hop that combines anew: repairs that come are replaced by others, of all that the
+//! hop holds, and more are sent along.
+
+use super::decode::{Session, Sessions};
+use super::header::{Front, Kind, LEN_BYTES};
+use super::{Counts, Own, Settings, Verdict, symbol};
+use crate::datagram::Datagram;
+use taut_code::{Combination, Recoder};
+use taut_port::Packet;
+
+pub(super) struct Recode {
+    recoder: Recoder,
+    session: Sessions,
+    packets: usize,
+    size: usize,
+    seed: u64,
+    most_payload_bytes: usize,
+    redundancy: f64,
+    credit: f64,
+    symbol: Vec<u8>,
+}
+
+impl Recode {
+    pub(super) fn new(settings: &Settings, seed: u64) -> Self {
+        let (size, packets) = (settings.symbol_bytes(), settings.symbols());
+        Self {
+            recoder: Recoder::new(size, packets, seed),
+            session: Sessions::default(),
+            packets,
+            size,
+            seed,
+            most_payload_bytes: settings.payload,
+            redundancy: settings.redundancy,
+            credit: 0.0,
+            symbol: vec![0; size],
+        }
+    }
+
+    pub(super) fn handle(
+        &mut self,
+        packet: &mut Packet,
+        datagram: &Datagram,
+        port: usize,
+        own: &mut Own,
+        counts: &mut Counts,
+    ) -> Verdict {
+        let payload = &packet.bytes()[datagram.payload()];
+        let header = match Front::of(payload) {
+            Front::Coded(header) => header,
+            Front::NotCoded => {
+                counts.not_coded += 1;
+                return Verdict::Goes;
+            }
+            Front::Broken => {
+                counts.broken += 1;
+                return Verdict::Ends;
+            }
+        };
+        let rest = &payload[LEN_BYTES..];
+        let session = self.session.see(header.session);
+        if session == Session::Begins {
+            self.recoder = Recoder::new(self.size, self.packets, self.seed);
+        }
+        let is_source = header.kind == Kind::Source;
+        if session == Session::Strange {
+            // Of a stream that it does not combine: goes on as it came.
+            counts.recoded += 1;
+            return Verdict::Goes;
+        }
+        let taken = match header.kind {
+            Kind::Source if rest.len() <= self.most_payload_bytes => {
+                let length = self.source_symbol(packet, datagram);
+                self.recoder
+                    .push_source(header.number, &self.symbol[..length])
+            }
+            Kind::Source => Err(taut_code::Refused::TooLong),
+            Kind::Repair(count) => {
+                let (coefficients, sum) = rest.split_at(usize::from(count));
+                self.recoder.push(&Combination {
+                    first: header.number,
+                    coefficients,
+                    sum,
+                })
+            }
+        };
+        if taken.is_err() {
+            counts.broken += 1;
+            return Verdict::Ends;
+        }
+        counts.recoded += 1;
+        self.credit += if is_source { self.redundancy } else { 1.0 };
+        while self.credit >= 1.0 {
+            self.credit -= 1.0;
+            if let Some(repair) = self.recoder.combine() {
+                let sent = own.send_repair(port, packet.bytes(), datagram, header.session, &repair);
+                counts.repairs_sent += u64::from(sent);
+            }
+        }
+        if is_source {
+            Verdict::Goes
+        } else {
+            Verdict::Ends
+        }
+    }
+
+    /// As the encoder saw it: without the coding header.
+    fn source_symbol(&mut self, packet: &Packet, datagram: &Datagram) -> usize {
+        let frame = packet.bytes();
+        let payload = datagram.payload();
+        let bare = Datagram {
+            end: payload.start,
+            ..*datagram
+        };
+        let head = symbol::write(frame, &bare, &mut self.symbol);
+        let rest = &frame[payload.start + LEN_BYTES..payload.end];
+        self.symbol[1..3].copy_from_slice(&(rest.len() as u16).to_be_bytes());
+        self.symbol[head..head + rest.len()].copy_from_slice(rest);
+        head + rest.len()
+    }
+}

@@ -1,0 +1,269 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::build;
+use std::net::IpAddr;
+use taut_wire::UdpFlow;
+
+fn function(text: &str) -> Box<dyn Function> {
+    build("rlnc", text.parse().unwrap()).unwrap()
+}
+
+/// A flow and its packets, of different sizes, with right checksums.
+fn frame(number: usize) -> Vec<u8> {
+    let flow = number % 3;
+    let v6 = flow == 2;
+    let address = |last: u8| -> IpAddr {
+        let text = if v6 {
+            format!("2001:db8::{last:x}")
+        } else {
+            format!("10.0.{flow}.{last}")
+        };
+        text.parse().unwrap()
+    };
+    let flow = UdpFlow {
+        src_ip: address(1),
+        dst_ip: address(2),
+        src_port: 1000 + flow as u16,
+        dst_port: 2000,
+        ttl: 64,
+        ..UdpFlow::default()
+    };
+    let mut frame = flow.frame(90 + (number * 37) % 1300).unwrap();
+    let Seen::Datagram(datagram) = Seen::of(&frame) else {
+        panic!("no datagram");
+    };
+    let mut random = fastrand::Rng::with_seed(number as u64);
+    random.fill(&mut frame[datagram.payload()]);
+    complete(&mut frame, &datagram).unwrap();
+    if datagram.is_v4 {
+        // As a recovered packet has it.
+        frame[18..20].fill(0);
+        frame[20] = 0x40;
+        complete(&mut frame, &datagram).unwrap();
+    }
+    frame
+}
+
+/// Passes frames through a function in batches of up to `burst`; empty batches let go of what is held.
+fn pass(
+    function: &mut dyn Function,
+    frames: &[Vec<u8>],
+    to_port: usize,
+    burst: usize,
+) -> Vec<Vec<u8>> {
+    let pool = PoolHandle::new(64, false).unwrap();
+    let context = Context {
+        to_port,
+        ..Context::default()
+    };
+    let mut out = Vec::new();
+    let mut slow = Batch::new();
+    let mut end = |batch: &mut Batch, out: &mut Vec<Vec<u8>>| {
+        batch.settle(&mut slow);
+        out.extend(batch.packets().iter().map(|it| it.bytes().to_vec()));
+        batch.clear();
+    };
+    for frames in frames.chunks(burst) {
+        let mut batch = Batch::new();
+        for (index, frame) in frames.iter().enumerate() {
+            pool.fill(&mut batch, 1, frame.len() as u16);
+            batch.packets_mut()[index]
+                .bytes_mut()
+                .copy_from_slice(frame);
+        }
+        function.process(&mut batch, &context);
+        end(&mut batch, &mut out);
+    }
+    for _ in 0..20 {
+        let mut batch = Batch::new();
+        function.process(&mut batch, &context);
+        end(&mut batch, &mut out);
+    }
+    out
+}
+
+fn count(function: &dyn Function, fate: &str) -> u64 {
+    function
+        .fates()
+        .into_iter()
+        .find(|(name, _)| name.starts_with(fate))
+        .unwrap()
+        .1
+}
+
+fn is_sound(frame: &[u8]) {
+    let Seen::Datagram(datagram) = Seen::of(frame) else {
+        panic!("no datagram: {frame:?}");
+    };
+    let mut again = frame.to_vec();
+    assert_eq!(datagram.end, frame.len());
+    complete(&mut again, &datagram).unwrap();
+    assert_eq!(frame, again, "lengths and checksums");
+}
+
+fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    frames.sort();
+    frames
+}
+
+#[test]
+fn what_goes_in_comes_out_and_losses_within_the_redundancy_are_made_good() {
+    // Coefficients of fixed seeds: one random matrix in 255 is singular.
+    for case in 0..60_u64 {
+        let mut random = fastrand::Rng::with_seed(case);
+        let block = case % 2 == 0;
+        let burst = random.usize(1..=32);
+        let count_of = random.usize(32..200);
+        let code = if block {
+            "code = 'block'"
+        } else {
+            "redundancy = 0.5"
+        };
+        let mut encoder = function(&format!(
+            "encode = [1]\n{code}\nseed = {case}\nflush = '0ns'"
+        ));
+        let mut decoder = function(&format!("encode = [0]\n{code}"));
+        let sent: Vec<Vec<u8>> = (0..count_of).map(frame).collect();
+        let coded = pass(&mut *encoder, &sent, 1, burst);
+        coded.iter().for_each(|it| is_sound(it));
+        assert_eq!(count(&*encoder, "coded"), count_of as u64);
+        assert!(coded.len() > count_of);
+        // One of every nine: not the first, where the decoder begins, nor the last ones, which no later repair covers.
+        let last = coded.len() - if block { 0 } else { 12 };
+        let arrived: Vec<Vec<u8>> = coded
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| index % 9 != 4 || *index >= last)
+            .map(|(_, frame)| frame.clone())
+            .collect();
+        let received = pass(&mut *decoder, &arrived, 1, burst);
+        received.iter().for_each(|it| is_sound(it));
+        assert_eq!(sorted(received), sorted(sent), "{case}");
+        assert_eq!(count(&*decoder, "lost"), 0);
+    }
+}
+
+#[test]
+fn without_losses_packets_come_out_as_they_were_in_their_order() {
+    let mut encoder = function("encode = [1]");
+    let mut decoder = function("encode = [0]");
+    let sent: Vec<Vec<u8>> = (0..100).map(frame).collect();
+    let coded = pass(&mut *encoder, &sent, 1, 32);
+    assert_eq!(pass(&mut *decoder, &coded, 1, 32), sent);
+    assert_eq!(count(&*decoder, "repairs taken in"), 25);
+    assert_eq!(count(&*decoder, "recovered"), 0);
+    // And back: the other direction of both is the other way round.
+    let coded = pass(&mut *decoder, &sent, 0, 7);
+    assert_eq!(pass(&mut *encoder, &coded, 0, 7), sent);
+}
+
+#[test]
+fn a_hop_that_recodes_makes_up_for_losses_before_and_behind_it() {
+    let mut encoder = function("encode = [1]\nsymbols = 16\nredundancy = 0.5\nseed = 1");
+    let mut hop = function("recode = true\nsymbols = 24\nredundancy = 0.5\nseed = 2");
+    let mut decoder = function("encode = [0]\nsymbols = 16\nspan = 128");
+    let sent: Vec<Vec<u8>> = (0..600).map(frame).collect();
+    let lossy = |frames: Vec<Vec<u8>>, seed: u64| -> Vec<Vec<u8>> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        frames.into_iter().filter(|_| random.f64() >= 0.1).collect()
+    };
+    let coded = lossy(pass(&mut *encoder, &sent, 1, 32), 3);
+    let again = pass(&mut *hop, &coded, 1, 32);
+    again.iter().for_each(|it| is_sound(it));
+    assert_eq!(count(&*hop, "recoded"), coded.len() as u64);
+    let received = pass(&mut *decoder, &lossy(again, 4), 1, 32);
+    received.iter().for_each(|it| is_sound(it));
+    // A fifth was lost on the way.
+    assert!(received.len() > 590, "{}", received.len());
+    let all = sorted(sent);
+    assert!(received.iter().all(|it| all.binary_search(it).is_ok()));
+}
+
+#[test]
+fn a_restarted_encoder_is_followed_and_forged_sessions_are_not() {
+    let mut decoder = function("encode = [0]");
+    let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
+    for _ in 0..2 {
+        let mut encoder = function("encode = [1]");
+        let mut coded = pass(&mut *encoder, &sent, 1, 32);
+        let Seen::Datagram(datagram) = Seen::of(&coded[20]) else {
+            panic!("no datagram");
+        };
+        let mut forged = coded[20].clone();
+        forged[datagram.payload().start + 4] ^= 0x55;
+        coded.insert(21, forged);
+        let lost = coded.remove(24);
+        let received = pass(&mut *decoder, &coded, 1, 32);
+        let mut expected = sorted(sent.clone());
+        // The forged one is a packet like any other, and what was lost comes back.
+        expected.push(received.iter().find(|it| **it == sent[16]).unwrap().clone());
+        assert_eq!(sorted(received).len(), expected.len(), "{}", lost.len());
+    }
+    assert_eq!(count(&*decoder, "lost"), 0);
+}
+
+#[test]
+fn broken_headers_are_dropped_others_pass_and_nothing_forged_breaks_it() {
+    let mut decoder = function("encode = [0]\nsymbols = 4");
+    let plain = frame(1);
+    assert_eq!(
+        pass(&mut *decoder, std::slice::from_ref(&plain), 1, 1),
+        [plain]
+    );
+    assert_eq!(count(&*decoder, "passed: not coded"), 1);
+    let mut encoder = function("encode = [1]\nsymbols = 4");
+    let coded = pass(
+        &mut *encoder,
+        &(0..200).map(frame).collect::<Vec<_>>(),
+        1,
+        32,
+    );
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut broken = Vec::new();
+    for _ in 0..20 {
+        for it in &coded {
+            let mut it = it.clone();
+            let Seen::Datagram(datagram) = Seen::of(&it) else {
+                continue;
+            };
+            let at = datagram.payload().start + random.usize(..30);
+            it[at] = random.u8(..);
+            if random.bool() {
+                it.truncate(random.usize(..it.len()));
+            }
+            broken.push(it);
+        }
+    }
+    let out = pass(&mut *decoder, &broken, 1, 32);
+    let saw: u64 = decoder
+        .fates()
+        .iter()
+        .filter(|(name, _)| !name.ends_with("above"))
+        .map(|(_, n)| n)
+        .sum();
+    assert_eq!(saw, 1 + broken.len() as u64);
+    assert!(count(&*decoder, "dropped: broken") > 0 && !out.is_empty());
+    let mut hop = function("recode = true");
+    pass(&mut *hop, &broken, 1, 32);
+}
+
+#[test]
+fn settings_that_cannot_be_say_why() {
+    let wrong = |text: &str| build("rlnc", text.parse().unwrap()).err().unwrap().0;
+    for (text, part) in [
+        ("encode = [1]\nrecode = true", "leave one out"),
+        ("encode = [64]", "0 to 63"),
+        ("symbols = 0", "1 to 255"),
+        ("redundancy = 0.0", "redundancy"),
+        ("density = 0.0", "density"),
+        ("payload = 0", "1 to 8192"),
+        ("payload = 4000", "want at most"),
+        ("span = 4", "8 (what a repair covers)"),
+        ("flush = 'soon'", "such as 2ms"),
+        ("code = 'turbo'", "turbo"),
+        ("symbol = 8", "symbol"),
+    ] {
+        let found = wrong(text);
+        assert!(found.contains(part), "{text}: {found}");
+    }
+}
