@@ -980,6 +980,72 @@ mod tests {
         }
     }
 
+    /// Has packets at times of its own, and notes how late each was taken.
+    struct Due {
+        pool: PoolHandle,
+        due: VecDeque<std::time::Instant>,
+        waits: Rc<RefCell<Vec<Duration>>>,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Port for Due {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            let now = std::time::Instant::now();
+            let due = self.due.iter().take_while(|due| **due <= now).count();
+            let taken = self.due.drain(..due);
+            self.waits.borrow_mut().extend(taken.map(|due| now - due));
+            self.stop.fetch_or(self.due.is_empty(), Ordering::Relaxed);
+            self.pool.fill(batch, due.min(batch.room()), 60)
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let n = batch.len();
+            batch.clear();
+            n
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    #[test]
+    fn a_packet_waits_no_longer_than_the_sleep_allows() {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let mut seed = fastrand::Rng::with_seed(3);
+        // A machine with other work to do wakes up late: one good attempt is enough.
+        let mut attempts = (0..5).map(|_| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let waits = Rc::new(RefCell::new(Vec::new()));
+            let begun = std::time::Instant::now();
+            let mut at = Duration::ZERO;
+            let due = std::iter::repeat_with(|| {
+                at += Duration::from_micros(seed.u64(0..30_000));
+                begun + at
+            });
+            let port = Due {
+                pool: PoolHandle::new(256, false).unwrap(),
+                due: due.take(40).collect(),
+                waits: Rc::clone(&waits),
+                stop: Arc::clone(&stop),
+            };
+            let mut worker =
+                Worker::new(vec![Box::new(port)], Vec::new(), Flush::default(), &clock);
+            worker.set_wait("sleep(10ms)".parse().unwrap(), &clock);
+            worker.run(&stop);
+            assert!(worker.counters().read().sleeps > 10);
+            let mut waits = waits.take();
+            waits.sort();
+            assert_eq!(waits.len(), 40);
+            waits[35]
+        });
+        assert!(attempts.any(|most| most < Duration::from_millis(11)));
+    }
+
     #[test]
     fn what_the_outgoing_ring_has_no_room_for_is_counted() {
         let (_, counters) = sends("idle(32)", &[10, 10], 4);
