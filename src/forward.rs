@@ -17,7 +17,7 @@ use taut_engine::{
     Worker,
 };
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
-use taut_port::{Clock, Link, PortSpec, Resources};
+use taut_port::{Clock, InterruptionLog, Link, PortSpec, Resources};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -67,6 +67,9 @@ pub struct Arguments {
     /// Give out the counters as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
     #[arg(long, value_name = "ADDRESS", conflicts_with = "in_kernel")]
     metrics: Option<String>,
+    /// Note when the core was taken away in a file that `taut generate --device-interruptions` reads (64 Ki latest)
+    #[arg(long, value_name = "FILE", conflicts_with = "in_kernel")]
+    interruptions: Option<PathBuf>,
     /// No counters until the summary at the end
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -79,15 +82,23 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let chain = put_together(&arguments)?;
     let signalled = exit::stop_flag()?;
     if chain.place == Place::Kernel {
-        if arguments.metrics.is_some() {
-            let text = "--metrics: only of a worker; a chain in the kernel has none";
-            return Err(Failure::Input(text.to_string()));
+        for (option, given) in [
+            ("--metrics", arguments.metrics.is_some()),
+            ("--interruptions", arguments.interruptions.is_some()),
+        ] {
+            if given {
+                let text = format!("{option}: only of a worker; a chain in the kernel has none");
+                return Err(Failure::Input(text));
+            }
         }
         return forward_in_kernel::run(&chain, &arguments, signalled);
     }
     let clock = Clock::calibrate(Duration::from_millis(20));
     let shown = Arc::new(OnceLock::<Arc<Counters>>::new());
     let _endpoint = metrics_endpoint(&arguments, Arc::clone(&shown))?;
+    let log = arguments.interruptions.as_ref();
+    let log = log.map(|path| InterruptionLog::create(path, clock.hz));
+    let log = log.transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let (started, has_started) = mpsc::channel();
     // Closed by the worker's end, so that waiting for the next second ends too.
@@ -97,7 +108,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         let (chain, stop) = (chain.clone(), Arc::clone(&stop));
         std::thread::Builder::new()
             .name("worker".to_string())
-            .spawn(move || work(&chain, &clock, &stop, &started, running))
+            .spawn(move || work(&chain, &clock, log, &stop, &started, running))
             .map_err(|e| Failure::Missing(format!("cannot start the worker thread: {e}")))?
     };
     // An error of opening ports comes through the channel; a closed channel means that it panicked.
@@ -248,12 +259,16 @@ type Ended = (Option<End>, Vec<(&'static str, u64)>);
 fn work(
     chain: &Chain,
     clock: &Clock,
+    log: Option<InterruptionLog>,
     stop: &AtomicBool,
     started: &mpsc::Sender<Result<Arc<Counters>, Failure>>,
     running: PipeWriter,
 ) -> Ended {
     let end = match set_up(chain, clock) {
         Ok(mut worker) => {
+            if let Some(log) = log {
+                worker.log_interruptions(log);
+            }
             let _ = started.send(Ok(worker.counters()));
             let end = worker.run(stop);
             (Some(end), worker.fates())
@@ -380,18 +395,20 @@ fn worked(c: &CountersView) -> String {
 
 fn line_json(second: u32, c: CountersView) -> serde_json::Value {
     json!({"event": "second", "second": second, "counters": c, "average_batch": c.average_batch(), "busy": c.busy(),
-        "asleep": c.asleep()})
+        "asleep": c.asleep(), "interrupted": c.interrupted()})
 }
 
 fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> String {
     format!(
-        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}{}",
+        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {} times, {:.2} % of the time{}",
         c.tx_packets,
         c.rx_packets,
         quantity::pps(c.tx_packets as f64 / seconds.max(1e-9)),
         causes(c),
         c.average_batch(),
         worked(c),
+        c.interruptions,
+        c.interrupted() * 100.0,
         lines_of(fates)
     )
 }
@@ -413,6 +430,7 @@ fn summary_json(
     json!({
         "event": "summary", "seconds": seconds, "counters": c, "dropped": c.dropped(),
         "average_batch": c.average_batch(), "busy": c.busy(), "asleep": c.asleep(),
+        "interrupted": c.interrupted(),
         "fates": fates, "busy_ticks_per_packet": per_packet, "tsc_hz": clock.hz
     })
 }

@@ -6,22 +6,26 @@ use crate::target::Target;
 use crate::watch::{self, Look, Watch};
 use crate::{print, quantity};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 use taut_host::energy::Reading;
 use taut_host::{EnergyUse, Meter, MeterError, Snapshot, SystemActivity};
-use taut_lab::comparison::{RunError, Site};
+use taut_lab::comparison::{Notes, RunError, Site};
+use taut_lab::evaluate::Causes;
 use taut_lab::live::Dashboard;
-use taut_lab::results::{PacketFormat, Recording, ResultsError, SampleThread};
+use taut_lab::results::{
+    MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread,
+};
 use taut_lab::rfc2544::DeviceUnderTest;
 use taut_lab::tapped::{Inside, TrialTap};
 use taut_measure::{LatencyHistogram, SequenceReport, Summary};
-use taut_port::{Clock, PortCounters, PortSpec, StampClock};
+use taut_model::Cause;
+use taut_port::{Clock, LoggedInterruptions, PortCounters, PortError, PortSpec, StampClock};
 use taut_traffic::{
     Flood, Flow, FromIntended, Instrument, Observed, Pacing, Pattern, Rate, RateError, Sampler,
-    SamplerAccount, StreamView, Summaries,
+    SamplerAccount, Slowest, StreamView, Summaries,
 };
 use taut_traffic::{Tally, Traffic, Trial, TrialError, WorstPackets};
 use taut_wire::UdpFlow;
@@ -108,6 +112,10 @@ pub struct Arguments {
     /// Show a dashboard while it runs (q ends it); plain lines where there is no terminal
     #[arg(long, conflicts_with = "json")]
     live: bool,
+    /// File in which the `taut forward` behind the ports notes when its core was taken away (its --interruptions), to
+    /// tell what the slowest packets waited for; a --device of ours needs none
+    #[arg(long, value_name = "FILE", requires = "port")]
+    device_interruptions: Option<PathBuf>,
     /// Give out what is measured as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
@@ -284,6 +292,7 @@ fn records(
             let observed = Observed {
                 summaries: Summaries::new(clock),
                 intended: FromIntended::new(clock),
+                slowest: Slowest::of((asked_pps * arguments.seconds) as u64),
                 live,
                 sampler: samplers.next(),
                 worst: arguments.worst.map(|n| WorstPackets::new(usize::from(n))),
@@ -435,6 +444,10 @@ struct Bench {
     wait: Duration,
     /// What the generator sends can be seen by a tap.
     tapped: bool,
+    /// Where a device that is made notes its interruptions.
+    notes: Option<Notes>,
+    /// Where one behind ports does.
+    device_log: Option<PathBuf>,
 }
 
 impl Bench {
@@ -444,6 +457,14 @@ impl Bench {
         traffic: Traffic,
     ) -> Result<Self, Failure> {
         let cores = taut_host::choose_cores().with_generator(arguments.core);
+        if let Some(path) = &arguments.device_interruptions {
+            LoggedInterruptions::read(path)?;
+        }
+        let notes_itself =
+            matches!(&device, DeviceUnderTest::Made(made) if made.notes_interruptions());
+        let notes = notes_itself.then(Notes::new).transpose();
+        let notes =
+            notes.map_err(|e| Failure::Missing(format!("cannot make a folder for notes: {e}")))?;
         Ok(Self {
             // With ports the other side may be on any core, so the scheduler knows better.
             generator_core: arguments
@@ -456,6 +477,8 @@ impl Bench {
             program: exit::own_program()?,
             wait: Duration::from_secs_f64(arguments.wait),
             tapped: arguments.tap,
+            notes,
+            device_log: arguments.device_interruptions.clone(),
         })
     }
 
@@ -471,11 +494,18 @@ impl Bench {
             device_core: self.device_core,
             clock: self.clock,
             tapped: self.tapped,
+            interruptions: self.device_log(),
         };
         let measured = self
             .device
             .measure(&site, &self.traffic, self.wait, stop, measure);
         Ok(measured?)
+    }
+
+    /// The file in which the device notes its interruptions, if it does.
+    fn device_log(&self) -> Option<&Path> {
+        let made = self.notes.as_ref().map(Notes::path);
+        made.or(self.device_log.as_deref())
     }
 
     /// The cores that are known to be used.
@@ -550,6 +580,8 @@ struct Outcome {
     ports: Vec<PortCounters>,
     activity: SystemActivity,
     energy: EnergyUse,
+    /// When the cores of generator and device were taken away.
+    interruptions: Result<MeasuredInterruptions, PortError>,
     /// How far the receiving port's own stamps may be off; none where it has none.
     stamp_error_ns: Option<f64>,
     /// It was asked for stamps, but they are of a clock of its own.
@@ -592,8 +624,14 @@ impl Job {
             let activity = Snapshot::difference(&before, &Snapshot::take(), &self.bench.cores());
             // The watching side waits for this, not for the device to be taken down.
             drop(started);
+            let interruptions = MeasuredInterruptions::of(
+                instrument.interruptions(),
+                self.bench.device_log(),
+                &self.bench.clock,
+            );
             Ok(Outcome {
                 inside: tap.map(TrialTap::finish),
+                interruptions,
                 begun,
                 tallies,
                 records,
@@ -619,6 +657,55 @@ struct StreamReport<'a> {
     stamp_error_ns: Option<f64>,
     unknown_stamps: bool,
     samples: Option<Kept>,
+    slowest: Option<SlowestCauses>,
+}
+
+/// What a stream's slowest packets waited for.
+#[derive(serde::Serialize)]
+struct SlowestCauses {
+    /// The least latency among them, ns.
+    above_ns: f64,
+    #[serde(flatten)]
+    causes: Causes,
+}
+
+impl SlowestCauses {
+    fn of(
+        record: &Observed,
+        found: &MeasuredInterruptions,
+        clock: &Clock,
+        seconds: f64,
+    ) -> Option<Self> {
+        let usual_ns = Summary::from_histogram(&record.summaries.latency)?.p50_ns?;
+        let packets = record.slowest.packets();
+        let above_ticks = packets.iter().map(|packet| packet.1).min()?;
+        let in_ns = packets
+            .iter()
+            .map(|(sent, latency)| (clock.to_ns(*sent), clock.to_ns(*latency)));
+        Some(Self {
+            above_ns: clock.to_ns(above_ticks),
+            causes: Causes::of_slowest(found, seconds * 1e9, usual_ns as f64, in_ns),
+        })
+    }
+
+    fn line(&self) -> String {
+        let causes = Cause::ALL.into_iter().filter_map(|cause| {
+            let share = self.causes.share(cause);
+            (share > 0.0).then(|| format!("{} {:.0} %", cause.name(), share * 100.0))
+        });
+        let causes: Vec<String> = causes.collect();
+        let device = if self.causes.device_known {
+            ""
+        } else {
+            " (the device's core is not known)"
+        };
+        format!(
+            "slowest    {} packets from {} on: {}{device}",
+            self.causes.spikes,
+            quantity::ns(self.above_ns),
+            causes.join(", ")
+        )
+    }
 }
 
 /// What became of a stream's samples.
@@ -644,7 +731,7 @@ impl StreamReport<'_> {
                 "latency_ns": Summary::from_histogram(&s.stamped_latency)})), "jitter_ns": s.jitter.summary(),
             "send_slip_ns": Summary::from_histogram(&s.slip), "sequence": self.account,
             "send_gap_ns": s.gaps.summary(), "interrupted_send_gap_ns": s.interrupted_gaps.summary(),
-            "samples": self.samples})
+            "samples": self.samples, "slowest": self.slowest})
     }
 
     fn print(&self) {
@@ -684,6 +771,9 @@ impl StreamReport<'_> {
                 gaps.count
             ));
         }
+        if let Some(slowest) = &self.slowest {
+            print::line(slowest.line());
+        }
         if let Some(Kept { kept, account }) = self.samples {
             print::line(format!(
                 "samples    {kept} packets written, {} not (the writing side could not keep up), {} came back too late for theirs",
@@ -701,6 +791,9 @@ fn report(
     recorded: Recorded,
     bench: &Bench,
 ) -> Result<(), Failure> {
+    if let Err(e) = &outcome.interruptions {
+        eprintln!("taut: what the slowest packets waited for is not known: {e}");
+    }
     let (samples, mut problem) = finish_samples(&mut outcome.records, recorded.threads);
     for (index, record) in outcome.records.iter_mut().enumerate() {
         if let (Some(folder), Some(worst)) = (&recorded.folder, record.worst.take()) {
@@ -729,6 +822,9 @@ fn report(
                 stamp_error_ns: outcome.stamp_error_ns,
                 unknown_stamps: outcome.unknown_stamps,
                 samples: samples.get(index).copied(),
+                slowest: outcome.interruptions.as_ref().ok().and_then(|found| {
+                    SlowestCauses::of(record, found, &bench.clock, tally.seconds)
+                }),
             }
         })
         .collect();

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aliasing;
 mod bearer;
 mod bench;
 mod demo;

@@ -1,7 +1,7 @@
 //! `taut tune`: sees and changes the settings of this machine that matter for latency, and listens to its noise.
 
 use crate::exit::Failure;
-use crate::{noise, print};
+use crate::{aliasing, noise, print};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use taut_host::tune::{
@@ -24,6 +24,8 @@ enum What {
     Revert(RevertArguments),
     /// Listen for what interrupts a busy loop on these CPUs: how often, how long, by what
     Noise(noise::Arguments),
+    /// Simulate what periodic interrupts do to packets at a constant rate
+    Aliasing(aliasing::Arguments),
     /// Print the page of a setting, or the names of all
     Explain(ExplainArguments),
 }
@@ -155,6 +157,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Apply(arguments) => apply(arguments),
         What::Revert(arguments) => revert(arguments),
         What::Noise(arguments) => noise::run(arguments),
+        What::Aliasing(arguments) => aliasing::run(arguments),
         What::Explain(arguments) => explain(arguments),
     }
 }

@@ -71,6 +71,10 @@ counters! {
     sleeps,
     /// Ticks spent in them.
     asleep_ticks,
+    /// Rounds in which the core was taken away: see [`taut_port::RoundWatch`].
+    interruptions,
+    /// Ticks spent in them.
+    interrupted_ticks,
 }
 
 impl CountersView {
@@ -87,6 +91,11 @@ impl CountersView {
     /// Share of time asleep, 0 to 1.
     pub fn asleep(&self) -> f64 {
         self.asleep_ticks as f64 / (self.total_ticks.max(1)) as f64
+    }
+
+    /// Share of time in which the core was taken away, 0 to 1.
+    pub fn interrupted(&self) -> f64 {
+        self.interrupted_ticks as f64 / (self.total_ticks.max(1)) as f64
     }
 
     /// Dropped for any reason.

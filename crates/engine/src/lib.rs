@@ -6,6 +6,7 @@ mod beside;
 mod chain;
 mod counters;
 mod flush;
+mod interrupted;
 mod outbox;
 mod rest;
 mod wait;

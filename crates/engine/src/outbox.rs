@@ -192,6 +192,11 @@ impl Outbox {
         true
     }
 
+    /// Whether its timer let something go in the round that began then.
+    pub(crate) fn timer_fired_in(&self, round_start_ticks: u64) -> bool {
+        self.last_flush_ticks == round_start_ticks
+    }
+
     /// Sends whatever is held.
     pub(crate) fn flush(&mut self, port: &mut dyn Port) -> usize {
         send(&mut self.refused, port) + send(&mut self.held, port)

@@ -1,12 +1,15 @@
 //! The worker: one thread that runs receive -> functions -> send to completion.
 
+use crate::interrupted::Interrupted;
 use crate::outbox::Outbox;
 use crate::rest::Rest;
 use crate::{Counters, CountersView, DEFAULT_BURST, Flush, Wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
-use taut_port::{BATCH_CAPACITY, Batch, Clock, Link, Port, PortCounters, Supply, ticks};
+use taut_port::{
+    BATCH_CAPACITY, Batch, Clock, InterruptionLog, Link, Port, PortCounters, Supply, ticks,
+};
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
@@ -49,6 +52,7 @@ pub struct Worker {
     holds_packets: bool,
     outboxes: Vec<Outbox>,
     rest: Rest,
+    interrupted: Interrupted,
     /// Packets taken from a port at a time at most.
     burst: usize,
     /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
@@ -85,6 +89,7 @@ impl Worker {
             relays: relays.collect(),
             outboxes,
             rest: Rest::new(Wait::Poll, clock),
+            interrupted: Interrupted::new(clock),
             ways,
             holds_packets: functions.iter().any(|f| f.holds_packets()),
             functions,
@@ -110,6 +115,11 @@ impl Worker {
     /// the worker ([`crate::Chain::check`]).
     pub fn set_wait(&mut self, wait: Wait, clock: &Clock) {
         self.rest = Rest::new(wait, clock);
+    }
+
+    /// Notes when the core was taken away from it in `log`, too.
+    pub fn log_interruptions(&mut self, log: InterruptionLog) {
+        self.interrupted.log_to(log);
     }
 
     /// The counters, to be read from another thread.
@@ -158,6 +168,10 @@ impl Worker {
             let elapsed = now.wrapping_sub(last);
             own.busy_ticks += if had_packets { elapsed } else { 0 };
             own.rounds += 1;
+            if self.interrupted.is_suspected(had_packets, elapsed) {
+                self.interrupted
+                    .note(last, elapsed, &self.outboxes, &mut own);
+            }
             // Later than now where the worker has rested: no packet was late for that, and nobody took the core away.
             let ready = self
                 .rest
@@ -175,6 +189,10 @@ impl Worker {
                     }
                     found => was_at_end = found.is_some(),
                 }
+                // All this was no round's.
+                let looked = ticks();
+                own.total_ticks += looked.wrapping_sub(last);
+                last = looked;
             }
         }
         for (outbox, way) in self.outboxes.iter_mut().zip(&self.ways) {
@@ -353,6 +371,8 @@ impl Worker {
     }
 
     fn publish(&mut self, own: &mut CountersView) {
+        own.asleep_ticks = self.rest.asleep_ticks;
+        self.interrupted.adapt(own);
         let mut sum = PortCounters::default();
         for port in &mut self.ports {
             let c = port.counters();
@@ -375,7 +395,6 @@ impl Worker {
         own.dropped_too_long = sum.rx_too_long + sum.tx_too_long;
         own.dropped_tx_failed = sum.tx_failed;
         own.sleeps = self.rest.sleeps;
-        own.asleep_ticks = self.rest.asleep_ticks;
         self.counters.publish(own);
     }
 }
@@ -1044,6 +1063,59 @@ mod tests {
             waits[35]
         });
         assert!(attempts.any(|most| most < Duration::from_millis(11)));
+    }
+
+    /// Has no packets, and loses its core for 3 ms in one round.
+    struct Interrupting {
+        round: u32,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Port for Interrupting {
+        fn rx(&mut self, _: &mut Batch) -> usize {
+            self.round += 1;
+            if self.round == 500 {
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            self.stop.fetch_or(self.round == 1_000, Ordering::Relaxed);
+            0
+        }
+
+        fn tx(&mut self, _: &mut Batch) -> usize {
+            0
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    #[test]
+    fn a_round_without_its_core_is_counted_and_noted() {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gaps");
+        let stop = Arc::new(AtomicBool::new(false));
+        let port = Interrupting {
+            round: 0,
+            stop: Arc::clone(&stop),
+        };
+        let mut worker = Worker::new(vec![Box::new(port)], Vec::new(), Flush::default(), &clock);
+        worker.log_interruptions(InterruptionLog::create(&path, clock.hz).unwrap());
+        worker.run(&stop);
+        let counters = worker.counters().read();
+        let noted = taut_port::LoggedInterruptions::read(&path).unwrap().each;
+        // The machine may add some of its own.
+        assert!(counters.interruptions >= 1);
+        assert_eq!(noted.len() as u64, counters.interruptions);
+        let sum: u64 = noted.iter().map(|one| one.length_ticks).sum();
+        assert_eq!(sum, counters.interrupted_ticks);
+        let longest = noted.iter().map(|one| one.length_ticks).max().unwrap();
+        assert!(clock.to_ns(longest) >= 3e6, "{noted:?}");
     }
 
     #[test]

@@ -29,6 +29,8 @@ mod handling_tests;
 mod interface;
 #[cfg(test)]
 mod interface_tests;
+mod interruption;
+mod interruption_log;
 mod linked_lines;
 mod memory;
 mod packet;
@@ -61,6 +63,8 @@ pub use error::PortError;
 pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;
 pub use handling::{Copies, Handling, Receives, Sends, copies};
+pub use interruption::{Interruption, RoundWatch};
+pub use interruption_log::{InterruptionLog, LoggedInterruptions};
 pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};

@@ -73,6 +73,11 @@ impl Mapping {
         })
     }
 
+    /// Maps a file of ours.
+    pub(crate) fn of_file(fd: OwnedFd, len: usize) -> Result<Self, PortError> {
+        Self::map(Arc::new(fd), len, false, MapFlags::POPULATE)
+    }
+
     /// Maps a memory file that a peer sent, after checking that it is as long as the peer says.
     pub(crate) fn adopt(fd: OwnedFd, len: usize) -> Result<Self, PortError> {
         let what = "mapping a memif peer's region";

@@ -5,6 +5,7 @@
 //! *due*, so that a late generator (or a device that pushes back) cannot hide waiting time.
 
 use crate::hand::{Arrival, Crafted, Hand, Made, NoHand};
+use crate::interruptions::LoopInterruptions;
 use crate::line::{Line, Next, Pacing, is_filler};
 use crate::stations::{Gateway, LONGEST_BYTES, Stations, may_be_about_neighbours};
 use crate::{Pattern, Record, Schedule, Stream, Traffic};
@@ -186,6 +187,7 @@ pub struct Instrument {
     /// Where the receiving port stamps arrivals by a clock that can be read here.
     stamps: Option<Related>,
     stamp_clock: Option<StampClock>,
+    interruptions: LoopInterruptions,
 }
 
 /// The relation of arrival stamps' clock to the ticks, kept fresh.
@@ -349,6 +351,7 @@ impl Instrument {
             slow: Batch::new(),
             stamps: stamp_clock.and_then(Related::to),
             stamp_clock,
+            interruptions: LoopInterruptions::new(&clock),
         })
     }
 
@@ -518,6 +521,11 @@ impl Instrument {
         self.ports.iter_mut().map(|p| p.counters()).collect()
     }
 
+    /// When the core was taken away from it in the last trial.
+    pub fn interruptions(&self) -> &LoopInterruptions {
+        &self.interruptions
+    }
+
     /// The clock of its stamps.
     pub fn clock(&self) -> &Clock {
         &self.clock
@@ -570,6 +578,7 @@ impl Instrument {
             .streams_mut()
             .iter_mut()
             .for_each(Stream::restart);
+        self.interruptions.begin(start);
         let mut running = self.schedules(trial, start);
         // Without streams there is still one that counts what is foreign.
         let mut tallies = vec![Tally::default(); running.len().max(1)];
@@ -600,6 +609,7 @@ impl Instrument {
                 records.iter_mut().for_each(Record::interrupted);
             }
             let round_ticks = now.saturating_sub(last_round);
+            self.interruptions.round(!was_idle, last_round, round_ticks);
             // Only in its own time: forgiveness for each stall since would never end on a busy machine.
             if round_ticks > stall_ticks && last_round < end {
                 give_up += STALL_GRACE * round_ticks;
@@ -1224,11 +1234,12 @@ mod tests {
     }
 
     fn instrument_on(ports: Vec<Box<dyn Port>>, traffic: Traffic) -> Instrument {
+        let clock = Clock::calibrate(Duration::from_millis(5));
         Instrument {
             specs: vec![PortSpec::parse("null:").unwrap()],
             ports,
             pool: PoolHandle::new(256, false).unwrap(),
-            clock: Clock::calibrate(Duration::from_millis(5)),
+            clock,
             ports_of_flows: ports_of_flows(&traffic),
             stations: Stations::of(&traffic),
             pacing: Pacing::Software,
@@ -1245,6 +1256,7 @@ mod tests {
             slow: Batch::new(),
             stamps: None,
             stamp_clock: None,
+            interruptions: LoopInterruptions::new(&clock),
         }
     }
 

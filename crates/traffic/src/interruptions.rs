@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taut_port::{Clock, ticks};
+use taut_port::{Clock, Interruption, RoundWatch, ticks};
 
 /// Gaps longer than this are somebody else's: an iteration of the loop takes some nanoseconds.
 const SHORTEST_NS: f64 = 1_000.0;
@@ -25,15 +25,6 @@ pub struct Interruptions {
     pub longest_ns: f64,
     /// Share of the time that went into gaps longer than 1 µs, 0 to 1.
     pub share: f64,
-}
-
-/// One time in which the loop did not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interruption {
-    /// The last reading of the clock before it.
-    pub start_ticks: u64,
-    /// To the first reading after it.
-    pub length_ticks: u64,
 }
 
 /// What a watch brought.
@@ -113,6 +104,95 @@ pub fn watch_interruptions(
     }
 }
 
+/// Interruptions of a trial kept one by one: half a minute of 2000 a second. 1 MiB.
+const KEPT: usize = 1 << 16;
+
+/// How often the loop learns how long its rounds take.
+const ADAPT_NS: f64 = 1e7;
+
+/// The interruptions of a loop that also does something.
+#[derive(Debug)]
+pub struct LoopInterruptions {
+    watch: RoundWatch,
+    rounds: [u64; 2],
+    spent_ticks: [u64; 2],
+    adapt_at: u64,
+    adapt_ticks: u64,
+    start_ticks: u64,
+    each: Vec<Interruption>,
+    unkept: u64,
+}
+
+impl LoopInterruptions {
+    pub(crate) fn new(clock: &Clock) -> Self {
+        // Written now, so that the memory is there.
+        let untouched = Interruption {
+            start_ticks: u64::MAX,
+            length_ticks: 0,
+        };
+        let mut each = vec![untouched; KEPT];
+        each.clear();
+        Self {
+            watch: RoundWatch::new(clock),
+            rounds: [0; 2],
+            spent_ticks: [0; 2],
+            adapt_at: 0,
+            adapt_ticks: clock.to_ticks(ADAPT_NS) as u64,
+            start_ticks: 0,
+            each,
+            unkept: 0,
+        }
+    }
+
+    /// A trial begins; how long rounds take is still known.
+    pub(crate) fn begin(&mut self, start_ticks: u64) {
+        self.start_ticks = start_ticks;
+        self.each.clear();
+        self.unkept = 0;
+    }
+
+    /// A round is over.
+    #[inline(always)]
+    pub(crate) fn round(&mut self, worked: bool, start_ticks: u64, length_ticks: u64) {
+        self.rounds[usize::from(worked)] += 1;
+        self.spent_ticks[usize::from(worked)] += length_ticks;
+        if self.watch.is_interrupted(worked, length_ticks) {
+            self.note(start_ticks, length_ticks);
+        }
+        if start_ticks >= self.adapt_at {
+            self.watch.adapt(self.rounds, self.spent_ticks);
+            self.adapt_at = start_ticks + self.adapt_ticks;
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, start_ticks: u64, length_ticks: u64) {
+        if self.each.len() < KEPT {
+            self.each.push(Interruption {
+                start_ticks,
+                length_ticks,
+            });
+        } else {
+            self.unkept += 1;
+        }
+    }
+
+    /// When the trial began: when its first packet was due.
+    pub fn start_ticks(&self) -> u64 {
+        self.start_ticks
+    }
+
+    /// The trial's interruptions in their order, as long as there was room.
+    pub fn each(&self) -> &[Interruption] {
+        &self.each
+    }
+
+    /// Those for which there was none.
+    pub fn unkept(&self) -> u64 {
+        self.unkept
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +223,26 @@ mod tests {
         assert!(free_from <= end);
         let few = watch_interruptions(&clock, Duration::from_millis(50), 1, &never);
         assert_eq!(few.each.len() as u64 + few.unkept, few.found.over_1_us);
+    }
+
+    #[test]
+    fn a_loop_notes_what_is_longer_than_its_rounds() {
+        let clock = Clock {
+            hz: 1e9,
+            error_ppm: 0.0,
+        };
+        let mut own = LoopInterruptions::new(&clock);
+        own.begin(5);
+        for round in 0..100_u64 {
+            own.round(false, round * 50, 50);
+        }
+        own.round(false, 5_000, 8_200);
+        assert_eq!((own.start_ticks(), own.each().len()), (5, 1));
+        assert_eq!(own.each()[0].length_ticks, 8_200);
+        (0..KEPT as u64).for_each(|n| own.round(false, 20_000 + n, 5_000));
+        assert_eq!((own.each().len(), own.unkept()), (KEPT, 1));
+        own.begin(9);
+        assert_eq!((own.each().len(), own.unkept()), (0, 0));
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod record;
 mod samples;
 mod sightings;
 mod sizes;
+mod slowest;
 mod stations;
 mod stream;
 mod trace;
@@ -33,7 +34,9 @@ pub use hand::{Arrival, Hand, fill_checksums};
 pub use inline_tap::{InlineTap, RelayAccount, TappedWire};
 pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
 pub use intended::FromIntended;
-pub use interruptions::{Interruption, Interruptions, Watched, interruptions, watch_interruptions};
+pub use interruptions::{
+    Interruptions, LoopInterruptions, Watched, interruptions, watch_interruptions,
+};
 pub use line::Pacing;
 pub use live::{Counts, Interval, Live, Slow, StreamView, WORST_LISTED, live};
 pub use observed::Observed;
@@ -45,6 +48,7 @@ pub use record::{EveryPacket, Fate, Record, Summaries};
 pub use samples::{BLOCK_PACKETS, Block, Blocks, Sampled, Sampler, SamplerAccount, sampler};
 pub use sightings::{SightingReader, SightingWriter, sightings};
 pub use sizes::{Sizes, SizesError};
+pub use slowest::Slowest;
 pub use stream::{Load, Plan, Stream, StreamError};
 pub use trace::Trace;
 pub use traffic::{MOST_STREAMS, Traffic};

@@ -1,7 +1,7 @@
 //! A record that keeps summaries and, as far as wanted, tells those who watch, samples every packet, and
 //! keeps the worst ones' frames.
 
-use crate::{FromIntended, Live, Record, Sampler, Summaries, WorstPackets};
+use crate::{FromIntended, Live, Record, Sampler, Slowest, Summaries, WorstPackets};
 
 /// What is kept of one stream.
 pub struct Observed {
@@ -9,6 +9,8 @@ pub struct Observed {
     pub summaries: Summaries,
     /// Latency from the time a packet was due.
     pub intended: FromIntended,
+    /// The slowest packets' times.
+    pub slowest: Slowest,
     /// For those who watch.
     pub live: Live,
     /// Every packet, to a file.
@@ -42,6 +44,7 @@ impl Record for Observed {
     fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
         self.summaries.received(sequence, latency_ticks, seen_ticks);
         self.intended.received(sequence, latency_ticks);
+        self.slowest.received(latency_ticks, seen_ticks);
         self.live.received(sequence, latency_ticks, seen_ticks);
         if let Some(sampler) = &mut self.sampler {
             sampler.received(sequence, latency_ticks);

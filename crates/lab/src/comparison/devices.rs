@@ -110,6 +110,11 @@ impl Device {
         }
     }
 
+    /// Whether it can note when its core was taken away: a worker of ours can.
+    pub fn notes_interruptions(&self) -> bool {
+        self.flush().is_some()
+    }
+
     /// The frames that get through it.
     pub(crate) fn frames(&self) -> Frames {
         match self.way {

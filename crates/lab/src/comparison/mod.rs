@@ -12,6 +12,7 @@ pub(crate) use devices::chosen;
 pub use devices::{Choice, Device, Offer, Way, offers};
 pub use lengths::Lengths;
 pub use run::{RunError, Site, flow_through, ports_to};
+pub use scratch::Notes;
 
 use crate::results::{
     Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, Noise, PingPong as PingPongFacts,

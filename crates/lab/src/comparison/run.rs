@@ -1,8 +1,10 @@
 //! One device in one repetition: set up from nothing, measured, taken down again.
 
-use super::scratch;
+use super::scratch::{self, Notes};
 use super::{Device, FRAME_SIZE_BYTES, Plan, Way};
-use crate::results::{CbrResult, Folder, ResultsError, RunWriter, Sample, Sweep, SweepTrial};
+use crate::results::{
+    CbrResult, Folder, MeasuredInterruptions, ResultsError, RunWriter, Sample, Sweep, SweepTrial,
+};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -100,16 +102,19 @@ pub(super) fn measure(
         FRAME_SIZE_BYTES as usize,
     )
     .map_err(|e| RunError::Device(e.to_string()))?;
+    let notes = Notes::new().map_err(io("making a folder for notes"))?;
+    let log = device.notes_interruptions().then(|| notes.path());
     let site = Site {
         program: &place.plan.program,
         generator_core: Some(place.cores.generator),
         device_core: place.cores.device,
         clock: place.clock,
         tapped: false,
+        interruptions: log,
     };
     let writer = with_instrument(&site, device, &stream.into(), stop, |instrument| {
         let writer = place.folder.begin_run(&device.id, place.repetition)?;
-        constant_rate(place, instrument, &writer, stop)?;
+        constant_rate(place, instrument, &writer, log, stop)?;
         sweep(place, device, instrument, &writer, stop)?;
         Ok(writer)
     })?;
@@ -130,6 +135,8 @@ pub struct Site<'a> {
     pub clock: Clock,
     /// What the generator sends can be seen by a tap.
     pub tapped: bool,
+    /// Where a device of ours notes when its core was taken away.
+    pub interruptions: Option<&'a Path>,
 }
 
 impl Site<'_> {
@@ -191,6 +198,9 @@ fn set_up_and_measure<T>(
                     .arguments(ends, Some(device_core))
                     .unwrap_or_default(),
             );
+            if let Some(path) = site.interruptions {
+                command.arg("--interruptions").arg(path);
+            }
             command.args(["--quiet", "--until-stdin-closes"]);
             let mut process = DeviceProcess::start("device", command, device_core, scratch.path())?;
             process.wait_for_line(|line| line.starts_with("forwarding"), PATIENCE)?;
@@ -351,6 +361,7 @@ fn constant_rate(
     place: &Place<'_>,
     instrument: &mut Instrument,
     writer: &RunWriter,
+    device_log: Option<&Path>,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
     let (lengths, rate_pps) = (&place.plan.lengths, place.plan.rate_pps);
@@ -380,6 +391,9 @@ fn constant_rate(
             tally.owed, tally.refused
         )));
     }
+    let own = instrument.interruptions();
+    let found = MeasuredInterruptions::of(own, device_log, &place.clock)?;
+    writer.write_interruptions(&found)?;
     let meanwhile = Meanwhile {
         activity: serde_json::to_value(activity).unwrap_or_default(),
         energy: energy_after.since(&energy_before, &meter),

@@ -1,6 +1,6 @@
 //! A folder for the sockets and the output of a device while it is measured.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// A fresh folder, named after this process; gone when it is dropped.
@@ -8,6 +8,32 @@ pub(crate) fn folder() -> std::io::Result<TempDir> {
     tempfile::Builder::new()
         .prefix(&format!("taut-{}-", std::process::id()))
         .tempdir()
+}
+
+/// Where a device of ours notes when its core was taken away; gone when it is dropped.
+#[derive(Debug)]
+pub struct Notes {
+    _folder: TempDir,
+    path: PathBuf,
+}
+
+impl Notes {
+    /// In a fresh folder.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new() -> std::io::Result<Self> {
+        let folder = folder()?;
+        Ok(Self {
+            path: folder.path().join("interruptions"),
+            _folder: folder,
+        })
+    }
+
+    /// The file, which the device makes.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// Removes the folders of processes that were killed. What cannot be removed (another user's) stays.

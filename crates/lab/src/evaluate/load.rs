@@ -86,6 +86,7 @@ mod tests {
             dir: "a".into(),
             cbr: None,
             sweep,
+            interruptions: None,
         }
     }
 

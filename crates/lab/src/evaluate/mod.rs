@@ -1,6 +1,7 @@
 //! Turns a results folder into what figures, tables and the report show: repetitions pooled per
 //! device, their spread, and the ratios between devices.
 
+mod causes;
 mod load;
 mod ratio;
 mod table;
@@ -16,6 +17,7 @@ use taut_measure::{
 
 use crate::results::{CbrResult, DeviceInfo, Results, Run};
 
+pub use causes::{Aliasing, Causes};
 pub use load::LoadPoint;
 pub use ratio::{Ratio, policy, ratios};
 pub use table::{Row, render_text_table, rows};
@@ -52,6 +54,8 @@ pub struct Device {
     pub jitter: LatencyHistogram,
     /// The worst packets and some of the others over time.
     pub timeline: Timeline,
+    /// What the slowest packets waited for; none without runs that say so.
+    pub causes: Option<Causes>,
     /// Latency over offered rate, by rising rate.
     pub load: Vec<LoadPoint>,
     /// Highest loss-free rate by repetition.
@@ -142,6 +146,7 @@ impl Device {
             latency_from_intended: LatencyHistogram::new(),
             jitter: LatencyHistogram::new(),
             timeline: Timeline::default(),
+            causes: None,
             load: load::points(runs),
             loss_free_pps: BTreeMap::new(),
             limited_by: Vec::new(),
@@ -184,16 +189,18 @@ impl Device {
     fn read_samples(&mut self, runs: &[&Run]) -> Result<(), crate::results::ResultsError> {
         let mut readers = Vec::new();
         for run in runs {
-            readers.extend(run.samples()?);
+            let causes = causes::RunCauses::of(run);
+            readers.extend(run.samples()?.map(|reader| (reader, causes)));
         }
-        let total = readers.iter().map(|reader| reader.rows()).sum();
+        let total = readers.iter().map(|(reader, _)| reader.rows()).sum();
         let mut timeline = timeline::Collector::new(total);
-        for mut reader in readers {
+        for (mut reader, mut causes) in readers {
             let mut jitter = JitterRecorder::new();
             timeline.begin_repetition();
             while let Some(block) = reader.next_block()? {
                 for sample in block {
-                    timeline.record(&sample);
+                    let cause = causes.as_mut().and_then(|causes| causes.of_next(&sample));
+                    timeline.record(&sample, cause);
                     if let Some(latency_ns) = sample.latency_ns.map(u64::from) {
                         self.latency.record(latency_ns);
                         self.latency_from_intended
@@ -203,6 +210,9 @@ impl Device {
                 }
             }
             self.jitter.merge(jitter.histogram());
+            if let Some(causes) = causes {
+                self.causes.get_or_insert_default().add(causes);
+            }
         }
         self.timeline = timeline.finish();
         Ok(())

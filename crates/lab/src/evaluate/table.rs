@@ -7,7 +7,7 @@ use taut_measure::{Interval, JitterSummary, Limit, Summary};
 use crate::quantity;
 use crate::results::{Kind, Transport};
 
-use super::{Device, Spread};
+use super::{Causes, Device, Spread};
 
 /// A device's results in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -52,6 +52,8 @@ pub struct Row {
     pub device_cpu_share: Option<f64>,
     /// Share of the time that the device's core was not idle, likewise.
     pub device_core_busy_share: Option<f64>,
+    /// What the packets above the 99.9th percentile waited for.
+    pub causes: Option<Causes>,
 }
 
 impl Row {
@@ -102,6 +104,7 @@ fn row(device: &Device) -> Row {
         watts: device.mean_energy(|used| used.watts),
         device_cpu_share: device.mean_energy(|used| used.device_cpu_share),
         device_core_busy_share: device.mean_energy(|used| used.device_core_busy_share),
+        causes: device.causes.clone(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use fastrand::Rng;
+use taut_model::Cause;
 
 use crate::results::Sample;
 
@@ -18,6 +19,8 @@ const BACKGROUND: u64 = 2_000;
 pub struct Timeline {
     /// The 5000 highest latencies: time due in s, latency in ns; by rising time.
     pub worst: Vec<(f64, f64)>,
+    /// What each of them waited for, where that was looked for.
+    pub causes: Vec<Option<Cause>>,
     /// Up to 2000 packets drawn evenly from all: time due in s, latency in ns; by rising time.
     pub background: Vec<(f64, f64)>,
     /// When each repetition ends, s.
@@ -26,7 +29,7 @@ pub struct Timeline {
 
 /// Collects a timeline from all samples in order.
 pub(super) struct Collector {
-    worst: BinaryHeap<Reverse<(u32, i64)>>,
+    worst: BinaryHeap<Reverse<(u32, i64, Option<Cause>)>>,
     timeline: Timeline,
     stride: u64,
     until_draw: u64,
@@ -61,7 +64,7 @@ impl Collector {
         self.offset_ns = self.last_ns;
     }
 
-    pub(super) fn record(&mut self, sample: &Sample) {
+    pub(super) fn record(&mut self, sample: &Sample, cause: Option<Cause>) {
         let at_ns = self
             .offset_ns
             .saturating_add(sample.intended_send_ns.max(0));
@@ -82,9 +85,9 @@ impl Collector {
                 .background
                 .push((seconds(at_ns), f64::from(latency_ns)));
         }
-        let least = self.worst.peek().map_or(0, |Reverse((least, _))| *least);
+        let least = self.worst.peek().map_or(0, |Reverse((least, ..))| *least);
         if self.worst.len() < WORST || latency_ns > least {
-            self.worst.push(Reverse((latency_ns, at_ns)));
+            self.worst.push(Reverse((latency_ns, at_ns, cause)));
             if self.worst.len() > WORST {
                 self.worst.pop();
             }
@@ -93,15 +96,16 @@ impl Collector {
 
     pub(super) fn finish(mut self) -> Timeline {
         self.close_repetition();
-        let mut worst: Vec<(i64, u32)> = self
+        let mut worst: Vec<(i64, u32, Option<Cause>)> = self
             .worst
             .into_iter()
-            .map(|Reverse((latency, at))| (at, latency))
+            .map(|Reverse((latency, at, cause))| (at, latency, cause))
             .collect();
         worst.sort_unstable();
+        self.timeline.causes = worst.iter().map(|(_, _, cause)| *cause).collect();
         self.timeline.worst = worst
             .into_iter()
-            .map(|(at, latency)| (seconds(at), f64::from(latency)))
+            .map(|(at, latency, _)| (seconds(at), f64::from(latency)))
             .collect();
         self.timeline
     }
@@ -130,12 +134,13 @@ mod tests {
             collector.begin_repetition();
             for sequence in 0..packets {
                 let latency_ns = (sequence % 7 != 0).then_some(sequence as u32);
-                collector.record(&Sample {
+                let sample = Sample {
                     sequence,
                     intended_send_ns: sequence as i64 * 10_000,
                     slip_ns: 0,
                     latency_ns,
-                });
+                };
+                collector.record(&sample, None);
             }
         }
         collector.finish()

@@ -1,4 +1,4 @@
-//! Latency over time, one panel per device: the worst packets in colour over a thinned background.
+//! Latency over time, one panel per device: the worst packets in colour, by cause, over a thinned background.
 //! After Stylianopoulos et al., figure 3, and Gallenmüller's scatter of the 5000 worst latencies.
 
 use crate::quantity::{self, Quantity};
@@ -6,15 +6,15 @@ use crate::quantity::{self, Quantity};
 use super::axes::{Hover, Labels, Panel, columns};
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use super::{Column, Series, WIDTH};
+use super::{Column, Series, WIDTH, legend};
 
 /// One device over time. Points are (time in s, latency in ns).
 #[derive(Debug, Clone)]
 pub struct Item<'a> {
     /// Whose.
     pub series: Series,
-    /// The worst packets.
-    pub worst: &'a [(f64, f64)],
+    /// The worst packets, by cause where that is known.
+    pub worst: Vec<(Series, Vec<(f64, f64)>)>,
     /// Some of all packets.
     pub background: &'a [(f64, f64)],
     /// When each repetition ends, s.
@@ -27,17 +27,19 @@ const PANEL_HEIGHT: f64 = 100.0;
 const ROW_HEIGHT: f64 = PANEL_HEIGHT + 34.0;
 const TOP: f64 = 36.0;
 
-/// Draws the figure.
-pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
+/// Draws the figure, with `keys` above it.
+pub fn draw(columns_of: &[Column<Item<'_>>], keys: &[&Series]) -> String {
     let rows = columns_of
         .iter()
         .map(|column| column.items.len())
         .max()
         .unwrap_or(0);
+    let keys_height = legend::strip_height(WIDTH - 20.0, keys);
+    let top_of_all = TOP + keys_height;
     let mut svg = Svg::new(
         "timeline",
         WIDTH,
-        TOP + rows as f64 * ROW_HEIGHT + 34.0,
+        top_of_all + rows as f64 * ROW_HEIGHT + 34.0,
         "Latency over time",
         "Round-trip latency of single packets over time, one panel per device; the worst packets in colour.",
     );
@@ -45,22 +47,33 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     let y = Scale::log(
         Quantity::TimeNs,
         items()
-            .flat_map(|item| item.worst.iter().chain(item.background))
+            .flat_map(|item| {
+                item.worst
+                    .iter()
+                    .flat_map(|(_, points)| points)
+                    .chain(item.background)
+            })
             .map(|point| point.1),
     );
     let seconds = items()
         .filter_map(|item| item.ends.last())
         .fold(0.0, |most: f64, end| most.max(*end));
     let x = Scale::linear(Quantity::Seconds, 0.0, seconds);
+    legend::strip(&mut svg, (10.0, 0.0), WIDTH - 20.0, keys);
     for ((left, width), column) in columns(columns_of.len(), 70.0, 18.0)
         .into_iter()
         .zip(columns_of)
     {
-        svg.text((left, 16.0), Anchor::Start, "head", &column.heading);
+        svg.text(
+            (left, keys_height + 16.0),
+            Anchor::Start,
+            "head",
+            &column.heading,
+        );
         for (row, item) in column.items.iter().enumerate() {
             let panel = Panel {
                 left,
-                top: TOP + row as f64 * ROW_HEIGHT + 18.0,
+                top: top_of_all + row as f64 * ROW_HEIGHT + 18.0,
                 width,
                 height: PANEL_HEIGHT,
                 x,
@@ -68,7 +81,7 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
             };
             draw_panel(&mut svg, &panel, item, row + 1 == column.items.len());
         }
-        let middle = TOP + 18.0 + (column.items.len() as f64 * ROW_HEIGHT - 34.0) / 2.0;
+        let middle = top_of_all + 18.0 + (column.items.len() as f64 * ROW_HEIGHT - 34.0) / 2.0;
         svg.text_upwards((left - 55.0, middle), "axis", "round-trip latency");
     }
     svg.finish()
@@ -118,18 +131,20 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, last: bool) {
             ("data-label", label),
         ],
     );
-    let worst = format!("{label}, one of the worst");
-    dots(
-        svg,
-        panel,
-        item.worst,
-        &[
-            ("stroke", style.colour),
-            ("stroke-width", "2"),
-            ("stroke-opacity", "0.6"),
-            ("data-label", &worst),
-        ],
-    );
+    for (cause, points) in &item.worst {
+        let told = format!("{label}, {}", cause.label);
+        dots(
+            svg,
+            panel,
+            points,
+            &[
+                ("stroke", cause.style.colour),
+                ("stroke-width", "2"),
+                ("stroke-opacity", "0.6"),
+                ("data-label", &told),
+            ],
+        );
+    }
     if let Some((name, ns)) = item.timer {
         let y = panel.py(ns);
         svg.line(

@@ -37,6 +37,12 @@ pub fn forwarder_metrics(counters: &CountersView) -> String {
             "Receive calls that brought packets.",
             counters.batches,
         ),
+        (
+            "taut_forward_interruptions",
+            "",
+            "Rounds of the loop in which the core was taken away.",
+            counters.interruptions,
+        ),
     ];
     for (name, unit, help, value) in totals {
         text.family(name, Kind::Counter, unit, help);
@@ -58,6 +64,13 @@ pub fn forwarder_metrics(counters: &CountersView) -> String {
         "Share of time spent on packets since the start.",
     );
     text.sample(&[], counters.busy());
+    text.family(
+        "taut_forward_interrupted_ratio",
+        Kind::Gauge,
+        "ratio",
+        "Share of time in which the core was taken away since the start.",
+    );
+    text.sample(&[], counters.interrupted());
     text.finish()
 }
 
@@ -72,6 +85,8 @@ mod tests {
             dropped_tx_full: 2,
             busy_ticks: 1,
             total_ticks: 4,
+            interruptions: 3,
+            interrupted_ticks: 2,
             ..CountersView::default()
         };
         let text = forwarder_metrics(&counters);
@@ -79,6 +94,8 @@ mod tests {
             "taut_forward_received_packets_total 5",
             "taut_forward_dropped_packets_total{cause=\"tx full\"} 2",
             "taut_forward_busy_ratio 0.25",
+            "taut_forward_interruptions_total 3",
+            "taut_forward_interrupted_ratio 0.5",
             "# UNIT taut_forward_sent_bytes bytes",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} in {text}");

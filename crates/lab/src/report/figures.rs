@@ -1,5 +1,6 @@
 //! The report's figures: what of the evaluation goes into which plot, and what its caption says.
 
+use super::causes;
 use crate::evaluate::{Device, Evaluation, Spread};
 use crate::figure::{
     Column, Distribution, Item, Series, Style, cdf, histogram, jitter, load, percentiles,
@@ -28,7 +29,8 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
             "repetitions"
         }
     );
-    vec![
+    let causes = causes::keys(&evaluation.devices);
+    let mut figures = vec![
         Drawn {
             name: "histogram",
             title: "Latency histogram per device",
@@ -70,20 +72,23 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
             name: "timeline",
             title: "Latency over time",
             caption: format!(
-                "Coloured: each device's 5000 highest latencies; grey: up to 2000 packets drawn evenly from all. Straight slanted or level rows \
+                "Coloured: each device's 5000 highest latencies, by what they waited for where that is known; grey: up to 2000 packets drawn evenly from all. Straight slanted or level rows \
                  of worst packets point to periodic interruptions of the machine. Dotted verticals divide the repetitions, of which there are \
                  {repetitions}; the time between them is left out. {samples}."
             ),
-            svg: timeline::draw(&columns(&groups, |device| timeline::Item {
-                series: series(device),
-                worst: &device.timeline.worst,
-                background: &device.timeline.background,
-                ends: &device.timeline.ends,
-                timer: device
-                    .info
-                    .flush_wait_ns
-                    .map(|ns| ("flush timer", ns as f64)),
-            })),
+            svg: timeline::draw(
+                &columns(&groups, |device| timeline::Item {
+                    series: series(device),
+                    worst: causes::by_cause(device, Style::of(device.index)),
+                    background: &device.timeline.background,
+                    ends: &device.timeline.ends,
+                    timer: device
+                        .info
+                        .flush_wait_ns
+                        .map(|ns| ("flush timer", ns as f64)),
+                }),
+                &causes.iter().collect::<Vec<_>>(),
+            ),
             data: None,
         },
         Drawn {
@@ -139,7 +144,9 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
             })),
             data: None,
         },
-    ]
+    ];
+    figures.extend(causes::aliasing(evaluation));
+    figures
 }
 
 struct Group<'a> {

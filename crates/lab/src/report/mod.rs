@@ -1,6 +1,7 @@
 //! The report: a self-contained page, an SVG file per figure and the summary in JSON, all made from
 //! the results folder alone.
 
+mod causes;
 mod drawn;
 mod figures;
 mod finding;

@@ -10,7 +10,7 @@ use crate::quantity::{count, rate, ratio, share, three_digits, time};
 use crate::results::{Experiment, Kind, LeftOut, Mode, Noise, Results, Stage};
 
 use super::rawdata::{self, Files};
-use super::{Drawn, ReportError, finding};
+use super::{Drawn, ReportError, causes, finding};
 
 #[derive(Template)]
 #[template(path = "report.html")]
@@ -24,6 +24,8 @@ struct Page<'a> {
     figures: &'a [Drawn],
     ratios: Vec<RatioRow>,
     few_pairs: bool,
+    cause_names: Vec<&'static str>,
+    causes: Vec<(String, Vec<String>)>,
     published: Vec<PublishedRow>,
     quality: Vec<QualityRow>,
     energy: Vec<QualityRow>,
@@ -108,6 +110,8 @@ pub fn render(
             .map(|ratio| ratio_row(ratio, evaluation))
             .collect(),
         few_pairs: ratios.iter().any(|ratio| ratio.pairs < 6),
+        cause_names: taut_model::Cause::ALL.map(taut_model::Cause::name).into(),
+        causes: causes::rows(evaluation),
         published: published(evaluation),
         quality: evaluation.devices.iter().map(quality_row).collect(),
         energy: evaluation.devices.iter().filter_map(energy_row).collect(),

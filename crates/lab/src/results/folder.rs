@@ -10,7 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use taut_measure::LatencyHistogram;
 
-use super::{CbrResult, Experiment, ResultsError, SampleReader, SampleWriter, Sweep};
+use super::{
+    CbrResult, Experiment, MeasuredInterruptions, ResultsError, SampleReader, SampleWriter, Sweep,
+};
 
 /// The files that results folders are known by: of `taut demo`, `bench io`, `bench generator`, the benchmarks of
 /// RFC 2544, and `taut experiment`.
@@ -127,6 +129,16 @@ impl RunWriter {
         SampleWriter::create(&self.partial.join("samples.parquet"))
     }
 
+    /// Writes `interruptions.json`, on one line as it is long.
+    pub fn write_interruptions(&self, found: &MeasuredInterruptions) -> Result<(), ResultsError> {
+        let path = self.partial.join("interruptions.json");
+        let text = serde_json::to_vec(found).map_err(|source| ResultsError::Json {
+            path: path.clone(),
+            source,
+        })?;
+        write_whole(&path, &text)
+    }
+
     /// Writes `sweep.json`.
     pub fn write_sweep(&self, sweep: &Sweep) -> Result<(), ResultsError> {
         write_json(&self.partial.join("sweep.json"), sweep)
@@ -185,6 +197,8 @@ pub struct Run {
     pub cbr: Option<CbrResult>,
     /// The sweep.
     pub sweep: Option<Sweep>,
+    /// The interruptions at the constant rate.
+    pub interruptions: Option<MeasuredInterruptions>,
 }
 
 impl Run {
@@ -247,6 +261,7 @@ impl Results {
             dir: dir.clone(),
             cbr: None,
             sweep: None,
+            interruptions: None,
         };
         match read_optional(&dir.join("cbr.json")) {
             Ok(cbr) => run.cbr = cbr,
@@ -254,6 +269,10 @@ impl Results {
         }
         match read_optional(&dir.join("sweep.json")) {
             Ok(sweep) => run.sweep = sweep,
+            Err(error) => self.problems.push(error.to_string()),
+        }
+        match read_optional(&dir.join("interruptions.json")) {
+            Ok(found) => run.interruptions = found,
             Err(error) => self.problems.push(error.to_string()),
         }
         self.runs.push(run);

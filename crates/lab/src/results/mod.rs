@@ -7,6 +7,7 @@
 //!     cbr.json                           counts and summaries at the constant rate
 //!     latency.hlog                       the latencies as an HdrHistogram log
 //!     samples.parquet                    one row per packet sent
+//!     interruptions.json                 when the cores of generator and device were taken away
 //!     sweep.json                         trials over the offered rate
 //! DIR/figures/*.svg, DIR/report.html     made from the above by [`crate::report::write`]
 //! ```
@@ -15,6 +16,7 @@ mod buckets;
 mod error;
 mod experiment;
 mod folder;
+mod interruptions;
 mod packets;
 mod parts;
 mod recording;
@@ -31,6 +33,7 @@ pub use folder::{
     Folder, Results, Run, RunWriter, read_json, write_json, write_whole, write_whole_with,
 };
 pub(crate) use folder::{read_each, read_head, refuse_results};
+pub use interruptions::{CoreInterruptions, MeasuredInterruptions};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub(crate) use parts::PartsFolder;
 pub use recording::{Recording, SampleThread};

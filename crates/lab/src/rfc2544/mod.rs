@@ -125,6 +125,7 @@ pub fn run(
         device_core: cores.device,
         clock,
         tapped: plan.settings.tap,
+        interruptions: None,
     };
     let measured = plan
         .device

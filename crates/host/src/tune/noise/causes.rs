@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use taut_port::Clock;
-use taut_traffic::Interruption;
+use taut_port::{Clock, Interruption};
 
 use super::Gap;
 use super::trace::{Event, What};

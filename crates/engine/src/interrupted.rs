@@ -1,0 +1,62 @@
+//! When the core was taken away from a worker: rounds that took much longer than such rounds do.
+
+use crate::CountersView;
+use crate::outbox::Outbox;
+use taut_port::{Clock, Interruption, InterruptionLog, RoundWatch};
+
+/// Counts interruptions, and notes each where somebody wants them.
+pub(crate) struct Interrupted {
+    watch: RoundWatch,
+    log: Option<InterruptionLog>,
+}
+
+impl Interrupted {
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            watch: RoundWatch::new(clock),
+            log: None,
+        }
+    }
+
+    pub(crate) fn log_to(&mut self, log: InterruptionLog) {
+        self.log = Some(log);
+    }
+
+    /// Whether a round took suspiciously long; all that a round costs.
+    #[inline(always)]
+    pub(crate) fn is_suspected(&self, had_packets: bool, round_ticks: u64) -> bool {
+        self.watch.is_interrupted(had_packets, round_ticks)
+    }
+
+    /// Notes a suspected round. One whose timer let packets go has worked, even if none came.
+    #[cold]
+    pub(crate) fn note(
+        &mut self,
+        start_ticks: u64,
+        length_ticks: u64,
+        outboxes: &[Outbox],
+        own: &mut CountersView,
+    ) {
+        let sent = outboxes.iter().any(|o| o.timer_fired_in(start_ticks));
+        if sent && !self.watch.is_interrupted(true, length_ticks) {
+            return;
+        }
+        own.interruptions += 1;
+        own.interrupted_ticks += length_ticks;
+        if let Some(log) = &mut self.log {
+            log.push(Interruption {
+                start_ticks,
+                length_ticks,
+            });
+        }
+    }
+
+    /// Learns how long rounds take.
+    pub(crate) fn adapt(&mut self, own: &CountersView) {
+        let idle = own.rounds.saturating_sub(own.batches);
+        let elsewhere = own.busy_ticks + own.asleep_ticks;
+        let idle_ticks = own.total_ticks.saturating_sub(elsewhere);
+        self.watch
+            .adapt([idle, own.batches], [idle_ticks, own.busy_ticks]);
+    }
+}

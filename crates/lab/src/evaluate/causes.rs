@@ -1,0 +1,249 @@
+//! What the slowest packets of a device waited for: each above a run's 99.9th percentile against the interruptions that
+//! the loops of generator and device noted.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use taut_model::{Attribution, Cause, Gap, Interrupt, Scene, Ticks, find_ticks};
+
+use crate::results::{MeasuredInterruptions, Run, Sample};
+
+/// Packets held up by ticks that are kept to be drawn.
+const DRAWN: usize = 10_000;
+
+/// The causes of a device's spikes, over all runs that know any.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Causes {
+    /// Packets above their run's 99.9th percentile.
+    pub spikes: u64,
+    /// How many of them have which cause.
+    pub by_cause: BTreeMap<Cause, u64>,
+    /// The device's loop told its interruptions too, in every run.
+    pub device_known: bool,
+    /// Interruptions that were counted but not kept: spikes in them have no cause.
+    pub unkept: u64,
+    /// What periodic ticks should do to this traffic, and did; of the first run in which ticks were seen.
+    #[serde(skip)]
+    pub aliasing: Option<Aliasing>,
+}
+
+/// Expected and measured effect of timer ticks on one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Aliasing {
+    /// The traffic and the ticks found.
+    pub scene: Scene,
+    /// Packets that a tick held up: time due in s, latency in ns.
+    pub measured: Vec<(f64, f64)>,
+}
+
+impl Causes {
+    /// The share of spikes with this cause, 0 to 1.
+    pub fn share(&self, cause: Cause) -> f64 {
+        let count = self.by_cause.get(&cause).copied().unwrap_or(0);
+        count as f64 / self.spikes.max(1) as f64
+    }
+
+    /// Of the slowest packets of one measurement (when each was sent and its latency, ns, in the order of sending), with
+    /// the interruptions that were noted in it.
+    pub fn of_slowest(
+        found: &MeasuredInterruptions,
+        duration_ns: f64,
+        usual_ns: f64,
+        slowest: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        let mut run = RunCauses::new(found, 1.0, duration_ns, usual_ns, 0);
+        for (sent_ns, latency_ns) in slowest {
+            run.add(sent_ns, sent_ns, latency_ns);
+        }
+        let mut causes = Self::default();
+        causes.add(run);
+        causes.aliasing = None;
+        causes
+    }
+
+    /// Adds what a run brought.
+    pub(super) fn add(&mut self, run: RunCauses) {
+        self.device_known = run.device_known && (self.device_known || self.spikes == 0);
+        self.spikes += run.spikes;
+        self.unkept += run.unkept;
+        for (cause, count) in run.by_cause {
+            *self.by_cause.entry(cause).or_default() += count;
+        }
+        if self.aliasing.is_none() && !run.scene.interrupts.is_empty() {
+            self.aliasing = Some(Aliasing {
+                scene: run.scene,
+                measured: run.ticked,
+            });
+        }
+    }
+}
+
+/// Finds the causes in one run, packet after packet.
+pub(super) struct RunCauses {
+    attribution: Attribution,
+    threshold_ns: u64,
+    spikes: u64,
+    by_cause: BTreeMap<Cause, u64>,
+    device_known: bool,
+    unkept: u64,
+    scene: Scene,
+    ticked: Vec<(f64, f64)>,
+}
+
+impl RunCauses {
+    /// None for a run that says nothing of interruptions, or has too few packets for a 99.9th percentile.
+    pub(super) fn of(run: &Run) -> Option<Self> {
+        let cbr = run.cbr.as_ref()?;
+        let found = run.interruptions.as_ref()?;
+        let latency = cbr.latency.as_ref()?;
+        let usual_ns = latency.p50_ns? as f64;
+        let threshold_ns = latency.p99_9_ns?;
+        let duration_ns = (cbr.sent + cbr.refused) as f64 * 1e9 / cbr.offered_pps;
+        Some(Self::new(
+            found,
+            cbr.offered_pps,
+            duration_ns,
+            usual_ns,
+            threshold_ns,
+        ))
+    }
+
+    fn new(
+        found: &MeasuredInterruptions,
+        rate_pps: f64,
+        duration_ns: f64,
+        usual_ns: f64,
+        threshold_ns: u64,
+    ) -> Self {
+        let mut interrupts = Vec::new();
+        let mut told_apart = |mut gaps: Vec<Gap>| {
+            if let Some(ticks) = find_ticks(&mut gaps, duration_ns) {
+                interrupts.push(interrupt(&ticks));
+            }
+            gaps
+        };
+        let generator = told_apart(found.generator.gaps());
+        let device = found.device.as_ref();
+        let device_gaps = device.map_or_else(Vec::new, |device| told_apart(device.gaps()));
+        Self {
+            attribution: Attribution::new(generator, device_gaps, usual_ns),
+            threshold_ns,
+            spikes: 0,
+            by_cause: BTreeMap::new(),
+            device_known: device.is_some(),
+            unkept: found.generator.unkept + device.map_or(0, |device| device.unkept),
+            scene: Scene {
+                rate_pps,
+                undisturbed_ns: usual_ns,
+                seconds: duration_ns / 1e9,
+                interrupts,
+            },
+            ticked: Vec::new(),
+        }
+    }
+
+    /// The cause of the next packet's latency; none of one that took no longer than the median.
+    pub(super) fn of_next(&mut self, sample: &Sample) -> Option<Cause> {
+        let due_ns = sample.intended_send_ns as f64;
+        let sent_ns = due_ns + f64::from(sample.slip_ns);
+        self.add(due_ns, sent_ns, f64::from(sample.latency_ns?))
+    }
+
+    fn add(&mut self, due_ns: f64, sent_ns: f64, latency_ns: f64) -> Option<Cause> {
+        let cause = self.attribution.cause(sent_ns, latency_ns)?;
+        if matches!(cause, Cause::DeviceTick | Cause::GeneratorTick) && self.ticked.len() < DRAWN {
+            self.ticked.push((due_ns / 1e9, latency_ns));
+        }
+        if latency_ns > self.threshold_ns as f64 {
+            self.spikes += 1;
+            *self.by_cause.entry(cause).or_default() += 1;
+        }
+        Some(cause)
+    }
+}
+
+fn interrupt(ticks: &Ticks) -> Interrupt {
+    Interrupt {
+        per_second: 1e9 / ticks.period_ns,
+        cost_ns: ticks.cost_ns,
+        phase_ns: ticks.phase_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::CoreInterruptions;
+
+    /// Ticks of 6 µs, 250 a second, for two seconds.
+    fn ticking() -> CoreInterruptions {
+        CoreInterruptions {
+            unkept: 0,
+            each: (0..500)
+                .map(|n| (n * 4_000_000 + 1_000_000, 6_000))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn the_slowest_packets_get_their_causes_and_ticks_their_simulation() {
+        let found = MeasuredInterruptions {
+            generator: ticking(),
+            device: Some(CoreInterruptions {
+                unkept: 3,
+                each: vec![(7_000_000, 90_000)],
+            }),
+        };
+        // Into a tick, into the device's gap, behind that, and for no reason.
+        let slowest = [
+            (1_001_000.0, 6_000.0),
+            (7_010_000.0, 81_000.0),
+            (7_090_900.0, 9_000.0),
+            (9_900_000.0, 12_000.0),
+        ];
+        let causes = Causes::of_slowest(&found, 2e9, 1_000.0, slowest);
+        assert_eq!(
+            (causes.spikes, causes.unkept, causes.device_known),
+            (4, 3, true)
+        );
+        for cause in [
+            Cause::GeneratorTick,
+            Cause::DeviceOther,
+            Cause::Behind,
+            Cause::Unexplained,
+        ] {
+            assert_eq!(causes.share(cause), 0.25, "{cause:?}");
+        }
+        let run = RunCauses::new(&found, 1e4, 2e9, 1_000.0, 0);
+        let [interrupt] = run.scene.interrupts.as_slice() else {
+            panic!("{:?}", run.scene);
+        };
+        assert!((interrupt.per_second - 250.0).abs() < 1e-6);
+        assert_eq!(interrupt.cost_ns, 6_000.0);
+    }
+
+    #[test]
+    fn one_run_without_the_devices_side_leaves_it_unknown() {
+        let without = MeasuredInterruptions {
+            generator: ticking(),
+            device: None,
+        };
+        let with = MeasuredInterruptions {
+            device: Some(ticking()),
+            ..without.clone()
+        };
+        let run = |found| {
+            let mut run = RunCauses::new(found, 1e4, 2e9, 1_000.0, 0);
+            run.add(0.0, 0.0, 2_000.0);
+            run
+        };
+        let mut causes = Causes::default();
+        causes.add(run(&with));
+        assert!(causes.device_known && causes.aliasing.is_some());
+        causes.add(run(&without));
+        assert!(!causes.device_known);
+        causes.add(run(&with));
+        assert!(!causes.device_known);
+        assert_eq!(causes.spikes, 3);
+    }
+}

@@ -1,0 +1,151 @@
+//! What the slowest packets waited for: table, colours, and the expected effect of timer ticks beside the measured one.
+
+use taut_model::Cause;
+
+use crate::evaluate::{Causes, Device, Evaluation};
+use crate::figure::{Axis, Chart, Series, Style, scatter};
+use crate::quantity::{Quantity, count, rate, share, time};
+
+use super::Drawn;
+
+/// The colour of each cause: the device's warm, the generator's cold, the rest grey.
+fn style(cause: Cause) -> Style {
+    match cause {
+        Cause::DeviceTick => Style::of(2),
+        Cause::DeviceOther => Style::of(0),
+        Cause::GeneratorTick => Style::of(5),
+        Cause::GeneratorOther => Style::of(1),
+        Cause::Behind => Style::of(6),
+        Cause::Unexplained => Style::of(4),
+    }
+}
+
+/// A cause as the figures show it.
+fn series(cause: Cause) -> Series {
+    Series {
+        label: cause.name().to_owned(),
+        style: style(cause),
+    }
+}
+
+/// The causes that any device's worst packets have.
+pub(super) fn keys(devices: &[Device]) -> Vec<Series> {
+    let present = |cause: &Cause| {
+        devices
+            .iter()
+            .any(|device| device.timeline.causes.contains(&Some(*cause)))
+    };
+    Cause::ALL.into_iter().filter(present).map(series).collect()
+}
+
+/// A device's worst packets by cause; those of a device without any known, in its own colour.
+pub(super) fn by_cause(device: &Device, own: Style) -> Vec<(Series, Vec<(f64, f64)>)> {
+    let timeline = &device.timeline;
+    let of = |cause: Option<Cause>| -> Vec<(f64, f64)> {
+        let worst = timeline.worst.iter().zip(&timeline.causes);
+        worst
+            .filter(|(_, found)| **found == cause)
+            .map(|(point, _)| *point)
+            .collect()
+    };
+    let unknown = Series {
+        label: "one of the worst".to_owned(),
+        style: own,
+    };
+    let known = Cause::ALL.map(|cause| (series(cause), of(Some(cause))));
+    std::iter::once((unknown, of(None)))
+        .chain(known)
+        .filter(|(_, points)| !points.is_empty())
+        .collect()
+}
+
+/// Rows of the table: a device's name, its spikes, and the share of each cause.
+pub(super) fn rows(evaluation: &Evaluation) -> Vec<(String, Vec<String>)> {
+    let row = |device: &Device| {
+        let causes = device.causes.as_ref()?;
+        let name = format!("{} ({})", device.info.label, device.info.transport.name());
+        let mut cells = vec![count(causes.spikes)];
+        cells.extend(Cause::ALL.map(|cause| cell(causes, cause)));
+        Some((name, cells))
+    };
+    evaluation.devices.iter().filter_map(row).collect()
+}
+
+fn cell(causes: &Causes, cause: Cause) -> String {
+    let of_device = matches!(cause, Cause::DeviceTick | Cause::DeviceOther);
+    if of_device && !causes.device_known {
+        return "not known".to_owned();
+    }
+    share(causes.share(cause))
+}
+
+/// Packets that ticks held up, expected and measured, of the device whose packets are fastest: there ticks show most.
+pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
+    let with_ticks = evaluation.devices.iter().filter_map(|device| {
+        let aliasing = device.causes.as_ref()?.aliasing.as_ref()?;
+        Some((device, aliasing))
+    });
+    let (device, aliasing) = with_ticks.min_by(|(_, a), (_, b)| {
+        let usual = |a: &crate::evaluate::Aliasing| a.scene.undisturbed_ns;
+        usual(a).total_cmp(&usual(b))
+    })?;
+    let scene = &aliasing.scene;
+    let expected: Vec<(f64, f64)> = scene
+        .hits()
+        .iter()
+        .map(|hit| (hit.at_s, hit.latency_ns))
+        .collect();
+    let ticks: Vec<String> = scene
+        .interrupts
+        .iter()
+        .map(|i| format!("{:.4} a second for {}", i.per_second, time(i.cost_ns)))
+        .collect();
+    let item = |label: &str, index, points| scatter::Item {
+        series: Series {
+            label: label.to_owned(),
+            style: Style::of(index),
+        },
+        points,
+    };
+    let chart = Chart::new(
+        "aliasing",
+        "Packets held up by timer ticks, expected and measured",
+        "Latency over time of the packets that a timer tick held up: as a simulation of both clocks expects, and as measured.",
+    );
+    let axis = |title, quantity| Axis {
+        title,
+        quantity,
+        log: false,
+    };
+    // What had more than a tick to wait for is not what is expected here, and would hide it.
+    let most = expected.iter().map(|point| point.1).fold(0.0, f64::max) * 2.0;
+    let measured: Vec<(f64, f64)> = aliasing
+        .measured
+        .iter()
+        .copied()
+        .filter(|point| point.1 <= most)
+        .collect();
+    Some(Drawn {
+        name: "aliasing",
+        title: "Timer ticks, expected and measured",
+        caption: format!(
+            "{}, first repetition with ticks: {} of the packets held up by ticks, as noted by the loops, and those that a \
+             simulation of the clocks expects: packets at {}, ticks found: {}. A constant rate samples ticks too seldom, which \
+             draws slanted lines; their slope is the drift of one clock against the other (Gallenmüller, section 5.4).",
+            device.info.label,
+            count(measured.len() as u64),
+            rate(scene.rate_pps),
+            ticks.join(", ")
+        ),
+        svg: scatter::chart(
+            &chart,
+            axis("time (s)", Quantity::Seconds),
+            axis("round-trip latency", Quantity::TimeNs),
+            &[
+                item("expected", 1, &expected),
+                item("measured", 0, &measured),
+            ],
+        ),
+        data: None,
+    })
+}

@@ -1,0 +1,119 @@
+//! `interruptions.json`: when the cores of generator and device were taken away in a measurement, as their own loops
+//! saw it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use taut_model::Gap;
+use taut_port::{Clock, Interruption, LoggedInterruptions, PortError};
+use taut_traffic::LoopInterruptions;
+
+/// The interruptions of a measurement, in its own time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredInterruptions {
+    /// Those of the generator's loop.
+    pub generator: CoreInterruptions,
+    /// Those of the device's loop; none of a device that does not tell.
+    pub device: Option<CoreInterruptions>,
+}
+
+/// The interruptions of one loop.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreInterruptions {
+    /// Those for which there was no room.
+    pub unkept: u64,
+    /// Start after the first packet was due, and length, ns; in their order.
+    pub each: Vec<(i64, u64)>,
+}
+
+impl MeasuredInterruptions {
+    /// Of the trial that an instrument has just made, and of its device if that notes its own in `device_log`.
+    ///
+    /// # Errors
+    /// The device's file cannot be read.
+    pub fn of(
+        own: &LoopInterruptions,
+        device_log: Option<&Path>,
+        clock: &Clock,
+    ) -> Result<Self, PortError> {
+        let began = own.start_ticks();
+        let device = device_log
+            .map(|path| LoggedInterruptions::read(path).map(|log| device(&log, began, clock)))
+            .transpose()?;
+        Ok(Self {
+            generator: CoreInterruptions {
+                unkept: own.unkept(),
+                each: in_ns(own.each(), began, clock),
+            },
+            device,
+        })
+    }
+}
+
+/// A device notes from its own start on: of interest is what came in the trial. Only if that is longer than the file
+/// goes back, some are missing.
+fn device(log: &LoggedInterruptions, began: u64, clock: &Clock) -> CoreInterruptions {
+    let in_trial = |one: &&Interruption| one.start_ticks + one.length_ticks > began;
+    let first = log.each.iter().position(|one| in_trial(&one));
+    CoreInterruptions {
+        unkept: if first == Some(0) { log.overwritten } else { 0 },
+        each: in_ns(first.map_or(&[], |first| &log.each[first..]), began, clock),
+    }
+}
+
+fn in_ns(each: &[Interruption], began: u64, clock: &Clock) -> Vec<(i64, u64)> {
+    let after = |ticks: u64| {
+        let ns = clock.to_ns(ticks.abs_diff(began)).round() as i64;
+        if ticks < began { -ns } else { ns }
+    };
+    let in_ns = |one: &Interruption| {
+        let length = clock.to_ns(one.length_ticks).round() as u64;
+        (after(one.start_ticks), length)
+    };
+    each.iter().map(in_ns).collect()
+}
+
+impl CoreInterruptions {
+    /// The same for the model, not yet told apart.
+    pub fn gaps(&self) -> Vec<Gap> {
+        let gap = |(start, length): &(i64, u64)| Gap {
+            start_ns: *start as f64,
+            length_ns: *length as f64,
+            tick: false,
+        };
+        self.each.iter().map(gap).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_the_trials_and_what_came_before_it_is_left_out() {
+        let clock = Clock {
+            hz: 2e9,
+            error_ppm: 0.0,
+        };
+        let one = |start_ticks, length_ticks| Interruption {
+            start_ticks,
+            length_ticks,
+        };
+        let mut log = LoggedInterruptions {
+            each: vec![one(100, 50), one(900, 400), one(3_000, 8_000)],
+            overwritten: 7,
+            hz: 2e9,
+        };
+        let found = device(&log, 1_000, &clock);
+        assert_eq!(
+            (found.unkept, found.each),
+            (0, vec![(-50, 200), (1_000, 4_000)])
+        );
+        log.each.remove(0);
+        assert_eq!(device(&log, 1_000, &clock).unkept, 7);
+        log.each.clear();
+        assert_eq!(device(&log, 1_000, &clock), CoreInterruptions::default());
+    }
+}

@@ -1,0 +1,251 @@
+//! What periodic interrupts do to periodic traffic: packets sample them, mostly too seldom, so that the worst latencies
+//! over time draw straight lines that are in neither clock (Gallenmüller, "Holistic Measurement and Modeling of
+//! Latency", dissertation, section 5.4, figure 5.13).
+//!
+//! One core serves packets that come at a constant rate. Interrupts take it away at a constant rate for a constant time
+//! each; those that meet wait for each other. A packet that comes meanwhile waits; one that is being served is put off.
+
+use serde::{Deserialize, Serialize};
+
+/// A periodic interrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interrupt {
+    /// How often, by the clock of the packets.
+    pub per_second: f64,
+    /// How long each takes, ns.
+    pub cost_ns: f64,
+    /// The first, ns after the first packet.
+    pub phase_ns: f64,
+}
+
+/// Traffic and interrupts on one core.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scene {
+    /// Packets per second.
+    pub rate_pps: f64,
+    /// Latency of a packet that nothing holds up, ns.
+    pub undisturbed_ns: f64,
+    /// How long, s.
+    pub seconds: f64,
+    /// The interrupts.
+    pub interrupts: Vec<Interrupt>,
+}
+
+/// A packet that was held up.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Hit {
+    /// When it was sent, s.
+    pub at_s: f64,
+    /// Its latency, ns.
+    pub latency_ns: f64,
+}
+
+/// The lines that one interrupt draws.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Beat {
+    /// From one interrupt to the next, the packets' phase moves by so much, ns; positive: packets come later.
+    pub drift_ns: f64,
+    /// How long a line is, from the full cost to nothing or back, s; none where the phase does not move.
+    pub line_s: Option<f64>,
+    /// How long until the next line begins, s.
+    pub recurs_s: Option<f64>,
+}
+
+impl Scene {
+    /// The packets that are held up, in the order of sending.
+    pub fn hits(&self) -> Vec<Hit> {
+        let gap_ns = 1e9 / self.rate_pps;
+        let packets = (self.rate_pps * self.seconds).floor() as i64;
+        let away = self.away();
+        let mut hits = Vec::new();
+        let mut next = 0;
+        for (index, (start, end)) in away.iter().enumerate() {
+            // The first that is still served then or comes with it, and the last that comes before its end.
+            let served = ((start - self.undisturbed_ns) / gap_ns).floor() as i64 + 1;
+            let first = served.min((start / gap_ns).ceil() as i64);
+            let last = ((end / gap_ns).ceil() as i64 - 1).min(packets - 1);
+            for packet in first.max(next)..=last {
+                let sent = packet as f64 * gap_ns;
+                let delay = delay_ns(&away[index..], sent, self.undisturbed_ns);
+                hits.push(Hit {
+                    at_s: sent / 1e9,
+                    latency_ns: self.undisturbed_ns + delay,
+                });
+                next = packet + 1;
+            }
+        }
+        hits
+    }
+
+    /// The highest latency expected in each of `bins` equal parts of the time, ns; that of an undisturbed packet where
+    /// none is held up.
+    pub fn worst_ns(&self, bins: usize) -> Vec<f64> {
+        let mut worst = vec![self.undisturbed_ns; bins];
+        for hit in self.hits() {
+            let bin = (hit.at_s / self.seconds * bins as f64) as usize;
+            if let Some(worst) = worst.get_mut(bin) {
+                *worst = worst.max(hit.latency_ns);
+            }
+        }
+        worst
+    }
+
+    /// The lines that `interrupt` draws.
+    pub fn beat(&self, interrupt: &Interrupt) -> Beat {
+        let gap_ns = 1e9 / self.rate_pps;
+        let period_ns = 1e9 / interrupt.per_second;
+        let gaps = period_ns / gap_ns;
+        let drift_ns = (gaps.round() - gaps) * gap_ns;
+        // Less than a packet's phase moves in a year is rounding.
+        let moves = drift_ns.abs() > 1e-6;
+        let until = |ns: f64| moves.then(|| ns / drift_ns.abs() * period_ns / 1e9);
+        Beat {
+            drift_ns,
+            line_s: until(interrupt.cost_ns.min(gap_ns)),
+            recurs_s: until(gap_ns),
+        }
+    }
+
+    /// When the core is away, from and to in ns: one after the other, in order.
+    fn away(&self) -> Vec<(f64, f64)> {
+        let mut away: Vec<(f64, f64)> = Vec::new();
+        for interrupt in &self.interrupts {
+            let period_ns = 1e9 / interrupt.per_second;
+            let starts = (0_u64..).map(|n| interrupt.phase_ns + n as f64 * period_ns);
+            away.extend(
+                starts
+                    .take_while(|start| *start < self.seconds * 1e9)
+                    .map(|start| (start, start + interrupt.cost_ns)),
+            );
+        }
+        away.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut free_from = f64::NEG_INFINITY;
+        for (start, end) in &mut away {
+            let late = (free_from - *start).max(0.0);
+            *start += late;
+            *end += late;
+            free_from = *end;
+        }
+        away
+    }
+}
+
+/// What the packet sent then loses to the interrupts from the first one on that concerns it.
+fn delay_ns(away: &[(f64, f64)], sent: f64, undisturbed_ns: f64) -> f64 {
+    let mut done = sent + undisturbed_ns;
+    for (start, end) in away {
+        // A packet that takes no time waits only if it comes while the core is away.
+        if *start >= done && *start > sent {
+            break;
+        }
+        done += (end - start.max(sent)).max(0.0);
+    }
+    done - sent - undisturbed_ns
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn scene(rate_pps: f64, interrupts: &[(f64, f64)]) -> Scene {
+        let interrupts = interrupts.iter().map(|(per_second, cost_ns)| Interrupt {
+            per_second: *per_second,
+            cost_ns: *cost_ns,
+            phase_ns: 0.0,
+        });
+        Scene {
+            rate_pps,
+            undisturbed_ns: 0.0,
+            seconds: 10.0,
+            interrupts: interrupts.collect(),
+        }
+    }
+
+    #[test]
+    fn clocks_in_step_hit_every_time_or_never() {
+        // 10 kpkt/s, 250 interrupts a second: each 40th packet, always at the same place.
+        let mut scene = scene(10_000.0, &[(250.0, 6_000.0)]);
+        let waits =
+            |scene: &Scene| -> Vec<f64> { scene.hits().iter().map(|hit| hit.latency_ns).collect() };
+        let found = waits(&scene);
+        assert_eq!(found.len(), 2_500);
+        assert!(found.iter().all(|wait| *wait == 6_000.0));
+        // 2 us before a packet: it waits for the rest.
+        scene.interrupts[0].phase_ns = 100_000.0 - 2_000.0;
+        let found = waits(&scene);
+        assert_eq!(found.len(), 2_500);
+        assert!(found.iter().all(|wait| (wait - 4_000.0).abs() < 1.0));
+        scene.interrupts[0].phase_ns = 50_000.0;
+        assert_eq!(scene.hits(), []);
+        assert_eq!(scene.beat(&scene.interrupts[0]).line_s, None);
+        assert_eq!(scene.worst_ns(4), vec![0.0; 4]);
+    }
+
+    #[test]
+    fn without_a_common_beat_the_share_held_up_is_the_share_of_time_taken() {
+        // The golden ratio: as far from any beat as numbers are.
+        let scene = scene(10_000.0, &[(161.803_398_875, 40_000.0)]);
+        let share = scene.hits().len() as f64 / 100_000.0;
+        let taken = 161.803_398_875 * 40e-6;
+        assert!((share / taken - 1.0).abs() < 0.02, "{share} {taken}");
+        // Waits are uniform from nothing to the whole cost.
+        let hits = scene.hits();
+        let mean = hits.iter().map(|hit| hit.latency_ns).sum::<f64>() / hits.len() as f64;
+        assert!((mean / 20_000.0 - 1.0).abs() < 0.02, "{mean}");
+    }
+
+    #[test]
+    fn two_timers_draw_two_families_of_straight_lines() {
+        // Figure 5.13: 250 Hz with 8.2 us and 5.5 us; the interrupts' clock a little slow against the packets'.
+        let hz = 250.0 * (1.0 - 10e-6);
+        let mut scene = scene(10_000.0, &[(hz, 8_200.0), (hz, 5_500.0)]);
+        scene.interrupts[1].phase_ns = 2e6;
+        let beat = scene.beat(&scene.interrupts[0]);
+        assert!((beat.drift_ns + 40.0).abs() < 0.1, "{beat:?}");
+        // 205 interrupts from the whole cost to nothing; 2500 until the phase comes round.
+        assert!((beat.line_s.unwrap() - 0.82).abs() < 0.001);
+        assert!((beat.recurs_s.unwrap() - 10.0).abs() < 0.01);
+        scene.seconds = 30.0;
+        let hits = scene.hits();
+        for (of, cost_ns) in [(0, 8_200.0), (1, 5_500.0)] {
+            // Every second interrupt is this one's; their packets are 20 apart.
+            let line: Vec<&Hit> = hits
+                .iter()
+                .filter(|hit| ((hit.at_s * 10_000.0).round() as u64 / 20) % 2 == of)
+                .collect();
+            let highest = line.iter().map(|hit| hit.latency_ns).fold(0.0, f64::max);
+            assert!((highest - cost_ns).abs() < 41.0, "{highest}");
+            let mut slopes = 0;
+            let mut jumps = 0;
+            for pair in line.windows(2) {
+                if (pair[1].at_s - pair[0].at_s) < 0.005 {
+                    let change = pair[1].latency_ns - pair[0].latency_ns;
+                    assert!((change.abs() - 40.0).abs() < 1.0, "{change}");
+                    slopes += 1;
+                } else {
+                    jumps += 1;
+                }
+            }
+            assert!(slopes > 300 && (2..=3).contains(&jumps), "{slopes} {jumps}");
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_being_served_is_put_off_by_all_of_it() {
+        let mut scene = scene(1_000.0, &[(1_000.0, 5_000.0)]);
+        scene.undisturbed_ns = 3_000.0;
+        scene.interrupts[0].phase_ns = 1_000.0;
+        assert!(scene.hits().iter().all(|hit| hit.latency_ns == 8_000.0));
+        assert_eq!(scene.hits().len(), 10_000);
+        // Two that meet are served one after the other.
+        scene.interrupts.push(scene.interrupts[0]);
+        assert!(
+            scene
+                .hits()
+                .iter()
+                .all(|hit| (hit.latency_ns - 13_000.0).abs() < 0.1)
+        );
+        assert_eq!(scene.worst_ns(2).len(), 2);
+    }
+}

@@ -1,0 +1,232 @@
+//! Which interruption of which core made a packet late: both are known with their times, from one clock.
+//!
+//! A packet is explained by the interruptions of its way if these took half or more of what it took longer than usual.
+//! Matching is in time only, so it says what happened together; on one clock and with gaps of some µs among packets
+//! that are under way for some µs, little else can have happened together by chance.
+
+use serde::{Deserialize, Serialize};
+
+/// Share of a packet's excess that interruptions have to cover to be its cause.
+const SHARE: f64 = 0.5;
+
+/// Whose core was taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Core {
+    /// The generator's, which also receives.
+    Generator,
+    /// The device's.
+    Device,
+}
+
+/// A time in which a core was taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Gap {
+    /// From when on, ns.
+    pub start_ns: f64,
+    /// For how long, ns.
+    pub length_ns: f64,
+    /// It is one of a periodic timer's ([`crate::find_ticks`]).
+    pub tick: bool,
+}
+
+impl Gap {
+    fn end_ns(&self) -> f64 {
+        self.start_ns + self.length_ns
+    }
+}
+
+/// What made a packet late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// A timer tick on the device's core.
+    DeviceTick,
+    /// Another interruption of the device's core.
+    DeviceOther,
+    /// A timer tick on the generator's core.
+    GeneratorTick,
+    /// Another interruption of the generator's core.
+    GeneratorOther,
+    /// It was sent while a packet that one of these held up was still under way.
+    Behind,
+    /// None of these.
+    Unexplained,
+}
+
+impl Cause {
+    /// All of them, in the order of tables and legends.
+    pub const ALL: [Self; 6] = [
+        Self::DeviceTick,
+        Self::DeviceOther,
+        Self::GeneratorTick,
+        Self::GeneratorOther,
+        Self::Behind,
+        Self::Unexplained,
+    ];
+
+    /// Its name in a table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DeviceTick => "device's core: timer tick",
+            Self::DeviceOther => "device's core: other interruption",
+            Self::GeneratorTick => "generator's core: timer tick",
+            Self::GeneratorOther => "generator's core: other interruption",
+            Self::Behind => "queued behind one",
+            Self::Unexplained => "unexplained",
+        }
+    }
+
+    fn of(core: Core, tick: bool) -> Self {
+        match (core, tick) {
+            (Core::Device, true) => Self::DeviceTick,
+            (Core::Device, false) => Self::DeviceOther,
+            (Core::Generator, true) => Self::GeneratorTick,
+            (Core::Generator, false) => Self::GeneratorOther,
+        }
+    }
+}
+
+/// Finds causes, packet after packet in the order of sending.
+#[derive(Debug)]
+pub struct Attribution {
+    generator: Lost,
+    device: Lost,
+    usual_ns: f64,
+    /// Packets sent before this are behind one that was held up.
+    behind_until_ns: f64,
+}
+
+/// The gaps of one core, and how far packets have come.
+#[derive(Debug)]
+struct Lost {
+    gaps: Vec<Gap>,
+    next: usize,
+}
+
+impl Lost {
+    fn new(mut gaps: Vec<Gap>) -> Self {
+        gaps.sort_by(|a, b| a.start_ns.total_cmp(&b.start_ns));
+        Self { gaps, next: 0 }
+    }
+
+    /// Of the time between, what the core was away, and whether most of that was ticks.
+    fn between(&mut self, from_ns: f64, to_ns: f64) -> (f64, bool) {
+        while self
+            .gaps
+            .get(self.next)
+            .is_some_and(|gap| gap.end_ns() <= from_ns)
+        {
+            self.next += 1;
+        }
+        let (mut ticks_ns, mut other_ns) = (0.0, 0.0);
+        for gap in self.gaps[self.next..]
+            .iter()
+            .take_while(|gap| gap.start_ns < to_ns)
+        {
+            let shared = gap.end_ns().min(to_ns) - gap.start_ns.max(from_ns);
+            if gap.tick {
+                ticks_ns += shared.max(0.0);
+            } else {
+                other_ns += shared.max(0.0);
+            }
+        }
+        (ticks_ns + other_ns, ticks_ns > other_ns)
+    }
+}
+
+impl Attribution {
+    /// With the gaps of both cores (none of a device that does not tell) and the latency of an undisturbed packet, such
+    /// as the median.
+    pub fn new(generator: Vec<Gap>, device: Vec<Gap>, usual_ns: f64) -> Self {
+        Self {
+            generator: Lost::new(generator),
+            device: Lost::new(device),
+            usual_ns,
+            behind_until_ns: f64::NEG_INFINITY,
+        }
+    }
+
+    /// The cause of the next packet's latency; packets come in the order of sending. None for one that took no longer
+    /// than usual.
+    pub fn cause(&mut self, sent_ns: f64, latency_ns: f64) -> Option<Cause> {
+        let received_ns = sent_ns + latency_ns;
+        let excess_ns = latency_ns - self.usual_ns;
+        if excess_ns <= 0.0 {
+            return None;
+        }
+        let (device_ns, device_tick) = self.device.between(sent_ns, received_ns);
+        let (generator_ns, generator_tick) = self.generator.between(sent_ns, received_ns);
+        if device_ns.max(generator_ns) > 0.0 && device_ns + generator_ns >= SHARE * excess_ns {
+            self.behind_until_ns = self.behind_until_ns.max(received_ns);
+            // Where both were away at once, nothing is known of the device.
+            return Some(if device_ns > generator_ns {
+                Cause::of(Core::Device, device_tick)
+            } else {
+                Cause::of(Core::Generator, generator_tick)
+            });
+        }
+        if sent_ns < self.behind_until_ns {
+            self.behind_until_ns = self.behind_until_ns.max(received_ns);
+            return Some(Cause::Behind);
+        }
+        Some(Cause::Unexplained)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(start_ns: f64, length_ns: f64, tick: bool) -> Gap {
+        Gap {
+            start_ns,
+            length_ns,
+            tick,
+        }
+    }
+
+    #[test]
+    fn a_spike_belongs_to_the_core_that_was_away() {
+        let generator = vec![gap(50_000.0, 9_000.0, false)];
+        let device = vec![gap(10_000.0, 8_000.0, true), gap(90_000.0, 5_000.0, false)];
+        let mut found = Attribution::new(generator, device, 2_000.0);
+        // Usual, then sent into a tick, then a gap that began while it was under way.
+        assert_eq!(found.cause(1_000.0, 1_900.0), None);
+        assert_eq!(found.cause(12_000.0, 8_000.0), Some(Cause::DeviceTick));
+        assert_eq!(found.cause(49_000.0, 11_000.0), Some(Cause::GeneratorOther));
+        assert_eq!(found.cause(89_000.0, 7_000.0), Some(Cause::DeviceOther));
+        // Nothing was away, or far too short for such a spike.
+        assert_eq!(found.cause(200_000.0, 9_000.0), Some(Cause::Unexplained));
+        let mut short = Attribution::new(Vec::new(), vec![gap(1_000.0, 1_000.0, false)], 2_000.0);
+        assert_eq!(short.cause(500.0, 30_000.0), Some(Cause::Unexplained));
+    }
+
+    #[test]
+    fn what_follows_a_held_up_packet_closely_is_behind_it() {
+        let mut found = Attribution::new(Vec::new(), vec![gap(0.0, 10_000.0, false)], 1_000.0);
+        assert_eq!(found.cause(1_000.0, 12_000.0), Some(Cause::DeviceOther));
+        // Sent after the gap, while the first was under way, and so on.
+        assert_eq!(found.cause(11_000.0, 5_000.0), Some(Cause::Behind));
+        assert_eq!(found.cause(15_000.0, 4_000.0), Some(Cause::Behind));
+        assert_eq!(found.cause(40_000.0, 4_000.0), Some(Cause::Unexplained));
+    }
+
+    #[test]
+    fn packets_in_one_long_gap_all_belong_to_it() {
+        let mut found = Attribution::new(Vec::new(), vec![gap(0.0, 100_000.0, false)], 1_000.0);
+        for number in 0..10 {
+            let sent = 5_000.0 + f64::from(number) * 10_000.0;
+            let latency = 100_000.0 - sent + 900.0;
+            let cause = found.cause(sent, latency);
+            assert_eq!(cause, Some(Cause::DeviceOther), "{number}");
+        }
+    }
+
+    #[test]
+    fn both_cores_away_at_once_says_nothing_of_the_device() {
+        let both = || vec![gap(0.0, 9_000.0, false)];
+        let mut found = Attribution::new(both(), both(), 1_000.0);
+        assert_eq!(found.cause(0.0, 10_000.0), Some(Cause::GeneratorOther));
+    }
+}

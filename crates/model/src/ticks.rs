@@ -1,0 +1,207 @@
+//! Which gaps of a core are the ticks of its timer: those on a grid of a period that kernels use.
+//!
+//! Gap starts are folded at each period, corrected by up to 100 ppm as the kernel's clock is not the measurement's; the
+//! fullest place of a hundredth of the period is the grid's phase. It counts as a timer if at least half of its ticks
+//! are there, and three times as many as chance would put there. A scheduler that gives the core to another task does so at a
+//! tick: gaps that begin on the grid but are much longer than ticks are, are no ticks.
+
+use crate::Gap;
+use serde::{Deserialize, Serialize};
+
+/// Ticks per second that Linux is built with (CONFIG_HZ), the most frequent first: a grid is also one of its divisors.
+const KERNEL_HZ: [f64; 4] = [1000.0, 300.0, 250.0, 100.0];
+/// How far two clocks may be apart.
+const PPM: f64 = 100.0;
+/// Places that a period is divided into.
+const PLACES: usize = 100;
+/// Share of the ticks that have to be seen.
+const SEEN: f64 = 0.5;
+/// How many times more gaps than by chance there have to be on the grid.
+const ABOVE_CHANCE: f64 = 3.0;
+/// A tick is at most this many times longer than the lower quartile of gaps on the grid, and this long, ns.
+const TIMES_QUARTILE: f64 = 4.0;
+const LONGEST_NS: f64 = 100_000.0;
+/// With fewer expected ticks, nothing is said.
+const FEWEST: f64 = 20.0;
+
+/// A timer's ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ticks {
+    /// Its period by the measurement's clock, ns.
+    pub period_ns: f64,
+    /// Its first tick, ns after the start.
+    pub phase_ns: f64,
+    /// The median length of its gaps, ns.
+    pub cost_ns: f64,
+    /// Share of its ticks that were seen, 0 to 1.
+    pub seen: f64,
+}
+
+/// Marks those among the gaps of one core that are a timer's ticks; `duration_ns` is how long was watched.
+pub fn find_ticks(gaps: &mut [Gap], duration_ns: f64) -> Option<Ticks> {
+    let starts: Vec<f64> = gaps.iter().map(|gap| gap.start_ns).collect();
+    let grid = KERNEL_HZ
+        .iter()
+        .find_map(|hz| grid(&starts, 1e9 / hz, duration_ns))?;
+    let (period_ns, phase_ns) = grid;
+    let on_grid =
+        |gap: &Gap| off_grid(gap.start_ns, period_ns, phase_ns).abs() <= period_ns / PLACES as f64;
+    let all = lengths(gaps, on_grid);
+    let longest_ns = (TIMES_QUARTILE * all.get(all.len() / 4)?).min(LONGEST_NS);
+    let is_tick = |gap: &Gap| on_grid(gap) && gap.length_ns <= longest_ns;
+    let lengths = lengths(gaps, is_tick);
+    gaps.iter_mut().for_each(|gap| gap.tick = is_tick(gap));
+    Some(Ticks {
+        period_ns,
+        phase_ns,
+        cost_ns: *lengths.get(lengths.len() / 2)?,
+        seen: (all.len() as f64 / (duration_ns / period_ns)).min(1.0),
+    })
+}
+
+/// The lengths of some gaps, the shortest first, ns.
+fn lengths(gaps: &[Gap], of: impl Fn(&Gap) -> bool) -> Vec<f64> {
+    let some = gaps.iter().filter(|gap| of(gap));
+    let mut lengths: Vec<f64> = some.map(|gap| gap.length_ns).collect();
+    lengths.sort_by(f64::total_cmp);
+    lengths
+}
+
+/// How far from the nearest tick, ns.
+fn off_grid(at_ns: f64, period_ns: f64, phase_ns: f64) -> f64 {
+    let ticks = (at_ns - phase_ns) / period_ns;
+    (ticks - ticks.round()) * period_ns
+}
+
+/// Period and phase of the grid of about this period on which the gaps lie, if there is one.
+fn grid(starts: &[f64], nominal_ns: f64, duration_ns: f64) -> Option<(f64, f64)> {
+    let expected = duration_ns / nominal_ns;
+    if expected < FEWEST || (starts.len() as f64) < SEEN * expected {
+        return None;
+    }
+    // Between two steps, the last tick moves by half a place.
+    let step_ppm = (1e6 * 0.5 / PLACES as f64 / expected).max(0.1);
+    let steps = (PPM / step_ppm).ceil() as i32;
+    let corrected = |step: i32| nominal_ns * (1.0 + f64::from(step) * step_ppm / 1e6);
+    let (_, mut period_ns, place) = (-steps..=steps)
+        .map(|step| {
+            let (count, place) = fullest(starts, corrected(step));
+            (count, corrected(step), place)
+        })
+        .max_by_key(|(count, ..)| *count)?;
+    let mut phase_ns = (place as f64 + 0.5) * period_ns / PLACES as f64;
+    // A straight line through what lies on the grid, twice: the second time the right ones are on it.
+    for _ in 0..2 {
+        (period_ns, phase_ns) = fitted(starts, period_ns, phase_ns)?;
+    }
+    let within = period_ns / PLACES as f64;
+    let on_grid = starts.iter().filter(|start| {
+        let off = off_grid(**start, period_ns, phase_ns);
+        off.abs() <= within
+    });
+    let on_grid = on_grid.count() as f64;
+    let by_chance = starts.len() as f64 * 2.0 / PLACES as f64;
+    (on_grid >= SEEN * expected && on_grid >= ABOVE_CHANCE * by_chance)
+        .then(|| (period_ns, phase_ns.rem_euclid(period_ns)))
+}
+
+/// The place of the period with the most gaps, and how many.
+fn fullest(starts: &[f64], period_ns: f64) -> (usize, usize) {
+    let mut counts = [0_usize; PLACES];
+    for start in starts {
+        let place = start.rem_euclid(period_ns) / period_ns * PLACES as f64;
+        counts[(place as usize).min(PLACES - 1)] += 1;
+    }
+    let fullest = counts.iter().enumerate().max_by_key(|(_, count)| **count);
+    fullest.map_or((0, 0), |(place, count)| (*count, place))
+}
+
+/// Period and phase by least squares over the gaps that lie on the grid.
+fn fitted(starts: &[f64], period_ns: f64, phase_ns: f64) -> Option<(f64, f64)> {
+    let near = 2.0 * period_ns / PLACES as f64;
+    let on_grid = starts
+        .iter()
+        .filter(|start| off_grid(**start, period_ns, phase_ns).abs() <= near);
+    let points: Vec<(f64, f64)> = on_grid
+        .map(|start| (((start - phase_ns) / period_ns).round(), *start))
+        .collect();
+    let n = points.len() as f64;
+    let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n.max(1.0);
+    let (x, y) = (mean(&|p| p.0), mean(&|p| p.1));
+    let spread: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
+    let together: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();
+    (spread > 0.0).then(|| {
+        let period = together / spread;
+        (period, y - period * x)
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const SECONDS: f64 = 5.0;
+
+    fn gap(start_ns: f64, length_ns: f64) -> Gap {
+        Gap {
+            start_ns,
+            length_ns,
+            tick: false,
+        }
+    }
+
+    fn noise(random: &mut fastrand::Rng, count: usize) -> Vec<Gap> {
+        let at = |random: &mut fastrand::Rng| random.f64() * SECONDS * 1e9;
+        (0..count).map(|_| gap(at(random), 30_000.0)).collect()
+    }
+
+    #[test]
+    fn ticks_are_found_among_other_gaps_and_on_a_clock_that_is_off() {
+        for (hz, ppm) in [(250.0, 0.0), (1000.0, 37.0), (100.0, -80.0), (300.0, 5.0)] {
+            let mut random = fastrand::Rng::with_seed(7);
+            let period = 1e9 / hz * (1.0 + ppm / 1e6);
+            let count = (SECONDS * 1e9 / period) as usize;
+            let mut gaps: Vec<Gap> = (0..count)
+                // One in ten is missing, and each is up to 3 us late.
+                .filter(|n| n % 10 != 3)
+                .map(|n| {
+                    gap(
+                        123_456.0 + n as f64 * period + random.f64() * 3_000.0,
+                        6_000.0,
+                    )
+                })
+                .collect();
+            let ticks = gaps.len();
+            gaps.extend(noise(&mut random, 400));
+            gaps.sort_by(|a, b| a.start_ns.total_cmp(&b.start_ns));
+            let found = find_ticks(&mut gaps, SECONDS * 1e9).unwrap();
+            let error_ppm = (found.period_ns / period - 1.0).abs() * 1e6;
+            assert!(error_ppm < 1.0, "{hz} Hz: {found:?}");
+            assert_eq!(found.cost_ns, 6_000.0);
+            assert!((0.85..1.0).contains(&found.seen), "{found:?}");
+            let marked = gaps
+                .iter()
+                .filter(|gap| gap.tick && gap.length_ns < 7_000.0);
+            assert!(marked.count() >= ticks - 2, "{hz} Hz");
+            // What begins at a tick but takes far longer is none.
+            assert!(gaps.iter().all(|gap| !gap.tick || gap.length_ns < 7_000.0));
+        }
+    }
+
+    #[test]
+    fn gaps_at_any_time_are_no_timer() {
+        for count in [0, 50, 700, 5_000] {
+            let mut random = fastrand::Rng::with_seed(count as u64);
+            let mut gaps = noise(&mut random, count);
+            assert_eq!(find_ticks(&mut gaps, SECONDS * 1e9), None, "{count}");
+            assert!(gaps.iter().all(|gap| !gap.tick));
+        }
+    }
+
+    #[test]
+    fn too_short_a_time_says_nothing() {
+        let mut gaps: Vec<Gap> = (0..15).map(|n| gap(f64::from(n) * 4e6, 5_000.0)).collect();
+        assert_eq!(find_ticks(&mut gaps, 15.0 * 4e6), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! The packets with the longest latencies and when they came, in bounded memory.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Share of the packets that are kept: those above the 99.9th percentile.
+const SHARE: f64 = 1e-3;
+
+/// Most that are kept: a heap that stays in a core's cache.
+const MOST: usize = 4_096;
+
+/// The slowest packets of a trial; a packet that is not one costs a comparison.
+#[derive(Debug)]
+pub struct Slowest {
+    most: usize,
+    /// Latency, and when it was seen after the start of the trial, ticks.
+    kept: BinaryHeap<Reverse<(u64, u64)>>,
+    least_ticks: u64,
+}
+
+impl Slowest {
+    /// Of a trial that owes so many packets: one in a thousand, 4096 at most.
+    pub fn of(packets: u64) -> Self {
+        let most = ((packets as f64 * SHARE) as usize).clamp(1, MOST);
+        Self {
+            most,
+            kept: BinaryHeap::with_capacity(most + 1),
+            least_ticks: 0,
+        }
+    }
+
+    /// A packet came back, `seen_ticks` after the start.
+    #[inline(always)]
+    pub fn received(&mut self, latency_ticks: u64, seen_ticks: u64) {
+        if latency_ticks > self.least_ticks {
+            self.keep(latency_ticks, seen_ticks);
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, latency_ticks: u64, seen_ticks: u64) {
+        self.kept.push(Reverse((latency_ticks, seen_ticks)));
+        if self.kept.len() > self.most {
+            self.kept.pop();
+        }
+        if self.kept.len() == self.most {
+            self.least_ticks = self.kept.peek().map_or(0, |Reverse((least, _))| *least);
+        }
+    }
+
+    /// When each was sent after the start, and its latency, ticks; in the order of sending.
+    pub fn packets(&self) -> Vec<(u64, u64)> {
+        let sent = |Reverse((latency, seen)): &Reverse<(u64, u64)>| {
+            (seen.saturating_sub(*latency), *latency)
+        };
+        let mut packets: Vec<_> = self.kept.iter().map(sent).collect();
+        packets.sort_unstable();
+        packets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_a_thousand_is_kept_and_it_is_the_slowest() {
+        let mut slowest = Slowest::of(10_000);
+        for packet in 0..10_000_u64 {
+            // Each latency once, in some order.
+            slowest.received(packet * 7_919 % 10_000, 20_000 + packet);
+        }
+        let mut latencies: Vec<u64> = slowest.packets().iter().map(|packet| packet.1).collect();
+        latencies.sort_unstable();
+        assert_eq!(latencies, (9_990..10_000).collect::<Vec<_>>());
+        assert!(slowest.packets().is_sorted());
+        assert_eq!(Slowest::of(0).packets(), []);
+    }
+}

@@ -1,0 +1,211 @@
+//! `taut tune aliasing`: what periodic interrupts do to periodic packets, by simulation.
+
+use crate::exit::Failure;
+use crate::{print, quantity};
+use serde_json::json;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use taut_lab::figure::{Axis, Chart, Series, Style, scatter};
+use taut_lab::quantity::Quantity;
+use taut_lab::results::write_whole;
+use taut_model::{Beat, Interrupt, Scene};
+use taut_traffic::Rate;
+
+/// Parts of the time of which the worst latency is told.
+const BINS: usize = 100;
+
+/// Interrupts, and packets held up, that are simulated at most.
+const MOST: f64 = 2e6;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut tune aliasing --rate 10k --interrupt 249.9975/s:8.2us --interrupt 249.9975/s:5.5us@2ms --for 30s -o ticks.svg
+  taut tune aliasing --rate 100k --interrupt 250/s:6us --latency 3us --json
+
+An interrupt is RATE/s:TIME, with @TIME for when the first one comes. Packets at a constant rate meet interrupts at a
+constant rate in a beat of both; two clocks are never quite the same, which is what 249.9975 stands for.")]
+pub struct Arguments {
+    /// Packets per second, such as 10k
+    #[arg(long)]
+    rate: Rate,
+    /// How often an interrupt comes and what it costs, such as 250/s:6us; may be given several times
+    #[arg(long, value_name = "RATE/s:TIME[@TIME]", required = true)]
+    interrupt: Vec<Ticking>,
+    /// For how long
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = time)]
+    duration: Duration,
+    /// Latency of a packet that nothing holds up
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = time)]
+    latency: Duration,
+    /// Draw the packets that are held up in this file
+    #[arg(short, long, value_name = "FILE.svg")]
+    output: Option<PathBuf>,
+    /// Print JSON, with the worst latency of each hundredth of the time
+    #[arg(long)]
+    json: bool,
+}
+
+/// An interrupt as it is given.
+#[derive(Debug, Clone, Copy)]
+struct Ticking(Interrupt);
+
+fn time(text: &str) -> Result<Duration, String> {
+    taut_port::duration(text).ok_or_else(|| "want a time, such as 6us, 2ms or 10s".to_owned())
+}
+
+impl FromStr for Ticking {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = || "want RATE/s:TIME or RATE/s:TIME@TIME, such as 250/s:6us".to_owned();
+        let (rate, cost) = text.split_once("/s:").ok_or_else(wanted)?;
+        let (cost, phase) = cost.split_once('@').unwrap_or((cost, "0s"));
+        let per_second: f64 = rate.parse().map_err(|_| wanted())?;
+        if !(1e-3..=1e6).contains(&per_second) {
+            return Err("want 0.001 to 1000000 interrupts a second".to_owned());
+        }
+        let ns = |text: &str| time(text).map(|time| time.as_nanos() as f64);
+        Ok(Self(Interrupt {
+            per_second,
+            cost_ns: ns(cost)?,
+            phase_ns: ns(phase)?,
+        }))
+    }
+}
+
+/// The scene, if it can be simulated.
+fn scene(arguments: &Arguments) -> Result<Scene, Failure> {
+    let input = |text: &str| Failure::Input(text.to_owned());
+    let Rate::Packets(rate_pps) = arguments.rate else {
+        return Err(input("--rate: want packets per second, such as 10k"));
+    };
+    let scene = Scene {
+        rate_pps,
+        undisturbed_ns: arguments.latency.as_nanos() as f64,
+        seconds: arguments.duration.as_secs_f64(),
+        interrupts: arguments.interrupt.iter().map(|one| one.0).collect(),
+    };
+    let each = || scene.interrupts.iter();
+    let taken: f64 = each().map(|i| i.per_second * i.cost_ns / 1e9).sum();
+    if taken >= 1.0 {
+        return Err(input(
+            "--interrupt: all of them together take more than all of the time",
+        ));
+    }
+    if scene.seconds <= 0.0 || rate_pps <= 0.0 {
+        return Err(input("--for and --rate: want more than 0"));
+    }
+    let interrupts: f64 = each().map(|i| i.per_second * scene.seconds).sum();
+    let exposed = each().map(|i| i.per_second * (i.cost_ns + scene.undisturbed_ns) / 1e9);
+    let hits = exposed.sum::<f64>() * rate_pps * scene.seconds;
+    if interrupts.max(hits) > MOST {
+        return Err(input(
+            "--for: more than two million interrupts or packets held up; give less time",
+        ));
+    }
+    Ok(scene)
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let scene = scene(arguments)?;
+    let hits = scene.hits();
+    let packets = (scene.rate_pps * scene.seconds).floor().max(1.0);
+    let worst_ns = hits
+        .iter()
+        .map(|hit| hit.latency_ns)
+        .fold(scene.undisturbed_ns, f64::max);
+    if let Some(path) = &arguments.output {
+        let points: Vec<(f64, f64)> = hits.iter().map(|hit| (hit.at_s, hit.latency_ns)).collect();
+        write_whole(path, draw(&points).as_bytes())?;
+    }
+    let beats: Vec<Beat> = scene.interrupts.iter().map(|i| scene.beat(i)).collect();
+    let share = hits.len() as f64 / packets;
+    if arguments.json {
+        print::line(
+            json!({"scene": scene, "beats": beats, "packets": packets as u64,
+            "held_up": hits.len(), "share_held_up": share, "worst_ns": worst_ns,
+            "worst_ns_by_hundredth": scene.worst_ns(BINS)}),
+        );
+        return Ok(());
+    }
+    print::line(format!(
+        "{} for {} s: {} of {packets} packets held up ({:.3} %), the longest latency is {}",
+        quantity::pps(scene.rate_pps),
+        scene.seconds,
+        hits.len(),
+        share * 100.0,
+        quantity::ns(worst_ns)
+    ));
+    for (interrupt, beat) in scene.interrupts.iter().zip(&beats) {
+        let lines = match (beat.line_s, beat.recurs_s) {
+            (Some(line_s), Some(recurs_s)) => format!(
+                "finds packets {} {} each time: draws lines of {line_s:.3} s, one every {recurs_s:.3} s",
+                quantity::ns(beat.drift_ns.abs()),
+                if beat.drift_ns > 0.0 {
+                    "later"
+                } else {
+                    "earlier"
+                },
+            ),
+            _ => "is in step with the packets: holds the same up each time, or none".to_owned(),
+        };
+        print::line(format!(
+            "{} a second for {}: {lines}",
+            interrupt.per_second,
+            quantity::ns(interrupt.cost_ns)
+        ));
+    }
+    Ok(())
+}
+
+fn draw(points: &[(f64, f64)]) -> String {
+    let chart = Chart::new(
+        "aliasing",
+        "Packets held up by periodic interrupts",
+        "Expected latency over time of the packets that periodic interrupts hold up.",
+    );
+    let axis = |title, quantity| Axis {
+        title,
+        quantity,
+        log: false,
+    };
+    let series = Series {
+        label: "expected".to_owned(),
+        style: Style::of(1),
+    };
+    scatter::chart(
+        &chart,
+        axis("time (s)", Quantity::Seconds),
+        axis("latency", Quantity::TimeNs),
+        &[scatter::Item { series, points }],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_are_read_with_and_without_a_phase() {
+        let read = |text: &str| text.parse::<Ticking>().map(|t| t.0);
+        let expected = Interrupt {
+            per_second: 250.0,
+            cost_ns: 5_500.0,
+            phase_ns: 2e6,
+        };
+        assert_eq!(read("250/s:5.5us@2ms"), Ok(expected));
+        assert_eq!(read("250/s:5.5us").map(|i| i.phase_ns), Ok(0.0));
+        for wrong in [
+            "250",
+            "250/s",
+            "x/s:6us",
+            "250/s:6",
+            "-1/s:6us",
+            "0/s:6us",
+            "nan/s:6us",
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}
