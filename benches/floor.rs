@@ -1,6 +1,7 @@
 //! What the loop itself costs: ports without a device behind them, 32 packets of 64 bytes per receive call
 //! from each of two. taut's null port and its DPDK port on `net_null` beside testpmd (io) on two `net_null`,
-//! on one core each, interleaved. `cargo bench --bench floor`
+//! on one core each, interleaved. `cargo bench --bench floor`; with TAUT_BASE=PROGRAM another build of taut takes part, to
+//! see what a change of the loop costs.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -11,12 +12,17 @@ use taut_measure::ratio_interval;
 const REPETITIONS: usize = 9;
 const SECONDS: f64 = 0.7;
 
-const NAMES: [&str; 3] = ["taut null", "taut dpdk:net_null", "testpmd net_null io"];
+const NAMES: [&str; 4] = [
+    "taut null",
+    "taut dpdk:net_null",
+    "testpmd net_null io",
+    "taut null, TAUT_BASE",
+];
 const DEVICES: [&str; 2] = ["net_null0,size=64,copy=0", "net_null1,size=64,copy=0"];
 
 /// Packets per second of `taut forward` between two such ports, and busy cycles per packet.
-fn taut(ports: [String; 2], core: usize) -> Option<(f64, f64)> {
-    let output = Command::new(env!("CARGO_BIN_EXE_taut"))
+fn taut(program: &str, ports: [String; 2], core: usize) -> Option<(f64, f64)> {
+    let output = Command::new(program)
         .args(["forward", "--quiet", "--json", "--core", &core.to_string()])
         .args(["--seconds", &SECONDS.to_string()])
         .args(ports.iter().flat_map(|port| ["--port", port]))
@@ -73,25 +79,27 @@ fn testpmd(core: usize) -> Option<f64> {
 
 fn main() {
     let core = taut_host::choose_cores().device;
-    let mut rates: [Vec<f64>; 3] = Default::default();
-    let mut busy: [Vec<f64>; 2] = Default::default();
+    let own = env!("CARGO_BIN_EXE_taut");
+    let base = std::env::var("TAUT_BASE").ok();
+    let null = || ["null:source=32", "null:source=32"].map(String::from);
+    let mut rates: [Vec<f64>; 4] = Default::default();
+    let mut busy: [Vec<f64>; 4] = Default::default();
     let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..REPETITIONS {
-        let mut order = [0, 1, 2];
+        let mut order = [0, 1, 2, 3];
         random.shuffle(&mut order);
         for i in order {
             let measured = match i {
-                0 => taut(["null:source=32", "null:source=32"].map(String::from), core),
-                1 => taut(DEVICES.map(|device| format!("dpdk:{device}")), core),
+                0 => taut(own, null(), core),
+                3 => base.as_ref().and_then(|base| taut(base, null(), core)),
+                1 => taut(own, DEVICES.map(|device| format!("dpdk:{device}")), core),
                 _ => testpmd(core).map(|rate| (rate, 0.0)),
             };
             let Some((rate, cycles)) = measured else {
                 continue;
             };
             rates[i].push(rate);
-            if let Some(busy) = busy.get_mut(i) {
-                busy.push(cycles);
-            }
+            busy[i].push(cycles);
         }
     }
     println!(
@@ -104,11 +112,11 @@ fn main() {
     );
     for (i, name) in NAMES.iter().enumerate() {
         if rates[i].is_empty() {
-            println!("{name:<24}no data (not installed, or not built in)");
+            println!("{name:<24}no data (not installed, not built in, or not asked for)");
             continue;
         }
         let sorted = sorted(&rates[i]);
-        let cycles = busy.get(i).map(|busy| self::sorted(busy)[busy.len() / 2]);
+        let cycles = (i != 2).then(|| self::sorted(&busy[i])[busy[i].len() / 2]);
         println!(
             "{name:<24}{:>10.1}{:>10.1}{:>10.1}   {}",
             sorted[0] / 1e6,
@@ -117,7 +125,7 @@ fn main() {
             cycles.map_or("-".to_string(), |c| format!("{c:.1}")),
         );
     }
-    for (over, under) in [(0, 2), (1, 2)] {
+    for (over, under) in [(0, 2), (1, 2), (0, 3)] {
         if let Some(r) = ratio_interval(&rates[over], &rates[under], 0.95, 2000, 1) {
             println!(
                 "{} / {}: median {:.2} (95 % CI {:.2} to {:.2}; spread {:.2} to {:.2}; n = {})",
