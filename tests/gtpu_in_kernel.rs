@@ -48,14 +48,14 @@ struct InKernel {
 }
 
 impl InKernel {
-    fn start(redirects: bool, settings: &str, bearers: &str) -> Self {
+    fn start(redirects: bool, settings: &str, bearers: &str, behind: &str) -> Self {
         let testbed = Testbed::builder().redirects(redirects).build().unwrap();
         let folder = scratch();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("bearers.csv"), bearers).unwrap();
         let chain = format!(
             "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n[[function]]\nname = \"gtpu\"\n{}{settings}\
-             control = \"{}\"\nload = \"{}\"\n",
+             control = \"{}\"\nload = \"{}\"\n{behind}",
             own(),
             path("control").display(),
             path("bearers.csv").display()
@@ -369,7 +369,7 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
     };
     for (redirects, settings) in [(true, ""), (false, "others = \"forward\"\n")] {
         let mut wanted = InProcess::start(settings, BEARERS);
-        let mut kernel = InKernel::start(redirects, settings, BEARERS);
+        let mut kernel = InKernel::start(redirects, settings, BEARERS, "");
         // No more at a time than answers may wait.
         for (number, chunk) in frames().chunks(48).enumerate() {
             let from = number % 2;
@@ -393,6 +393,7 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
 #[test]
 fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
     const COUNT: u32 = 1_000_000;
+    const REWRITE: &str = "[[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n";
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -406,7 +407,7 @@ fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
             )
         })
         .collect();
-    let mut kernel = InKernel::start(true, "bearers = 1000000\n", &lines);
+    let mut kernel = InKernel::start(true, "bearers = 1000000\n", &lines, REWRITE);
     let status = kernel.bearer(&["status"]).success();
     assert!(
         status
@@ -438,6 +439,11 @@ fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
     // The peer is told of the one that is gone.
     let [told, out] = kernel.pass(&frames, 0, [1, 1]);
     assert_eq!((told.len(), teid_of(&out[0])), (1, 8));
+    // What programs send and what the process sends pass the functions behind.
+    assert_eq!(
+        (&told[0][6..12], &out[0][6..12]),
+        (&[2, 0, 0, 0, 0, 0xa0][..], &[2, 0, 0, 0, 0, 0xa1][..])
+    );
     let status = kernel.bearer(&["status"]).success();
     assert!(status.stdout.contains("relayed 201"), "{status:?}");
     assert!(status.stdout.contains("unknown TEID 1"), "{status:?}");

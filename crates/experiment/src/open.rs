@@ -33,6 +33,7 @@ pub const REFERENCE: &[(&str, &str)] = built_in![
     "lange-fig6",
     "lange-fig7",
     "lange-control-load",
+    "gateway-and-open-vswitch",
 ];
 
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.
