@@ -1,12 +1,14 @@
 //! `taut bearer`: asks a running gateway (`taut forward` with the function `gtpu`) through its control socket.
 
 use crate::exit::Failure;
-use crate::print;
+use crate::{print, quantity};
+use serde_json::json;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use taut_function::gtpu::{Answer, BearerText, CSV_HEADER, Request};
+use std::time::Instant;
+use taut_function::gtpu::{Answer, BearerText, CSV_HEADER, Request, bearers_of, churn};
 
 /// How long a gateway may take to answer: it may be loading millions of bearers for somebody else.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
   taut bearer --control /run/gateway.sock list
   taut bearer --control /run/gateway.sock remove 0x10 10.45.0.2
   taut bearer --control /run/gateway.sock status --json
+  taut bearer --control /run/gateway.sock churn bearers.csv --rate 94000 --seconds 10
 
 A bearer is a line of CSV: match,action,teid,remote,qfi,local; fields at its end may be left out. `match` is the TEID
 that packets arrive with, or a user's address; `action` is relay, encapsulate, decapsulate, drop or hold.")]
@@ -62,9 +65,32 @@ enum Command {
     },
     /// How many bearers there are, and what became of packets
     Status,
+    /// Put the bearers of a CSV file anew, over and over, at a rate: the signalling of many users, for measurements
+    Churn {
+        /// The file
+        file: PathBuf,
+        /// Changes a second
+        #[arg(long, value_name = "N")]
+        rate: f64,
+        /// How long; ends with the gateway in any case
+        #[arg(long, default_value = "10", value_parser = quantity::seconds)]
+        seconds: f64,
+        /// How many seconds to wait for the gateway
+        #[arg(long, default_value = "0", value_parser = quantity::seconds)]
+        wait: f64,
+    },
 }
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    if let Command::Churn {
+        file,
+        rate,
+        seconds,
+        wait,
+    } = &arguments.command
+    {
+        return churned(&arguments, file, *rate, *seconds, *wait);
+    }
     let (request, file) = request(&arguments.command)?;
     let socket = &arguments.control;
     let stream = connect(socket)?;
@@ -118,7 +144,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::Add { .. } | Command::Load { .. } => print::line(format!("{bearers} in force")),
         Command::Remove { .. } => print::line(format!("{bearers} removed")),
-        Command::Status | Command::List => {
+        Command::Status | Command::List | Command::Churn { .. } => {
             let room = answer.room.unwrap_or_default();
             print::line(format!("{bearers} bearers, room for {room}"));
             let packets = answer.packets.unwrap_or_default();
@@ -149,7 +175,8 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
             (Request::Remove { matches }, Vec::new())
         }
         Command::List => (Request::List {}, Vec::new()),
-        Command::Status => (Request::Status {}, Vec::new()),
+        // Which asks for itself.
+        Command::Status | Command::Churn { .. } => (Request::Status {}, Vec::new()),
         Command::Load { file, replace } => {
             let wrong = |e| Failure::Input(format!("{}: {e}", file.display()));
             let text = std::fs::read(file).map_err(wrong)?;
@@ -157,6 +184,43 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
             (Request::Load { bytes, replace }, text)
         }
     })
+}
+
+fn churned(
+    arguments: &Arguments,
+    file: &Path,
+    rate: f64,
+    seconds: f64,
+    wait: f64,
+) -> Result<(), Failure> {
+    let wrong = |e: String| Failure::Input(format!("{}:{e}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!(" {e}")))?;
+    let bearers = bearers_of(&text).map_err(|(line, e)| wrong(format!("{line}: {e}")))?;
+    if bearers.is_empty() {
+        return Err(wrong(" no bearers in it".to_string()));
+    }
+    if !(rate > 0.0 && rate <= 1e9) {
+        let text = format!("--rate {rate}: want changes a second, such as 94000");
+        return Err(Failure::Input(text));
+    }
+    let deadline = Instant::now() + Duration::from_secs_f64(wait);
+    let stream = loop {
+        match connect(&arguments.control) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            connected => break connected?,
+        }
+    };
+    let churned = churn(&stream, &bearers, rate, Duration::from_secs_f64(seconds));
+    let churned = churned.map_err(|e| Failure::Input(e.to_string()))?;
+    if arguments.json {
+        print::line(json!(churned));
+    } else {
+        print::line(format!(
+            "{} changes, {:.0} a second, in force after {:.1} ms at most",
+            churned.changes, churned.changes_per_second, churned.slowest_answer_ms
+        ));
+    }
+    Ok(())
 }
 
 fn connect(socket: &Path) -> Result<UnixStream, Failure> {

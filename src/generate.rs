@@ -723,7 +723,11 @@ impl StreamReport<'_> {
         // A stop before the first packet leaves no time that a rate could be of.
         let per_second =
             |packets: u64| (self.tally.seconds > 0.0).then(|| packets as f64 / self.tally.seconds);
+        // As --max-loss has it.
+        let gone = self.lost + self.tally.refused;
+        let lost_share = (self.tally.owed > 0).then(|| gone as f64 / self.tally.owed as f64);
         json!({"name": self.name, "asked_pps": self.asked_pps, "sent_pps": per_second(self.tally.sent),
+            "lost_share": lost_share,
             "received_pps": per_second(self.account.received_unique), "tally": self.tally, "lost": self.lost,
             "latency_ns": Summary::from_histogram(&s.latency),
             "latency_from_intended_ns": Summary::from_histogram(self.intended.latency()),

@@ -11,8 +11,8 @@ pub struct Target {
     /// the last receives
     #[arg(long, value_name = "SPEC", required_unless_present = "device")]
     port: Vec<String>,
-    /// A device that taut sets up and takes down: an id of `taut demo --list-devices`, or memif, af_packet or af_xdp, with
-    /// options behind it: 'memif,flush=full(32, 50us),burst=64', 'af_packet,wait=sleep(50us)', 'af_xdp,function=mac-swap',
+    /// A device that taut sets up and takes down: an id of `taut demo --list-devices`, or memif, af_packet, af_xdp or xdp,
+    /// with options behind it: 'memif,flush=full(32, 50us),burst=64', 'af_packet,wait=sleep(50us)', 'af_xdp,function=mac-swap',
     /// memif,chain=FILE
     #[arg(long, value_name = "ID", conflicts_with = "port")]
     device: Option<String>,

@@ -27,6 +27,13 @@ pub const REFERENCE: &[(&str, &str)] = built_in![
     "gallenmueller-fig5-4",
     "gallenmueller-fig5-5",
     "energy-of-waiting",
+    "lange-fig3",
+    "lange-fig4",
+    "lange-fig5",
+    "lange-fig6",
+    "lange-fig7",
+    "lange-control-load",
+    "gateway-and-open-vswitch",
 ];
 
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.

@@ -7,6 +7,7 @@
 mod answer;
 mod bearer;
 mod change;
+mod churn;
 mod control;
 mod fate;
 mod in_kernel;
@@ -17,6 +18,7 @@ mod server;
 mod table;
 
 pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
+pub use churn::{Churned, bearers_of, churn};
 pub use control::{Control, Refused, Wish};
 pub use fate::{FATES, Fate};
 pub(crate) use in_kernel::gateway_settings;

@@ -3,16 +3,16 @@
 //! ```text
 //! devices = device *("," device)
 //! device  = name *("," option)
-//! name    = an id of `taut demo --list-devices` | memif | af_packet | af_xdp
+//! name    = an id of `taut demo --list-devices` | memif | af_packet | af_xdp | xdp
 //! option  = flush=POLICY | wait=POLICY | burst=N | function=NAME(KEY=VALUE, ...) | chain=FILE
 //! ```
 
 use super::{Device, Way};
 use std::path::Path;
-use taut_engine::{Chain, Flush, MOST_BURST, Stage, Wait};
+use taut_engine::{Chain, DEFAULT_BURST, Flush, MOST_BURST, NOT_IN_KERNEL, Stage, Wait};
 
-/// A port that `taut forward` runs on, with its default flush policy.
-const BASES: [&str; 3] = ["memif", "af_packet", "af_xdp"];
+/// What `taut forward` runs on, with its default flush policy; `xdp` is the kernel.
+const BASES: [&str; 4] = ["memif", "af_packet", "af_xdp", "xdp"];
 
 /// The words of each device: its name, then its options. Commas in parentheses do not separate.
 pub(super) fn split(text: &str) -> Result<Vec<Vec<String>>, String> {
@@ -61,6 +61,7 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
                 flush: Flush::default(),
             },
         ),
+        "xdp" => Device::new(name, Way::Kernel),
         id => match list.iter().find(|device| device.id == id) {
             Some(device) => device.clone(),
             None => return Err(unknown(id, list)),
@@ -87,9 +88,11 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
         Way::AfXdp { flush: usual } => Way::AfXdp {
             flush: flush(usual),
         },
+        Way::Kernel if given.is_for_kernel() => Way::Kernel,
+        Way::Kernel => return Err(wrong(NOT_IN_KERNEL.to_string())),
         _ => {
             return Err(wrong(format!(
-                "options are those of taut forward in user space, which {name} is not: put them behind {}",
+                "options are those of taut forward, which {name} is not: put them behind {}",
                 BASES.join(", ")
             )));
         }
@@ -153,7 +156,8 @@ impl Given {
                 let chain = Chain::load(Path::new(value)).map_err(|e| e.to_string())?;
                 if chain.place == taut_engine::Place::Kernel {
                     return Err(format!(
-                        "chain={value}: a chain in the kernel is no device yet: leave out place = \"kernel\""
+                        "chain={value}: the device says where the chain runs: leave out place = \"kernel\", and name \
+                         the device xdp"
                     ));
                 }
                 self.chain.replace((value.to_string(), chain)).is_some()
@@ -173,6 +177,15 @@ impl Given {
             );
         }
         Ok(())
+    }
+
+    /// Whether nothing is said that only a worker does.
+    fn is_for_kernel(&self) -> bool {
+        let chain = self.chain.as_ref().is_none_or(|(_, chain)| {
+            let usual = chain.flush == Flush::default() && chain.wait == Wait::default();
+            usual && chain.burst == DEFAULT_BURST && chain.core.is_none()
+        });
+        self.flush.is_none() && self.wait.is_none() && self.burst.is_none() && chain
     }
 
     /// What `taut forward` is told besides ports, flush policy and core.
@@ -246,6 +259,14 @@ mod tests {
         assert_eq!(arguments[1], file.to_string());
         let device = one(&format!("memif,chain={file},flush=idle(4)"));
         assert_eq!(device.flush(), Some(Flush::Idle { n: 4 }));
+        let flushed = Choice::parse(&format!("xdp,chain={file}")).unwrap_err();
+        assert!(flushed.contains("neither flush policy"), "{flushed}");
+        let text = "ports = [\"null:\"]\n[[function]]\nname = \"mac-swap\"\n";
+        std::fs::write(file.to_string(), text).unwrap();
+        let device = one(&format!("xdp,chain={file}"));
+        assert_eq!(device.flush(), None);
+        let arguments = device.arguments(["a", "b"], Some(1)).unwrap().join(" ");
+        assert!(arguments.ends_with("af_xdp:b --in-kernel"), "{arguments}");
         let both = Choice::parse(&format!("memif,chain={file},function=mac-swap"));
         assert!(both.unwrap_err().contains("not both"));
     }
@@ -265,7 +286,10 @@ mod tests {
             ("memif,function=nonsense", "nonsense"),
             ("memif,function=burn(cycle=1)", "cycle"),
             ("memif,chain=/no/such/file.toml", "/no/such/file.toml"),
-            ("veth-bridge,flush=each", "behind memif, af_packet, af_xdp"),
+            (
+                "veth-bridge,flush=each",
+                "behind memif, af_packet, af_xdp, xdp",
+            ),
             ("flush=each", "memif,flush=each"),
         ] {
             let error = Choice::parse(text).unwrap_err();

@@ -1,0 +1,164 @@
+//! Changes a running gateway's bearers at a rate, as the signalling of a mobile network does (Lange et al., CNSM 2015:
+//! about 94,000 messages a second for a million users).
+
+use super::server::{Answer, Request};
+use super::{BearerText, CSV_HEADER};
+use serde::Serialize;
+use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Changes that are due are sent this often, those of one time in one request.
+const TICK: Duration = Duration::from_millis(1);
+/// Changes in one request at most.
+const MOST_AT_A_TIME: usize = 1000;
+
+/// What has been changed, and how long the gateway took to put it into force.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Churned {
+    /// Bearers changed.
+    pub changes: u64,
+    /// Per second.
+    pub changes_per_second: f64,
+    /// Longest time from a request to its answer, milliseconds.
+    pub slowest_answer_ms: f64,
+}
+
+/// The bearers of a CSV file as it is written, checked by the gateway only.
+///
+/// # Errors
+/// The number of the first wrong line, from 1, and what is wrong with it.
+pub fn bearers_of(text: &str) -> Result<Vec<BearerText>, (usize, String)> {
+    let lines = text.lines().enumerate();
+    lines
+        .map(|(i, line)| (i + 1, line.trim()))
+        .filter(|(_, line)| {
+            !(line.is_empty() || line.starts_with('#') || CSV_HEADER.starts_with(line))
+        })
+        .map(|(number, line)| line.parse().map_err(|e| (number, e)))
+        .collect()
+}
+
+/// Puts `bearers` anew, one after the other and again from the first one, `per_second` of them, for that time or until
+/// the gateway ends.
+///
+/// # Errors
+/// What the gateway refuses, or that it does not answer.
+pub fn churn(
+    stream: &UnixStream,
+    bearers: &[BearerText],
+    per_second: f64,
+    time: Duration,
+) -> std::io::Result<Churned> {
+    let mut churned = Churned::default();
+    let begun = Instant::now();
+    let done = ask(stream, bearers, per_second, (begun, time), &mut churned);
+    churned.changes_per_second = churned.changes as f64 / begun.elapsed().as_secs_f64();
+    match done {
+        Err(e) if !is_end(&e) => Err(e),
+        _ => Ok(churned),
+    }
+}
+
+fn is_end(error: &Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+fn ask(
+    stream: &UnixStream,
+    bearers: &[BearerText],
+    per_second: f64,
+    (begun, time): (Instant, Duration),
+    churned: &mut Churned,
+) -> std::io::Result<()> {
+    let mut answers = BufReader::new(stream).lines();
+    let mut next = bearers.iter().cycle();
+    loop {
+        let passed = begun.elapsed();
+        if passed >= time {
+            return Ok(());
+        }
+        let due = (passed.as_secs_f64() * per_second) as u64;
+        let many = (due.saturating_sub(churned.changes) as usize).min(MOST_AT_A_TIME);
+        if many == 0 {
+            std::thread::sleep(TICK);
+            continue;
+        }
+        let request = Request::Add {
+            bearers: next.by_ref().take(many).cloned().collect(),
+            replace: true,
+        };
+        let mut line = serde_json::to_vec(&request)?;
+        line.push(b'\n');
+        let asked = Instant::now();
+        (&*stream).write_all(&line)?;
+        let line = answers
+            .next()
+            .unwrap_or(Err(ErrorKind::UnexpectedEof.into()))?;
+        let answer: Answer = serde_json::from_str(&line)?;
+        if let Some(error) = answer.error {
+            return Err(Error::new(ErrorKind::InvalidData, error));
+        }
+        let took_ms = asked.elapsed().as_secs_f64() * 1e3;
+        churned.slowest_answer_ms = churned.slowest_answer_ms.max(took_ms);
+        churned.changes += many as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Answers as a gateway that refuses TEID 9.
+    fn gateway(stream: UnixStream) -> usize {
+        let mut changed = 0;
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        while let Some(Ok(line)) = lines.next() {
+            let Request::Add { bearers, replace } = serde_json::from_str(&line).unwrap() else {
+                panic!("{line}");
+            };
+            assert!(replace);
+            changed += bearers.len();
+            let refused = line.contains("\"0x9\"");
+            let answer = Answer {
+                ok: !refused,
+                error: refused.then(|| "no".to_string()),
+                ..Answer::default()
+            };
+            let mut text = serde_json::to_vec(&answer).unwrap();
+            text.push(b'\n');
+            (&stream).write_all(&text).unwrap();
+        }
+        changed
+    }
+
+    #[test]
+    fn changes_come_at_their_rate_until_one_is_refused() {
+        let text = format!("{CSV_HEADER}\n0x1,relay,0x2,192.0.2.9\n\n0x3,relay,0x4,192.0.2.9\n");
+        let bearers = bearers_of(&text).unwrap();
+        assert_eq!(bearers.len(), 2);
+        let (here, there) = UnixStream::pair().unwrap();
+        let thread = std::thread::spawn(move || gateway(there));
+        let time = Duration::from_millis(200);
+        let churned = churn(&here, &bearers, 10_000.0, time).unwrap();
+        // As many as were due or fewer: on a busy machine the rate is not kept.
+        assert!((1..=2000).contains(&churned.changes), "{churned:?}");
+        let wrong = bearers_of("0x9,relay,0x2,192.0.2.9").unwrap();
+        let error = churn(&here, &wrong, 10_000.0, time).unwrap_err();
+        assert_eq!(error.to_string(), "no");
+        drop(here);
+        assert!(thread.join().unwrap() as u64 > churned.changes);
+        assert_eq!(bearers_of("0x1,relay\n0x2,nat").unwrap_err().0, 2);
+    }
+
+    #[test]
+    fn a_gateway_that_ends_is_the_end_of_the_changes() {
+        let bearers = bearers_of("0x1,relay,0x2,192.0.2.9").unwrap();
+        let (here, there) = UnixStream::pair().unwrap();
+        drop(there);
+        let churned = churn(&here, &bearers, 1e6, Duration::from_secs(60)).unwrap();
+        assert_eq!(churned.changes, 0);
+    }
+}

@@ -1,0 +1,488 @@
+//! The mobile gateway in the kernel: its XDP programs do to every frame what the function does in user space, count it
+//! alike, and take a million bearers.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use support::program::{Finished, Program, run};
+use support::{alone_and_root, scratch, taut, when_free, within_attempts};
+use taut_function::{Context, Function};
+use taut_host::Testbed;
+use taut_port::{Batch, PoolHandle, Port, PortSpec, Resources};
+use taut_wire::gtpu::{ErrorIndication, Extensions, MessageType, emit_echo_request};
+use taut_wire::{
+    Ethernet, Gtpu, GtpuRepr, IpProtocol, Ipv4, Ipv4Repr, Protocol, Tunnel, UdpFlow, UdpRepr,
+};
+
+const OWN4: &str = "192.0.2.1";
+const OWN6: &str = "2001:db8::1";
+const PATIENCE: Duration = Duration::from_secs(20);
+const BEARERS: &str = "0x10,relay,0xdeadbeef,192.0.2.9
+0x11,decapsulate
+0x12,drop
+0x13,hold
+0x14,relay,0x20,2001:db8::9
+0x15,relay,0x21,192.0.2.9,,198.51.100.1
+10.45.0.2,encapsulate,0x30,192.0.2.9,9
+10.45.0.3,hold
+10.45.0.4,encapsulate,0x31,2001:db8::9
+10.45.0.5,encapsulate,0x32,192.0.2.8
+2001:db8:45::,encapsulate,0x33,192.0.2.9
+";
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// `taut forward` in the kernel between two interfaces whose other ends are this test's.
+struct InKernel {
+    program: Program,
+    control: PathBuf,
+    ports: Vec<Box<dyn Port>>,
+    resources: Resources,
+    _testbed: Testbed,
+    _folder: tempfile::TempDir,
+}
+
+impl InKernel {
+    fn start(redirects: bool, settings: &str, bearers: &str, behind: &str) -> Self {
+        let testbed = Testbed::builder().redirects(redirects).build().unwrap();
+        let folder = scratch();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("bearers.csv"), bearers).unwrap();
+        let chain = format!(
+            "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n[[function]]\nname = \"gtpu\"\n{}{settings}\
+             control = \"{}\"\nload = \"{}\"\n{behind}",
+            own(),
+            path("control").display(),
+            path("bearers.csv").display()
+        );
+        std::fs::write(path("chain.toml"), chain).unwrap();
+        let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+        command.args(["forward", "--json", "--quiet"]);
+        let mut program = Program::start(command.arg(path("chain.toml")));
+        program.wait_until("both links up", |_, stderr| {
+            stderr.matches(": up").count() >= 2
+        });
+        let inside = testbed.enter_generator().unwrap();
+        let specs = ["af_packet:gen0", "af_packet:gen1"].map(|s| PortSpec::parse(s).unwrap());
+        let mut resources = Resources::for_ports(&specs).unwrap();
+        let ports = specs.iter().map(|s| s.open(&mut resources).unwrap());
+        let ports = ports.collect();
+        drop(inside);
+        Self {
+            program,
+            control: path("control"),
+            ports,
+            resources,
+            _testbed: testbed,
+            _folder: folder,
+        }
+    }
+
+    fn bearer(&self, arguments: &[&str]) -> Finished {
+        let control = self.control.display().to_string();
+        run(&mut taut(
+            &[&["bearer", "--control", &control], arguments].concat(),
+        ))
+    }
+
+    /// Sends frames into a port, and brings as many out of each as are wanted.
+    fn pass(&mut self, frames: &[Vec<u8>], from: usize, wanted: [usize; 2]) -> [Vec<Vec<u8>>; 2] {
+        for frame in frames {
+            let mut batch = Batch::new();
+            self.resources
+                .pool()
+                .fill(&mut batch, 1, frame.len() as u16);
+            batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
+            while !batch.is_empty() {
+                self.ports[from].tx(&mut batch);
+            }
+        }
+        let mut out = [Vec::new(), Vec::new()];
+        let deadline = Instant::now() + PATIENCE;
+        while (out[0].len() < wanted[0] || out[1].len() < wanted[1]) && Instant::now() < deadline {
+            for (port, out) in self.ports.iter_mut().zip(&mut out) {
+                let mut batch = Batch::new();
+                port.rx(&mut batch);
+                out.extend(batch.packets().iter().map(|p| p.bytes().to_vec()));
+            }
+        }
+        out
+    }
+}
+
+/// The function as a worker in user space calls it.
+struct InProcess {
+    function: Box<dyn Function>,
+    pool: PoolHandle,
+    _folder: tempfile::TempDir,
+}
+
+impl InProcess {
+    fn start(settings: &str, bearers: &str) -> Self {
+        let folder = scratch();
+        let file = folder.path().join("bearers.csv");
+        std::fs::write(&file, bearers).unwrap();
+        let table = format!("{}{settings}load = \"{}\"\n", own(), file.display());
+        let mut function = taut_function::build("gtpu", table.parse().unwrap()).unwrap();
+        function.prepare().unwrap();
+        Self {
+            function,
+            pool: PoolHandle::new(512, false).unwrap(),
+            _folder: folder,
+        }
+    }
+
+    fn pass(&mut self, frames: &[Vec<u8>], from: usize) -> [Vec<Vec<u8>>; 2] {
+        let mut out = [Vec::new(), Vec::new()];
+        let mut batch = Batch::new();
+        for frame in frames {
+            let mut packet = self.pool.take(frame.len() as u16).unwrap();
+            packet.bytes_mut().copy_from_slice(frame);
+            batch.push(packet);
+        }
+        // Those behind the first one are empty, and take answers along.
+        for round in 0..9 {
+            let to_port = (1 + from + round) % 2;
+            let context = Context {
+                from_port: 1 - to_port,
+                to_port,
+                ..Context::default()
+            };
+            self.function.process(&mut batch, &context);
+            batch.settle(&mut Batch::new());
+            out[to_port].extend(batch.packets().iter().map(|p| p.bytes().to_vec()));
+            batch.clear();
+        }
+        out
+    }
+}
+
+fn own() -> String {
+    format!("address = [\"{OWN4}\", \"{OWN6}\"]\n")
+}
+
+fn plain(source: &str, destination: &str, len: usize) -> Vec<u8> {
+    let flow = UdpFlow {
+        src_ip: address(source),
+        dst_ip: address(destination),
+        ..UdpFlow::default()
+    };
+    flow.frame(len + 4).unwrap()
+}
+
+fn tunnelled(outer_v4: bool, inner_v4: bool, teid: u32, len: usize) -> Vec<u8> {
+    let tunnel = Tunnel {
+        teid,
+        src_ip: address(if outer_v4 { "192.0.2.7" } else { "2001:db8::7" }),
+        dst_ip: address(if outer_v4 { OWN4 } else { OWN6 }),
+    };
+    let (src_ip, dst_ip) = if inner_v4 {
+        (address("10.45.0.2"), address("198.19.0.1"))
+    } else {
+        (address("2001:db8:45::2"), address("2001:db8:99::1"))
+    };
+    let inner = UdpFlow {
+        src_ip,
+        dst_ip,
+        ..UdpFlow::default()
+    };
+    inner
+        .frame_as(Protocol::Udp, Some(&tunnel), len + 4)
+        .unwrap()
+}
+
+/// A GTP-U message over IPv4 to the gateway.
+fn message(bytes: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 42 + bytes.len()];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    let ip = Ipv4Repr {
+        traffic_class: 0x28,
+        identification: 7,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset_bytes: 0,
+        ttl: 64,
+        protocol: IpProtocol::UDP,
+        source: [192, 0, 2, 7].into(),
+        destination: [192, 0, 2, 1].into(),
+        options: &[],
+        payload_len_bytes: 8 + bytes.len(),
+    };
+    let mut ip = ip.emit(&mut frame[14..]).unwrap();
+    let udp = UdpRepr {
+        source_port: 2152,
+        destination_port: 2152,
+        payload_len_bytes: bytes.len(),
+    };
+    let mut udp = udp.emit(ip.payload_mut()).unwrap();
+    udp.payload_mut().copy_from_slice(bytes);
+    frame
+}
+
+/// A user packet or end marker with sequence number and a chain of that many extension headers of a kind.
+fn extended(message_type: MessageType, teid: u32, kind: u8, extensions: usize) -> Vec<u8> {
+    let user = plain("198.19.0.1", "10.45.0.9", 60)[14..].to_vec();
+    let mut chain = Vec::new();
+    for number in 1..=extensions {
+        chain.extend([1, 0x10, 9, if number == extensions { 0 } else { kind }]);
+    }
+    let repr = GtpuRepr {
+        message_type,
+        teid,
+        sequence: Some(77),
+        n_pdu: None,
+        extensions: (extensions > 0).then_some(Extensions {
+            first: kind,
+            bytes: &chain,
+        }),
+        payload_len_bytes: user.len(),
+    };
+    let mut bytes = vec![0; repr.header_len_bytes() + user.len()];
+    let mut gtpu = repr.emit(&mut bytes).unwrap();
+    gtpu.payload_mut().copy_from_slice(&user);
+    message(&bytes)
+}
+
+/// With an outer UDP checksum, where there was none.
+fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
+    let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+    let mut ip = Ipv4::new(ethernet.payload_mut()).unwrap();
+    let pseudo = ip.pseudo_header(ip.payload().len() as u16);
+    let mut udp = taut_wire::Udp::new(ip.payload_mut()).unwrap();
+    udp.fill_checksum(pseudo);
+    frame
+}
+
+/// With that byte at that place of the outer IPv4 header, and its checksum right.
+fn in_header(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
+    frame[14 + at] = byte;
+    let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
+    Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
+    frame
+}
+
+/// Every kind of frame there is: valid ones, and what is wrong in each way.
+fn frames() -> Vec<Vec<u8>> {
+    let mut whole = Vec::new();
+    for teid in [0x10, 0x11, 0x12, 0x13, 0x14, 0x15] {
+        for (outer_v4, inner_v4) in [(true, true), (true, false), (false, true), (false, false)] {
+            whole.push(tunnelled(outer_v4, inner_v4, teid, 150));
+        }
+        whole.push(with_checksum(tunnelled(true, true, teid, 151)));
+    }
+    for user in [
+        "10.45.0.2",
+        "10.45.0.3",
+        "10.45.0.4",
+        "10.45.0.5",
+        "10.45.0.99",
+    ] {
+        whole.push(plain("198.19.0.1", user, 80));
+        whole.push(plain("198.19.0.1", user, 1514));
+    }
+    whole.push(plain("2001:db8:99::1", "2001:db8:45::7", 90));
+    whole.push(plain("2001:db8:99::1", "2001:db8:46::7", 90));
+    for kind in [0x85, 0x80, 0xc0, 0xc1, 0x20] {
+        for (teid, extensions) in [(0x10, 1), (0x10, 6), (0x11, 1), (0x11, 2), (0x11, 5)] {
+            whole.push(extended(MessageType::G_PDU, teid, kind, extensions));
+        }
+    }
+    for teid in [0x10, 0x11, 0x77] {
+        whole.push(extended(MessageType::END_MARKER, teid, 0, 0));
+    }
+    whole.push(tunnelled(true, true, 0x77, 100));
+    whole.push(tunnelled(true, true, 0, 100));
+    let mut bytes = [0; 64];
+    let length = emit_echo_request(7, &mut bytes).unwrap();
+    whole.push(message(&bytes[..length]));
+    let indication = ErrorIndication {
+        teid: 5,
+        peer: address(OWN4),
+    };
+    let length = indication.emit(&mut bytes).unwrap();
+    whole.push(message(&bytes[..length]));
+    for kind in [2, 31] {
+        whole.push(message(&[0x32, kind, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0]));
+    }
+    for version in [0x10, 0x50, 0x20, 0xf0] {
+        whole.push(message(&[version, 255, 0, 0, 0, 0, 0, 0x10]));
+    }
+    let relayed = || tunnelled(true, true, 0x10, 120);
+    // Hops, fragments, another protocol, padding, tags, ARP.
+    whole.extend([0, 1, 2].map(|hops| in_header(relayed(), 8, hops)));
+    whole.push(in_header(relayed(), 6, 0x20));
+    whole.push(in_header(relayed(), 9, 6));
+    for frame in [
+        relayed(),
+        tunnelled(true, true, 0x11, 120),
+        plain("198.19.0.1", "10.45.0.2", 80),
+    ] {
+        whole.push([&frame[..], &[0xee; 9]].concat());
+        whole.push([&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat());
+        whole.push(
+            [
+                &frame[..12],
+                &[0x88, 0xa8, 0, 6, 0x81, 0, 0, 5],
+                &frame[12..],
+            ]
+            .concat(),
+        );
+    }
+    whole.push([&relayed()[..12], &[8, 6], &[0; 40][..]].concat());
+    let mut all = whole.clone();
+    let cut = [
+        relayed(),
+        tunnelled(false, true, 0x11, 150),
+        extended(MessageType::G_PDU, 0x11, 0x85, 2),
+        plain("2001:db8:99::1", "2001:db8:45::7", 90),
+    ];
+    for frame in &cut {
+        // Packet sockets send nothing shorter.
+        all.extend((15..frame.len()).map(|len| frame[..len].to_vec()));
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..4000 {
+        let mut frame = whole[random.usize(..whole.len())].clone();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(12..frame.len().min(90));
+            frame[at] = random.u8(..);
+        }
+        all.push(frame);
+    }
+    all
+}
+
+fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    frames.sort();
+    frames
+}
+
+#[test]
+fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for (redirects, settings) in [(true, ""), (false, "others = \"forward\"\n")] {
+        let mut wanted = InProcess::start(settings, BEARERS);
+        let mut kernel = InKernel::start(redirects, settings, BEARERS, "");
+        // No more at a time than answers may wait.
+        for (number, chunk) in frames().chunks(48).enumerate() {
+            let from = number % 2;
+            let want = wanted.pass(chunk, from);
+            let got = kernel.pass(chunk, from, [want[0].len(), want[1].len()]);
+            for (port, (want, got)) in want.into_iter().zip(got).enumerate() {
+                assert_eq!(sorted(got), sorted(want), "chunk {number}, port {port}");
+            }
+        }
+        let summary = kernel.program.interrupt().success().last_json();
+        let fates = summary["fates"].as_object().unwrap();
+        for (fate, count) in wanted.function.fates() {
+            assert_eq!(fates[fate].as_u64(), Some(count), "{fate}: {summary}");
+        }
+        let counted: u64 = fates.values().filter_map(serde_json::Value::as_u64).sum();
+        let counters = &summary["counters"];
+        assert_eq!(counters["rx_packets"].as_u64(), Some(counted), "{summary}");
+    }
+}
+
+#[test]
+fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
+    const COUNT: u32 = 1_000_000;
+    const REWRITE: &str = "[[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n";
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let lines: String = (1..=COUNT)
+        .map(|teid| {
+            format!(
+                "{teid},relay,{},198.18.{}.{}\n",
+                teid ^ 0x100_0000,
+                teid % 8,
+                teid % 250
+            )
+        })
+        .collect();
+    let mut kernel = InKernel::start(true, "bearers = 1000000\n", &lines, REWRITE);
+    let status = kernel.bearer(&["status"]).success();
+    assert!(
+        status
+            .stdout
+            .starts_with("1000000 bearers, room for 1000000"),
+        "{status:?}"
+    );
+    let teid_of = |frame: &[u8]| Gtpu::new(&frame[42..]).unwrap().teid();
+    let mut random = fastrand::Rng::with_seed(3);
+    let teids: Vec<u32> = (0..200).map(|_| random.u32(1..=COUNT)).collect();
+    let frames: Vec<_> = teids
+        .iter()
+        .map(|t| tunnelled(true, true, *t, 128))
+        .collect();
+    let [_, out] = kernel.pass(&frames, 0, [0, frames.len()]);
+    let mut got: Vec<u32> = out.iter().map(|frame| teid_of(frame)).collect();
+    let mut want: Vec<u32> = teids.iter().map(|teid| teid ^ 0x100_0000).collect();
+    got.sort_unstable();
+    want.sort_unstable();
+    assert_eq!(got, want);
+    let full = kernel.bearer(&["add", "0x7fffffff,relay,5,192.0.2.9"]);
+    assert_eq!(full.code(), Some(2), "{full:?}");
+    assert!(full.stderr.contains("the table is full"), "{full:?}");
+    kernel
+        .bearer(&["add", "--replace", "7,relay,8,192.0.2.9"])
+        .success();
+    kernel.bearer(&["remove", "9"]).success();
+    let frames = [7, 9].map(|teid| tunnelled(true, true, teid, 128));
+    // The peer is told of the one that is gone.
+    let [told, out] = kernel.pass(&frames, 0, [1, 1]);
+    assert_eq!((told.len(), teid_of(&out[0])), (1, 8));
+    // What programs send and what the process sends pass the functions behind.
+    assert_eq!(
+        (&told[0][6..12], &out[0][6..12]),
+        (&[2, 0, 0, 0, 0, 0xa0][..], &[2, 0, 0, 0, 0, 0xa1][..])
+    );
+    let status = kernel.bearer(&["status"]).success();
+    assert!(status.stdout.contains("relayed 201"), "{status:?}");
+    assert!(status.stdout.contains("unknown TEID 1"), "{status:?}");
+}
+
+#[test]
+fn the_same_chain_file_serves_packet_sockets_af_xdp_xdp_and_memif() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("b.csv"), "1,relay,2,192.0.2.9\n2,relay,3,192.0.2.9\n").unwrap();
+    let chain = format!(
+        "ports = [\"null:\"]\n[[function]]\nname = \"gtpu\"\naddress = \"{OWN4}\"\nload = \"{}\"\n",
+        path("b.csv")
+    );
+    std::fs::write(path("chain.toml"), chain).unwrap();
+    for way in ["af_packet", "af_xdp", "xdp", "memif"] {
+        let device = format!("{way},chain={}", path("chain.toml"));
+        let outer = ["outer_src_ip=192.0.2.7", "outer_dst_ip=192.0.2.1"];
+        let mut arguments = vec!["generate", "--device", &device, "--json", "--rate", "1k"];
+        arguments.extend(["--seconds", "0.3", "--warm-up", "0", "--max-loss", "1"]);
+        for set in [&outer[..], &["protocol=gtpu", "teid=1-2 random"]].concat() {
+            arguments.extend(["--set", set]);
+        }
+        arguments.extend(["--size", "128"]);
+        within_attempts(5, || {
+            let finished = when_free(|| run(&mut taut(&arguments)));
+            if finished.code() != Some(0) {
+                return Err(format!("{way}: {finished:?}"));
+            }
+            let summary = finished.last_json();
+            let tally = &summary["tally"];
+            if summary["lost_share"] == 0.0 && tally["received"] == tally["sent"] {
+                Ok(())
+            } else {
+                Err(format!("{way}: {summary}"))
+            }
+        });
+    }
+}
