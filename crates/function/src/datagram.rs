@@ -1,5 +1,7 @@
 //! Where in a frame a UDP datagram and its payload lie, for functions that change payloads.
 
+use taut_wire::checksum::{Sum, update_u16};
+use taut_wire::udp::{HEADER_LEN_BYTES, nonzero};
 use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Udp};
 
 /// What a frame is to a function that changes UDP payloads.
@@ -16,6 +18,8 @@ pub(crate) enum Seen {
 /// Places in a frame, bytes from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Datagram {
+    /// Of the IP header.
+    pub(crate) ip: usize,
     /// Of the UDP header.
     pub(crate) udp: usize,
     /// Behind the last byte of the payload.
@@ -60,11 +64,81 @@ impl Seen {
         };
         match udp {
             Ok(length) => Self::Datagram(Datagram {
+                ip: ip_at,
                 udp: udp_at,
                 end: udp_at + usize::from(length),
             }),
             Err(_) => Self::Malformed,
         }
+    }
+}
+
+impl Datagram {
+    /// Of its UDP header and payload, bytes.
+    pub(crate) fn length(&self) -> u16 {
+        (self.end - self.udp) as u16
+    }
+
+    /// Where the payload begins.
+    pub(crate) fn payload(&self) -> usize {
+        self.udp + HEADER_LEN_BYTES
+    }
+
+    /// Writes the lengths that it has once it ends where the frame does into its headers, the checksum of an IPv4
+    /// header with them. Returns where it lies now.
+    pub(crate) fn ends_with(self, frame: &mut [u8]) -> Self {
+        let now = Self {
+            end: frame.len(),
+            ..self
+        };
+        frame[self.udp + 4..self.udp + 6].copy_from_slice(&now.length().to_be_bytes());
+        let ip = &mut frame[self.ip..];
+        let total = ip.len() as u16;
+        if ip[0] >> 4 == 4 {
+            let before = u16::from_be_bytes([ip[2], ip[3]]);
+            let checksum = update_u16(u16::from_be_bytes([ip[10], ip[11]]), before, total);
+            ip[2..4].copy_from_slice(&total.to_be_bytes());
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        } else {
+            ip[4..6].copy_from_slice(&(total - 40).to_be_bytes());
+        }
+        now
+    }
+
+    /// What its length and payload add to the UDP checksum.
+    pub(crate) fn sum(&self, frame: &[u8]) -> u16 {
+        // The length counts in the pseudo header and in the UDP header.
+        Sum::of(&frame[self.payload()..self.end])
+            .add_u16(self.length())
+            .add_u16(self.length())
+            .fold()
+    }
+
+    /// Changes the UDP checksum by as much as [`Datagram::sum`] has changed, so that a wrong one stays wrong and none
+    /// none. (RFC 1624.)
+    pub(crate) fn update_checksum(&self, frame: &mut [u8], before: u16) {
+        let after = self.sum(frame);
+        let field = &mut frame[self.udp + 6..self.udp + 8];
+        let found = u16::from_be_bytes([field[0], field[1]]);
+        if found != 0 {
+            field.copy_from_slice(&nonzero(update_u16(found, before, after)).to_be_bytes());
+        }
+    }
+}
+
+/// Whether a frame carries a fragment of a UDP datagram.
+pub(crate) fn is_fragment(frame: &[u8]) -> bool {
+    let Ok(ethernet) = Ethernet::new(frame) else {
+        return false;
+    };
+    match ethernet.ethertype() {
+        EtherType::IPV4 => Ipv4::new(ethernet.payload())
+            .is_ok_and(|ip| ip.protocol() == IpProtocol::UDP && ip.is_fragment()),
+        EtherType::IPV6 => Ipv6::new(ethernet.payload()).is_ok_and(|ip| {
+            ip.transport()
+                .is_ok_and(|it| it.protocol == IpProtocol::UDP && it.fragment.is_some())
+        }),
+        _ => false,
     }
 }
 
@@ -84,11 +158,17 @@ mod tests {
             }
             let frame = flow.frame(100).unwrap();
             let end = frame.len();
-            assert_eq!(Seen::of(&frame), Seen::Datagram(Datagram { udp, end }));
+            assert_eq!(
+                Seen::of(&frame),
+                Seen::Datagram(Datagram { ip: 14, udp, end })
+            );
             // A frame may be padded.
             let mut padded = frame.clone();
             padded.extend([0; 7]);
-            assert_eq!(Seen::of(&padded), Seen::Datagram(Datagram { udp, end }));
+            assert_eq!(
+                Seen::of(&padded),
+                Seen::Datagram(Datagram { ip: 14, udp, end })
+            );
             for length in 0..end {
                 assert_eq!(Seen::of(&frame[..length]), Seen::Malformed, "{length}");
             }

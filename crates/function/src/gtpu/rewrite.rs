@@ -4,6 +4,7 @@ use super::Path;
 use super::fate::Fate;
 use super::seen::Tunnelled;
 use super::table::{NO_QFI, Slot};
+use crate::front;
 use std::net::IpAddr;
 use taut_port::{Packet, PoolHandle};
 use taut_wire::gtpu::{Extensions, MessageType, PDU_SESSION_CONTAINER, PduSession, UDP_PORT};
@@ -277,25 +278,11 @@ fn move_start(
     new: usize,
     pool: &PoolHandle,
 ) -> Result<(), Fate> {
-    if new <= old {
-        let less = old - new;
-        packet.bytes_mut().copy_within(..keep, less);
-        packet.drop_front(less as u16);
-        return Ok(());
+    if front::replace(packet, keep, old, new, pool) {
+        Ok(())
+    } else {
+        Err(Fate::NoRoom)
     }
-    let more = new - old;
-    if packet.prepend(more as u16) {
-        packet.bytes_mut().copy_within(more..more + keep, 0);
-        return Ok(());
-    }
-    // Received in place, in a ring that leaves no room before its frames.
-    let length = u16::try_from(packet.len() + more).map_err(|_| Fate::NoRoom)?;
-    let mut copy = pool.take(length).ok_or(Fate::NoRoom)?;
-    let (from, to) = (packet.bytes(), copy.bytes_mut());
-    to[..keep].copy_from_slice(&from[..keep]);
-    to[keep + more..].copy_from_slice(&from[keep..]);
-    *packet = copy;
-    Ok(())
 }
 
 /// The last two bytes of an Ethernet header of that length, tags included, say what follows.
