@@ -168,7 +168,7 @@ fn options_that_cannot_be() {
             (
                 "forward --port null: --function nat",
                 INPUT,
-                "there are burn, forward, gtpu, impair, ",
+                "there are aes, ats, b",
             ),
             ("forward --port null: --seconds nan", INPUT, "want seconds"),
             (

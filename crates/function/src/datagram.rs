@@ -1,6 +1,6 @@
 //! Where in a frame a UDP datagram and its payload lie, for functions that change payloads.
 
-use crate::resize::move_start;
+use crate::front;
 use taut_port::{Packet, PoolHandle};
 use taut_wire::checksum::{Sum, update_u16};
 use taut_wire::udp::{HEADER_LEN_BYTES, nonzero};
@@ -80,7 +80,7 @@ impl Seen {
 
 impl Datagram {
     /// The payload.
-    pub(crate) fn payload(&self) -> std::ops::Range<usize> {
+    pub(crate) fn payload_range(&self) -> std::ops::Range<usize> {
         self.udp + HEADER_LEN_BYTES..self.end
     }
 
@@ -90,7 +90,7 @@ impl Datagram {
         let keep = self.udp + HEADER_LEN_BYTES;
         // What a short frame was filled up with stays behind.
         packet.truncate(self.end as u16);
-        if !move_start(packet, keep, 0, bytes.len(), pool) {
+        if !front::replace(packet, keep, 0, bytes.len(), pool) {
             return false;
         }
         let frame = packet.bytes_mut();
@@ -104,7 +104,7 @@ impl Datagram {
         let keep = self.udp + HEADER_LEN_BYTES;
         let gone = Sum::of(&packet.bytes()[keep..keep + count]).fold();
         packet.truncate(self.end as u16);
-        move_start(packet, keep, count, 0, pool);
+        front::replace(packet, keep, count, 0, pool);
         self.change_length(packet.bytes_mut(), -(count as i32), !gone);
     }
 
@@ -133,6 +133,73 @@ impl Datagram {
             let checksum = nonzero(update_u16(checksum, 0, sum));
             frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
         }
+    }
+
+    /// Of its UDP header and payload, bytes.
+    pub(crate) fn length(&self) -> u16 {
+        (self.end - self.udp) as u16
+    }
+
+    /// Where the payload begins.
+    pub(crate) fn payload(&self) -> usize {
+        self.udp + HEADER_LEN_BYTES
+    }
+
+    /// Writes the lengths that it has once it ends where the frame does into its headers, the checksum of an IPv4
+    /// header with them. Returns where it lies now.
+    pub(crate) fn ends_with(self, frame: &mut [u8]) -> Self {
+        let now = Self {
+            end: frame.len(),
+            ..self
+        };
+        frame[self.udp + 4..self.udp + 6].copy_from_slice(&now.length().to_be_bytes());
+        let ip = &mut frame[self.ip..];
+        let total = ip.len() as u16;
+        if ip[0] >> 4 == 4 {
+            let before = u16::from_be_bytes([ip[2], ip[3]]);
+            let checksum = update_u16(u16::from_be_bytes([ip[10], ip[11]]), before, total);
+            ip[2..4].copy_from_slice(&total.to_be_bytes());
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        } else {
+            ip[4..6].copy_from_slice(&(total - 40).to_be_bytes());
+        }
+        now
+    }
+
+    /// What its length and payload add to the UDP checksum.
+    pub(crate) fn sum(&self, frame: &[u8]) -> u16 {
+        // The length counts in the pseudo header and in the UDP header.
+        Sum::of(&frame[self.payload()..self.end])
+            .add_u16(self.length())
+            .add_u16(self.length())
+            .fold()
+    }
+
+    /// Changes the UDP checksum by as much as [`Datagram::sum`] has changed, so that a wrong one stays wrong and none
+    /// none. (RFC 1624.)
+    pub(crate) fn update_checksum(&self, frame: &mut [u8], before: u16) {
+        let after = self.sum(frame);
+        let field = &mut frame[self.udp + 6..self.udp + 8];
+        let found = u16::from_be_bytes([field[0], field[1]]);
+        if found != 0 {
+            field.copy_from_slice(&nonzero(update_u16(found, before, after)).to_be_bytes());
+        }
+    }
+}
+
+/// Whether a frame carries a fragment of a UDP datagram.
+pub(crate) fn is_fragment(frame: &[u8]) -> bool {
+    let Ok(ethernet) = Ethernet::new(frame) else {
+        return false;
+    };
+    match ethernet.ethertype() {
+        EtherType::IPV4 => Ipv4::new(ethernet.payload())
+            .is_ok_and(|ip| ip.protocol() == IpProtocol::UDP && ip.is_fragment()),
+        EtherType::IPV6 => Ipv6::new(ethernet.payload()).is_ok_and(|ip| {
+            ip.transport()
+                .is_ok_and(|it| it.protocol == IpProtocol::UDP && it.fragment.is_some())
+        }),
+        _ => false,
     }
 }
 

@@ -5,18 +5,23 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aes;
+mod ats;
+mod balance;
 pub mod burn;
 mod datagram;
 mod filter;
 mod forward;
+mod front;
 pub mod gtpu;
 mod impair;
 mod in_kernel;
 mod mac_rewrite;
 mod mac_swap;
-mod resize;
+mod mtu;
 mod rlnc;
 mod size;
+mod tuple;
 mod walk;
 mod xor;
 
@@ -107,6 +112,9 @@ impl std::fmt::Debug for Entry {
 /// Every function of this build.
 pub fn functions() -> &'static [Entry] {
     &[
+        aes::ENTRY,
+        ats::ENTRY,
+        balance::ENTRY,
         burn::ENTRY,
         filter::ENTRY,
         forward::ENTRY,
@@ -157,7 +165,10 @@ mod tests {
     fn unknown_functions_and_settings_are_named() {
         let message =
             |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
-        assert!(message(build("nat", toml::Table::new())).contains("there are burn, filter, "));
+        assert!(
+            message(build("nat", toml::Table::new()))
+                .contains("there are aes, ats, balance, burn, filter, ")
+        );
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));
     }
