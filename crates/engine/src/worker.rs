@@ -1032,35 +1032,6 @@ mod tests {
         }
     }
 
-    /// Has no packets, and loses its core for 3 ms in one round.
-    struct Interrupting {
-        round: u32,
-        stop: Arc<AtomicBool>,
-    }
-
-    impl Port for Interrupting {
-        fn rx(&mut self, _: &mut Batch) -> usize {
-            self.round += 1;
-            if self.round == 500 {
-                std::thread::sleep(Duration::from_millis(3));
-            }
-            self.stop.fetch_or(self.round == 1_000, Ordering::Relaxed);
-            0
-        }
-
-        fn tx(&mut self, _: &mut Batch) -> usize {
-            0
-        }
-
-        fn link(&mut self) -> Link {
-            Link::Up
-        }
-
-        fn counters(&mut self) -> PortCounters {
-            PortCounters::default()
-        }
-    }
-
     #[test]
     fn a_packet_waits_no_longer_than_the_sleep_allows() {
         let clock = Clock::calibrate(Duration::from_millis(2));
@@ -1121,30 +1092,6 @@ mod tests {
         fn counters(&mut self) -> PortCounters {
             PortCounters::default()
         }
-    }
-
-    #[test]
-    fn a_round_without_its_core_is_counted_and_noted() {
-        let clock = Clock::calibrate(Duration::from_millis(2));
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("gaps");
-        let stop = Arc::new(AtomicBool::new(false));
-        let port = Interrupting {
-            round: 0,
-            stop: Arc::clone(&stop),
-        };
-        let mut worker = Worker::new(vec![Box::new(port)], Vec::new(), Flush::default(), &clock);
-        worker.log_interruptions(InterruptionLog::create(&path, clock.hz).unwrap());
-        worker.run(&stop);
-        let counters = worker.counters().read();
-        let noted = taut_port::LoggedInterruptions::read(&path).unwrap().each;
-        // The machine may add some of its own.
-        assert!(counters.interruptions >= 1);
-        assert_eq!(noted.len() as u64, counters.interruptions);
-        let sum: u64 = noted.iter().map(|one| one.length_ticks).sum();
-        assert_eq!(sum, counters.interrupted_ticks);
-        let longest = noted.iter().map(|one| one.length_ticks).max().unwrap();
-        assert!(clock.to_ns(longest) >= 3e6, "{noted:?}");
     }
 
     #[test]
