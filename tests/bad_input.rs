@@ -168,7 +168,7 @@ fn options_that_cannot_be() {
             (
                 "forward --port null: --function nat",
                 INPUT,
-                "there are burn, forward, gtpu, impair, ",
+                "there are aes, burn, filter, forward, ",
             ),
             ("forward --port null: --seconds nan", INPUT, "want seconds"),
             (

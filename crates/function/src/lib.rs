@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aes;
 pub mod burn;
 mod datagram;
 mod filter;
@@ -107,6 +108,7 @@ impl std::fmt::Debug for Entry {
 /// Every function of this build.
 pub fn functions() -> &'static [Entry] {
     &[
+        aes::ENTRY,
         burn::ENTRY,
         filter::ENTRY,
         forward::ENTRY,
@@ -157,7 +159,9 @@ mod tests {
     fn unknown_functions_and_settings_are_named() {
         let message =
             |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
-        assert!(message(build("nat", toml::Table::new())).contains("there are burn, filter, "));
+        assert!(
+            message(build("nat", toml::Table::new())).contains("there are aes, burn, filter, ")
+        );
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));
     }

@@ -5,8 +5,6 @@ use crate::datagram::Seen;
 use crate::{Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use taut_port::Batch;
-use taut_wire::checksum::{Sum, update_u16};
-use taut_wire::udp::{HEADER_LEN_BYTES, nonzero};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "xor",
@@ -43,7 +41,11 @@ impl Function for Xor {
             let frame = batch.packets_mut()[i].bytes_mut();
             match Seen::of(frame) {
                 Seen::Datagram(it) => {
-                    change(&mut frame[it.udp..it.end], self.key);
+                    let before = it.sum(frame);
+                    frame[it.payload()]
+                        .iter_mut()
+                        .for_each(|byte| *byte ^= self.key);
+                    it.update_checksum(frame, before);
                     self.changed += 1;
                 }
                 Seen::Other => self.passed += 1,
@@ -61,18 +63,6 @@ impl Function for Xor {
             ("passed: no whole UDP datagram", self.passed),
             ("dropped: malformed", self.malformed),
         ]
-    }
-}
-
-/// The checksum changes by as much as the payload does, so that a wrong one stays wrong. (RFC 1624.)
-fn change(datagram: &mut [u8], key: u8) {
-    let (header, payload) = datagram.split_at_mut(HEADER_LEN_BYTES);
-    let before = Sum::of(payload).fold();
-    payload.iter_mut().for_each(|byte| *byte ^= key);
-    let found = u16::from_be_bytes([header[6], header[7]]);
-    if found != 0 {
-        let checksum = nonzero(update_u16(found, before, Sum::of(payload).fold()));
-        header[6..].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 

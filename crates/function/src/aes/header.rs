@@ -1,0 +1,66 @@
+//! What stands between the UDP header and the cipher text: which session's key, which nonce.
+
+/// How payloads are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Galois/counter mode: nobody can read or change them. (NIST SP 800-38D.)
+    Gcm,
+    /// Counter mode: nobody can read them; whoever wants to change them, can. (NIST SP 800-38A.)
+    Ctr,
+}
+
+/// Number of the first byte's upper half.
+const VERSION: u8 = 1;
+
+/// The first bytes of an encrypted payload. In GCM the tag of 16 bytes follows, then the cipher text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// How the rest is encrypted.
+    pub mode: Mode,
+    /// Drawn by the sender when it started.
+    pub session: [u8; 15],
+    /// Of the packet in its session, from 0.
+    pub number: u64,
+}
+
+impl Header {
+    /// Its length on the wire.
+    pub const LEN_BYTES: usize = 24;
+
+    /// Reads the first bytes of a payload. None where they are no such header.
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::LEN_BYTES] = payload.first_chunk()?;
+        let (first, rest) = bytes.split_first()?;
+        let (session, number) = rest.split_first_chunk()?;
+        let mode = match (first >> 4, first & 0xF) {
+            (VERSION, 1) => Mode::Gcm,
+            (VERSION, 2) => Mode::Ctr,
+            _ => return None,
+        };
+        Some(Self {
+            mode,
+            session: *session,
+            number: u64::from_be_bytes(*number.first_chunk()?),
+        })
+    }
+
+    /// The bytes of the wire.
+    pub fn emit(&self) -> [u8; Self::LEN_BYTES] {
+        let mut bytes = [0; Self::LEN_BYTES];
+        bytes[0] = VERSION << 4
+            | match self.mode {
+                Mode::Gcm => 1,
+                Mode::Ctr => 2,
+            };
+        bytes[1..16].copy_from_slice(&self.session);
+        bytes[16..].copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
+
+    /// Never twice with one key, as the upper half of `number` chooses the key. (NIST SP 800-38D section 8.2.1.)
+    pub(super) fn nonce(&self) -> [u8; 12] {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&self.number.to_be_bytes());
+        nonce
+    }
+}

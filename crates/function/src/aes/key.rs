@@ -1,0 +1,169 @@
+//! The key that both ends share: from a file or the environment, so that it stands in no chain file and no list of
+//! processes; and the keys derived from it, one per session.
+
+use crate::SettingsError;
+use ring::hkdf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A key of 16 or 32 bytes that no packet is encrypted with.
+pub(super) struct Master {
+    extract: Vec<u8>,
+    info: Vec<u8>,
+}
+
+/// How many bytes are wanted of a derivation.
+struct Length(usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+impl Master {
+    /// From one of the two places.
+    pub(super) fn read(
+        file: Option<PathBuf>,
+        environment: Option<String>,
+    ) -> Result<Vec<u8>, SettingsError> {
+        let wrong = |text| Err(SettingsError(text));
+        match (file, environment) {
+            (Some(path), None) => of_file(&path),
+            (None, Some(name)) => match std::env::var(&name) {
+                Ok(text) => of_hex(&text).ok_or_else(|| {
+                    SettingsError(format!("key_env: {name} holds no 32 or 64 hexadecimal digits"))
+                }),
+                Err(_) => wrong(format!(
+                    "key_env: there is no variable {name}: export {name}=$(openssl rand -hex 16)"
+                )),
+            },
+            _ => wrong(
+                "aes needs `key_file` or `key_env`, one of them: key_file = \"FILE\", where FILE is made \
+                 by (umask 077; openssl rand -hex 16 > FILE)"
+                    .to_string(),
+            ),
+        }
+    }
+
+    /// `use_of_it` keeps apart what is derived for different ends.
+    pub(super) fn new(key: Vec<u8>, use_of_it: &str) -> Self {
+        Self {
+            info: format!("taut aes {} {use_of_it}", 8 * key.len()).into_bytes(),
+            extract: key,
+        }
+    }
+
+    /// The key of a session's packets from `epoch` * 2^32 on, of the master's length. (HKDF of RFC 5869 with SHA-256.)
+    pub(super) fn derive(&self, session: &[u8; 15], epoch: u32) -> ([u8; 32], usize) {
+        let mut salt = [0; 19];
+        salt[..15].copy_from_slice(session);
+        salt[15..].copy_from_slice(&epoch.to_be_bytes());
+        let length = self.extract.len();
+        let mut key = [0; 32];
+        let pseudo_random = hkdf::Salt::new(hkdf::HKDF_SHA256, &salt).extract(&self.extract);
+        let done = pseudo_random
+            .expand(&[&self.info], Length(length))
+            .and_then(|derived| derived.fill(&mut key[..length]));
+        // Only lengths beyond 255 hashes fail.
+        assert!(done.is_ok(), "HKDF gives 16 and 32 bytes");
+        (key, length)
+    }
+}
+
+fn of_file(path: &Path) -> Result<Vec<u8>, SettingsError> {
+    let shown = path.display();
+    let cannot = |e: std::io::Error| SettingsError(format!("key_file: cannot read {shown}: {e}"));
+    let about = std::fs::metadata(path).map_err(cannot)?;
+    if !about.is_file() || about.len() > 4096 {
+        return Err(SettingsError(format!("key_file: {shown} holds no key")));
+    }
+    if about.permissions().mode() & 0o077 != 0 {
+        return Err(SettingsError(format!(
+            "key_file: others may read {shown}: chmod 600 {shown}"
+        )));
+    }
+    let bytes = std::fs::read(path).map_err(cannot)?;
+    let hex = std::str::from_utf8(&bytes).ok().and_then(of_hex);
+    match hex {
+        Some(key) => Ok(key),
+        // A digit too few is no key of bytes.
+        None if matches!(bytes.len(), 16 | 32) && !is_text(&bytes) => Ok(bytes),
+        None => Err(SettingsError(format!(
+            "key_file: {shown} holds neither 32 or 64 hexadecimal digits nor 16 or 32 bytes"
+        ))),
+    }
+}
+
+fn is_text(bytes: &[u8]) -> bool {
+    bytes
+        .iter()
+        .all(|c| c.is_ascii_graphic() || c.is_ascii_whitespace())
+}
+
+fn of_hex(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim();
+    if !matches!(text.len(), 32 | 64) || !text.bytes().all(|c| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs::Permissions;
+
+    #[test]
+    fn keys_come_from_files_as_digits_or_bytes_and_only_from_files_of_ones_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let read = |content: &[u8], mode| {
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            Master::read(Some(path.clone()), None).map_err(|e| e.0)
+        };
+        let digits = b"000102030405060708090a0b0c0d0e0F\n";
+        let key: Vec<u8> = (0..16).collect();
+        assert_eq!(read(digits, 0o600).unwrap(), key);
+        assert_eq!(read(&key, 0o400).unwrap(), key);
+        assert_eq!(read(&[7; 32], 0o600).unwrap(), [7; 32]);
+        assert_eq!(read(&[b'a'; 64], 0o600).unwrap(), [0xAA; 32]);
+        assert!(read(digits, 0o640).unwrap_err().contains("chmod 600"));
+        for wrong in [&digits[1..], b"", &[7; 24], &[b'a'; 5000]] {
+            assert!(read(wrong, 0o600).unwrap_err().contains("key_file: "));
+        }
+        let missing = Master::read(Some(folder.path().join("none")), None);
+        assert!(missing.unwrap_err().0.contains("cannot read"));
+        let folder_itself = Master::read(Some(folder.path().to_path_buf()), None);
+        assert!(folder_itself.unwrap_err().0.contains("no key"));
+        let none = Master::read(None, None).unwrap_err().0;
+        assert!(none.contains("one of them"));
+        let unset = Master::read(None, Some("TAUT_NO_SUCH_KEY".to_string()));
+        assert!(unset.unwrap_err().0.contains("TAUT_NO_SUCH_KEY"));
+    }
+
+    #[test]
+    fn every_session_epoch_use_and_master_has_a_key_of_its_own() {
+        let derive = |byte, length, what, session, epoch| {
+            let (key, length) = Master::new(vec![byte; length], what).derive(&[session; 15], epoch);
+            key[..length].to_vec()
+        };
+        let base = derive(1, 16, "gcm", 2, 3);
+        assert_eq!(base.len(), 16);
+        assert_eq!(base, derive(1, 16, "gcm", 2, 3));
+        for other in [
+            derive(9, 16, "gcm", 2, 3),
+            derive(1, 32, "gcm", 2, 3),
+            derive(1, 16, "ctr", 2, 3),
+            derive(1, 16, "gcm", 9, 3),
+            derive(1, 16, "gcm", 2, 9),
+        ] {
+            assert_ne!(other[..16], base[..]);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Which packets of a session were seen already. (RFC 4303 section 3.4.3.)
+
+/// The packet of the highest number so far and the 63 before it; what is older counts as seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Window {
+    highest: u64,
+    /// Bit n: `highest - n` was seen.
+    seen: u64,
+}
+
+impl Window {
+    pub(super) fn is_new(&self, number: u64) -> bool {
+        match self.highest.checked_sub(number) {
+            None => true,
+            Some(age) => age < 64 && self.seen >> age & 1 == 0,
+        }
+    }
+
+    pub(super) fn see(&mut self, number: u64) {
+        if let Some(age) = self.highest.checked_sub(number) {
+            self.seen |= 1_u64.checked_shl(age as u32).unwrap_or(0);
+        } else {
+            let ahead = number - self.highest;
+            self.seen = if ahead < 64 { self.seen << ahead } else { 0 } | 1;
+            self.highest = number;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_number_is_new_once_in_any_order_within_64_and_never_later() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut window = Window::default();
+        let mut seen = HashSet::new();
+        let mut highest = 0_u64;
+        for _ in 0..100_000 {
+            let ahead = if random.u8(..) == 0 { 200 } else { 4 };
+            let number = (highest + random.u64(..ahead)).saturating_sub(random.u64(..80));
+            let is_new = !seen.contains(&number) && number + 64 > highest;
+            assert_eq!(window.is_new(number), is_new, "{number} of {highest}");
+            if is_new {
+                window.see(number);
+                seen.insert(number);
+                highest = highest.max(number);
+            }
+        }
+        assert!(seen.len() > 1000);
+        window.see(u64::MAX);
+        assert!(!window.is_new(u64::MAX) && window.is_new(u64::MAX - 63));
+    }
+}
