@@ -168,7 +168,7 @@ fn options_that_cannot_be() {
             (
                 "forward --port null: --function nat",
                 INPUT,
-                "there are aes, burn, filter, forward, ",
+                "there are aes, ats, b",
             ),
             ("forward --port null: --seconds nan", INPUT, "want seconds"),
             (

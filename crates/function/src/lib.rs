@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aes;
+mod ats;
 pub mod burn;
 mod datagram;
 mod filter;
@@ -15,6 +16,7 @@ mod impair;
 mod in_kernel;
 mod mac_rewrite;
 mod mac_swap;
+mod mtu;
 mod resize;
 mod rlnc;
 mod size;
@@ -109,6 +111,7 @@ impl std::fmt::Debug for Entry {
 pub fn functions() -> &'static [Entry] {
     &[
         aes::ENTRY,
+        ats::ENTRY,
         burn::ENTRY,
         filter::ENTRY,
         forward::ENTRY,
@@ -160,7 +163,8 @@ mod tests {
         let message =
             |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
         assert!(
-            message(build("nat", toml::Table::new())).contains("there are aes, burn, filter, ")
+            message(build("nat", toml::Table::new()))
+                .contains("there are aes, ats, burn, filter, ")
         );
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));

@@ -13,6 +13,7 @@ mod window;
 pub use header::{Header, Mode};
 
 use crate::datagram::{self, Datagram, Seen};
+use crate::mtu::Mtu;
 use crate::resize::move_start;
 use crate::{Context, Entry, Function, SettingsError, settings};
 use cipher::Cipher;
@@ -33,7 +34,6 @@ pub(crate) const ENTRY: Entry = Entry {
 const POOL_SLOTS: u32 = 2048;
 /// Senders whose keys a receiver keeps; the one unheard for longest makes room.
 const MOST_SESSIONS: usize = 64;
-const LEAST_MTU: usize = 576;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -50,18 +50,14 @@ struct Settings {
     mode: ModeName,
     key_file: Option<PathBuf>,
     key_env: Option<String>,
-    #[serde(default = "usual_mtu")]
-    mtu: usize,
+    #[serde(default)]
+    mtu: Mtu,
     #[serde(default)]
     table_free: bool,
 }
 
 fn gcm() -> ModeName {
     ModeName::Gcm
-}
-
-fn usual_mtu() -> usize {
-    1500
 }
 
 /// What became of a packet.
@@ -114,7 +110,7 @@ struct Aes {
     mode: Mode,
     table_free: bool,
     encrypt: Vec<usize>,
-    mtu: usize,
+    mtu: Mtu,
     master: Master,
     own: Session,
     /// Of the next packet to encrypt.
@@ -140,12 +136,6 @@ impl Aes {
             return wrong(
                 "encrypt = []: want the numbers of the ports that packets leave through encrypted: [1]",
             );
-        }
-        if !(LEAST_MTU..=65_535).contains(&settings.mtu) {
-            return Err(SettingsError(format!(
-                "mtu = {}: want {LEAST_MTU} to 65535 bytes",
-                settings.mtu
-            )));
         }
         let master = Master::new(Master::read(settings.key_file, settings.key_env)?, name);
         let mut id = [0; 15];
@@ -181,7 +171,7 @@ impl Aes {
 
     fn encrypt(&mut self, packet: &mut Packet, it: Datagram) -> Fate {
         let (payload, added) = (it.payload().start, self.overhead());
-        if it.end - it.ip + added > self.mtu {
+        if it.end - it.ip + added > self.mtu.0 {
             return Fate::TooBig;
         }
         let Some(pool) = &self.pool else {

@@ -1,0 +1,227 @@
+//! ATS: appends two time stamps to UDP payloads, when the packet was received and when it was handed on.
+//! (Xiang et al., JSAC 2019.)
+
+use crate::datagram::{Datagram, Seen};
+use crate::mtu::Mtu;
+use crate::resize::move_start;
+use crate::{Context, Entry, Function, settings};
+use serde::Deserialize;
+use std::time::Duration;
+use taut_port::{Batch, Clock, ClockReading, Packet, PoolHandle, PortError, StampClock, ticks};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "ats",
+    summary: "appends to UDP payloads when packets were received and handed on, ns of CLOCK_MONOTONIC",
+    build: |table| {
+        let Settings { mtu } = settings(table)?;
+        Ok(Box::new(Ats {
+            mtu,
+            machine: None,
+            counts: [0; FATES.len()],
+        }) as Box<dyn Function>)
+    },
+};
+
+/// Copies of packets that came without room in front, as many as wait to be sent at most.
+const POOL_SLOTS: u32 = 2048;
+/// Both stamps.
+const TRAILER_LEN_BYTES: usize = 16;
+/// A part per million, some of which a batch is older than the reading of the clock.
+const CALIBRATION: Duration = Duration::from_millis(20);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    #[serde(default)]
+    mtu: Mtu,
+}
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Stamped,
+    Passed,
+    TooBig,
+    NoRoom,
+    Malformed,
+}
+
+/// By name, in the order of the enumeration.
+const FATES: [&str; 5] = [
+    "stamped",
+    "passed: no whole UDP datagram",
+    "dropped: too big for the MTU",
+    "dropped: no room",
+    "dropped: malformed",
+];
+
+struct Ats {
+    mtu: Mtu,
+    machine: Option<(Clock, PoolHandle)>,
+    counts: [u64; FATES.len()],
+}
+
+impl Ats {
+    fn stamp(
+        packet: &mut Packet,
+        it: Datagram,
+        mtu: Mtu,
+        pool: &PoolHandle,
+        stamps_ns: impl FnOnce() -> [u64; 2],
+    ) -> Fate {
+        if it.end - it.ip + TRAILER_LEN_BYTES > mtu.0 {
+            return Fate::TooBig;
+        }
+        let before = it.sum(packet.bytes());
+        packet.truncate(it.end as u16);
+        // There is room in front, none behind: all of it moves.
+        if !move_start(packet, it.end, 0, TRAILER_LEN_BYTES, pool) {
+            return Fate::NoRoom;
+        }
+        let frame = packet.bytes_mut();
+        let stamps = stamps_ns().map(u64::to_be_bytes);
+        frame[it.end..].copy_from_slice(stamps.as_flattened());
+        it.ends_with(frame).update_checksum(frame, before);
+        Fate::Stamped
+    }
+}
+
+impl Function for Ats {
+    fn prepare(&mut self) -> Result<(), PortError> {
+        let pool = PoolHandle::new(POOL_SLOTS, false)?;
+        self.machine = Some((Clock::calibrate(CALIBRATION), pool));
+        Ok(())
+    }
+
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        let Some((clock, pool)) = &self.machine else {
+            return;
+        };
+        // Read through the vDSO: no system call.
+        let Some(now) = ClockReading::now(StampClock::Monotonic) else {
+            return;
+        };
+        let waited_ns = clock.to_ns(now.ticks.saturating_sub(context.now_ticks)) as u64;
+        let received_ns = now.ns.saturating_sub(waited_ns);
+        let stamps_ns = || {
+            let since_ns = clock.to_ns(ticks().saturating_sub(now.ticks)) as u64;
+            [received_ns, now.ns + since_ns]
+        };
+        for i in 0..batch.len() {
+            let packet = &mut batch.packets_mut()[i];
+            let fate = match Seen::of(packet.bytes()) {
+                Seen::Datagram(it) => Self::stamp(packet, it, self.mtu, pool, stamps_ns),
+                Seen::Other => Fate::Passed,
+                Seen::Malformed => Fate::Malformed,
+            };
+            self.counts[fate as usize] += 1;
+            if !matches!(fate, Fate::Stamped | Fate::Passed) {
+                batch.mark_dropped(i);
+            }
+        }
+    }
+
+    fn fates(&self) -> Vec<(&'static str, u64)> {
+        FATES.into_iter().zip(self.counts).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_wire::{Ethernet, Ipv4, Ipv6, Udp, UdpFlow};
+
+    fn ats(settings: &str) -> Box<dyn Function> {
+        let mut ats = (ENTRY.build)(settings.parse().unwrap()).unwrap();
+        ats.prepare().unwrap();
+        ats
+    }
+
+    fn through(ats: &mut dyn Function, frame: &[u8], headroom: u16) -> Option<Vec<u8>> {
+        let pool = PoolHandle::new(1, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, frame.len() as u16);
+        let packet = &mut batch.packets_mut()[0];
+        let there = packet.headroom() as u16;
+        assert!(packet.prepend(there) && packet.drop_front(headroom));
+        packet.truncate(frame.len() as u16);
+        packet.bytes_mut().copy_from_slice(frame);
+        let now_ticks = ticks();
+        let context = Context {
+            now_ticks,
+            ..Context::default()
+        };
+        std::thread::sleep(Duration::from_millis(2));
+        ats.process(&mut batch, &context);
+        let bytes = batch.packets()[0].bytes().to_vec();
+        batch.is_kept(0).then_some(bytes)
+    }
+
+    fn monotonic_ns() -> u64 {
+        ClockReading::now(StampClock::Monotonic).unwrap().ns
+    }
+
+    #[test]
+    fn datagrams_get_both_times_in_the_right_order_with_right_lengths_and_checksums() {
+        let mut ats = ats("");
+        for v6 in [false, true] {
+            for (size, headroom) in [(100, 0), (101, 15), (1400, 16), (64 + 27, 100)] {
+                let mut flow = UdpFlow::default();
+                if v6 {
+                    flow.src_ip = "2001:db8::1".parse().unwrap();
+                    flow.dst_ip = "2001:db8::2".parse().unwrap();
+                }
+                let plain = flow.frame(size).unwrap();
+                let mut padded = plain.clone();
+                padded.extend([9; 3]);
+                let before = monotonic_ns();
+                let got = through(&mut *ats, &padded, headroom).unwrap();
+                let after = monotonic_ns();
+                assert_eq!(got.len(), plain.len() + 16);
+                let ethernet = Ethernet::new(&got[..]).unwrap();
+                let (sound, payload) = if v6 {
+                    let ip = Ipv6::new(ethernet.payload()).unwrap();
+                    let udp = Udp::new(ip.payload()).unwrap();
+                    let pseudo_header =
+                        ip.pseudo_header(taut_wire::IpProtocol::UDP, u32::from(udp.length()));
+                    (udp.verify_checksum(pseudo_header), udp.payload().to_vec())
+                } else {
+                    let ip = Ipv4::new(ethernet.payload()).unwrap();
+                    ip.verify_checksum().unwrap();
+                    let udp = Udp::new(ip.payload()).unwrap();
+                    let pseudo_header = ip.pseudo_header(udp.length());
+                    (udp.verify_checksum(pseudo_header), udp.payload().to_vec())
+                };
+                sound.unwrap();
+                let udp_at = if v6 { 54 } else { 34 };
+                let (old, stamps) = payload.split_at(payload.len() - 16);
+                assert_eq!(old, &plain[udp_at + 8..]);
+                let stamp = |at: usize| u64::from_be_bytes(*stamps[at..].first_chunk().unwrap());
+                let (received, sent) = (stamp(0), stamp(8));
+                // Calibrated in 20 ms, so within some microseconds of a clock that is being corrected.
+                assert!(before <= received + 50_000, "{before} {received}");
+                assert!(received + 1_900_000 <= sent, "{received} {sent}");
+                assert!(sent <= after + 50_000, "{sent} {after}");
+            }
+        }
+        assert_eq!(ats.fates()[0].1, 8);
+    }
+
+    #[test]
+    fn what_is_no_datagram_passes_what_is_too_big_or_broken_is_dropped_and_all_are_counted() {
+        let mut ats = ats("mtu = 600");
+        let frame = UdpFlow::default().frame(602).unwrap();
+        assert!(through(&mut *ats, &frame, 50).is_some());
+        let frame = UdpFlow::default().frame(603).unwrap();
+        assert_eq!(through(&mut *ats, &frame, 50), None);
+        assert_eq!(through(&mut *ats, &frame[..40], 50), None);
+        let mut tcp = frame.clone();
+        tcp[23] = 6;
+        assert_eq!(through(&mut *ats, &tcp, 0), Some(tcp.clone()));
+        let counts: Vec<u64> = ats.fates().into_iter().map(|(_, n)| n).collect();
+        assert_eq!(counts, [1, 1, 1, 0, 1]);
+        let wrong = (ENTRY.build)("mtu = 9".parse().unwrap()).err().unwrap();
+        assert!(wrong.0.contains("576 to 65535"));
+    }
+}

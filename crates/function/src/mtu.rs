@@ -1,0 +1,25 @@
+//! Setting `mtu` of functions that packets grow in.
+
+use serde::Deserialize;
+
+/// The longest IP packet that may leave, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub(crate) struct Mtu(pub(crate) usize);
+
+impl Default for Mtu {
+    fn default() -> Self {
+        Self(1500)
+    }
+}
+
+impl TryFrom<i64> for Mtu {
+    type Error = String;
+
+    fn try_from(bytes: i64) -> Result<Self, String> {
+        match usize::try_from(bytes) {
+            Ok(bytes @ 576..=65_535) => Ok(Self(bytes)),
+            _ => Err(format!("mtu = {bytes}: want 576 to 65535 bytes")),
+        }
+    }
+}
