@@ -1,11 +1,12 @@
 //! Accepts or drops packets by addresses, protocol and ports: the first rule that fits decides.
 
+use crate::tuple::{PROTOCOLS_WITH_PORTS, SCTP, Seen, Tuple, mapped};
 use crate::{Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use taut_port::Batch;
-use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6};
+use taut_wire::IpProtocol;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "filter",
@@ -99,13 +100,6 @@ impl Prefix {
     }
 }
 
-fn mapped(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
 #[derive(Debug, Clone)]
 struct Rule {
     action: Action,
@@ -114,22 +108,6 @@ struct Rule {
     destination: Option<Prefix>,
     source_port: Option<RangeInclusive<u16>>,
     destination_port: Option<RangeInclusive<u16>>,
-}
-
-/// What rules look at.
-#[derive(Debug, Clone, Copy)]
-struct Tuple {
-    protocol: IpProtocol,
-    source: u128,
-    destination: u128,
-    /// Of source and destination; none for other protocols than TCP, UDP and SCTP, and for later fragments.
-    ports: Option<(u16, u16)>,
-}
-
-enum Seen {
-    Tuple(Tuple),
-    NoIp,
-    Malformed,
 }
 
 impl Rule {
@@ -187,9 +165,6 @@ impl Rule {
     }
 }
 
-const SCTP: IpProtocol = IpProtocol(132);
-const PROTOCOLS_WITH_PORTS: [IpProtocol; 3] = [IpProtocol::TCP, IpProtocol::UDP, SCTP];
-
 fn protocol(text: ProtocolText) -> Result<IpProtocol, SettingsError> {
     let name = match text {
         ProtocolText::Number(number) => return Ok(IpProtocol(number)),
@@ -218,63 +193,6 @@ fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
     (!range.is_empty()).then_some(range)
-}
-
-impl Seen {
-    #[inline]
-    fn of(frame: &[u8]) -> Self {
-        let Ok(ethernet) = Ethernet::new(frame) else {
-            return Self::Malformed;
-        };
-        match ethernet.ethertype() {
-            EtherType::IPV4 => {
-                let Ok(ip) = Ipv4::new(ethernet.payload()) else {
-                    return Self::Malformed;
-                };
-                let is_first = ip.fragment_offset_bytes() == 0;
-                Self::of_transport(
-                    [ip.source().into(), ip.destination().into()],
-                    ip.protocol(),
-                    is_first.then_some(ip.payload()),
-                )
-            }
-            EtherType::IPV6 => {
-                let Ok(ip) = Ipv6::new(ethernet.payload()) else {
-                    return Self::Malformed;
-                };
-                let Ok(transport) = ip.transport() else {
-                    return Self::Malformed;
-                };
-                let is_first = transport.fragment.is_none_or(|it| it.offset_bytes == 0);
-                Self::of_transport(
-                    [ip.source().into(), ip.destination().into()],
-                    transport.protocol,
-                    is_first.then_some(transport.payload),
-                )
-            }
-            _ => Self::NoIp,
-        }
-    }
-
-    #[inline]
-    fn of_transport(addresses: [IpAddr; 2], protocol: IpProtocol, header: Option<&[u8]>) -> Self {
-        let ports = match header {
-            Some(header) if PROTOCOLS_WITH_PORTS.contains(&protocol) => match header {
-                [a, b, c, d, ..] => {
-                    Some((u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])))
-                }
-                // Cut short in front of its ports: to let it pass would be to let it around the rules.
-                _ => return Self::Malformed,
-            },
-            _ => None,
-        };
-        Self::Tuple(Tuple {
-            protocol,
-            source: mapped(addresses[0]),
-            destination: mapped(addresses[1]),
-            ports,
-        })
-    }
 }
 
 struct Filter {

@@ -7,6 +7,7 @@
 
 pub mod aes;
 mod ats;
+mod balance;
 pub mod burn;
 mod datagram;
 mod filter;
@@ -20,6 +21,7 @@ mod mtu;
 mod resize;
 mod rlnc;
 mod size;
+mod tuple;
 mod walk;
 mod xor;
 
@@ -112,6 +114,7 @@ pub fn functions() -> &'static [Entry] {
     &[
         aes::ENTRY,
         ats::ENTRY,
+        balance::ENTRY,
         burn::ENTRY,
         filter::ENTRY,
         forward::ENTRY,
@@ -164,7 +167,7 @@ mod tests {
             |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
         assert!(
             message(build("nat", toml::Table::new()))
-                .contains("there are aes, ats, burn, filter, ")
+                .contains("there are aes, ats, balance, burn, filter, ")
         );
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));

@@ -1,0 +1,281 @@
+//! Spreads flows over next hops, so that few flows move when a hop comes or goes: each bucket of flows belongs to the
+//! hop that draws the highest number for it. (Rendezvous hashing: Thaler, Ravishankar, IEEE/ACM ToN 1998.)
+
+use crate::tuple::{Seen, Tuple};
+use crate::{Context, Entry, Function, SettingsError, settings};
+use serde::Deserialize;
+use taut_port::Batch;
+use taut_wire::{Ethernet, Mac};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "balance",
+    summary: "spreads flows that leave through `port` over the MAC addresses `hops`, by consistent hashing",
+    build: |table| Ok(Box::new(Balance::new(settings(table)?)?) as Box<dyn Function>),
+};
+
+/// So many that shares are even: with ten hops, within some percent.
+const BUCKETS: usize = 1 << 16;
+const MOST_HOPS: usize = 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    port: usize,
+    hops: Vec<String>,
+    #[serde(default)]
+    seed: u64,
+}
+
+struct Balance {
+    port: usize,
+    seed: u64,
+    hops: Vec<Mac>,
+    /// By the upper bits of a flow's hash, the number of its hop.
+    buckets: Vec<u16>,
+    balanced: u64,
+    passed: u64,
+    malformed: u64,
+}
+
+impl Balance {
+    fn new(settings: Settings) -> Result<Self, SettingsError> {
+        let Settings { port, hops, seed } = settings;
+        if !(1..=MOST_HOPS).contains(&hops.len()) {
+            return Err(SettingsError(format!(
+                "hops: want 1 to {MOST_HOPS} MAC addresses such as \"02:00:00:00:00:01\", not {}",
+                hops.len()
+            )));
+        }
+        let mut macs: Vec<Mac> = Vec::with_capacity(hops.len());
+        for hop in hops {
+            match hop.parse::<Mac>() {
+                Ok(mac) if mac.is_multicast() || macs.contains(&mac) => {
+                    return Err(SettingsError(format!(
+                        "hops: \"{hop}\" is there twice or is no address of one device"
+                    )));
+                }
+                Ok(mac) => macs.push(mac),
+                Err(_) => {
+                    return Err(SettingsError(format!(
+                        "hops: \"{hop}\": want a MAC address such as \"02:00:00:00:00:01\""
+                    )));
+                }
+            }
+        }
+        Ok(Self {
+            port,
+            seed,
+            buckets: (0..BUCKETS as u64)
+                .map(|bucket| highest(bucket, seed, &macs))
+                .collect(),
+            hops: macs,
+            balanced: 0,
+            passed: 0,
+            malformed: 0,
+        })
+    }
+
+    #[inline]
+    fn hop(&self, tuple: &Tuple) -> Mac {
+        let bucket = flow_hash(tuple, self.seed) >> (u64::BITS - BUCKETS.ilog2());
+        self.hops[usize::from(self.buckets[bucket as usize])]
+    }
+}
+
+/// Which hop a bucket belongs to: it depends on the hop's address, not on its place in the list.
+fn highest(bucket: u64, seed: u64, hops: &[Mac]) -> u16 {
+    let drawn = |mac: &Mac| {
+        let [a, b, c, d, e, f] = mac.0;
+        let mac = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        mix(mix(seed, mac), bucket)
+    };
+    let highest = hops.iter().enumerate().max_by_key(|(_, mac)| drawn(mac));
+    highest.map_or(0, |(number, _)| number as u16)
+}
+
+/// Fragments have the ports in the first one only: all go by their addresses, and so to one hop.
+#[inline]
+fn flow_hash(tuple: &Tuple, seed: u64) -> u64 {
+    let (source_port, destination_port) = match tuple.ports {
+        Some(ports) if !tuple.is_fragment => ports,
+        _ => (0, 0),
+    };
+    let rest = u64::from(source_port) << 24
+        | u64::from(destination_port) << 8
+        | u64::from(tuple.protocol.0);
+    let source = mix(seed, (tuple.source >> 64) as u64 ^ rest);
+    let source = mix(source, tuple.source as u64);
+    let both = mix(source, (tuple.destination >> 64) as u64);
+    mix(both, tuple.destination as u64)
+}
+
+/// Spreads every bit of both over all of the result. (The last step of SplitMix64: Steele et al., OOPSLA 2014.)
+#[inline]
+fn mix(state: u64, word: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ word;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+impl Function for Balance {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        if context.to_port != self.port {
+            self.passed += batch.len() as u64;
+            return;
+        }
+        for i in 0..batch.len() {
+            let frame = batch.packets_mut()[i].bytes_mut();
+            match (Seen::of(frame), Ethernet::new(frame)) {
+                // Neighbour discovery, for one, is for all.
+                (Seen::Tuple(tuple), Ok(mut ethernet))
+                    if !ethernet.destination().is_multicast() =>
+                {
+                    ethernet.set_destination(self.hop(&tuple));
+                    self.balanced += 1;
+                }
+                (Seen::Tuple(_) | Seen::NoIp, Ok(_)) => self.passed += 1,
+                _ => {
+                    batch.mark_dropped(i);
+                    self.malformed += 1;
+                }
+            }
+        }
+    }
+
+    fn fates(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("balanced", self.balanced),
+            ("passed: another port, multicast or no IP", self.passed),
+            ("dropped: malformed", self.malformed),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_port::PoolHandle;
+    use taut_wire::UdpFlow;
+
+    const FLOWS: u16 = 20_000;
+
+    fn hops(numbers: impl IntoIterator<Item = u8>) -> Vec<String> {
+        let hop = |n| format!("02:00:00:00:00:{n:02x}");
+        numbers.into_iter().map(hop).collect()
+    }
+
+    fn balance(hops: Vec<String>) -> Balance {
+        let settings = Settings {
+            port: 1,
+            hops,
+            seed: 0,
+        };
+        Balance::new(settings).unwrap()
+    }
+
+    fn through(balance: &mut Balance, frame: &[u8], to_port: usize) -> (Vec<u8>, bool) {
+        let pool = PoolHandle::new(1, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, frame.len() as u16);
+        batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
+        let context = Context {
+            to_port,
+            ..Context::default()
+        };
+        balance.process(&mut batch, &context);
+        (batch.packets()[0].bytes().to_vec(), batch.is_kept(0))
+    }
+
+    fn flow(number: u16) -> Vec<u8> {
+        let [a, b] = number.to_be_bytes();
+        let mut frame = UdpFlow::default().frame(64).unwrap();
+        // Source address and port in turn.
+        frame[28..30].copy_from_slice(&[a, b / 2]);
+        frame[34..36].copy_from_slice(&[0x30, b % 2]);
+        frame
+    }
+
+    /// The hop of each flow: the last byte of its address.
+    fn places(balance: &Balance) -> Vec<u8> {
+        (0..FLOWS)
+            .map(|number| {
+                let Seen::Tuple(tuple) = Seen::of(&flow(number)) else {
+                    panic!("a flow")
+                };
+                balance.hop(&tuple).0[5]
+            })
+            .collect()
+    }
+
+    #[test]
+    fn flows_spread_evenly() {
+        let places = places(&balance(hops(1..=10)));
+        for hop in 1..=10 {
+            let share = places.iter().filter(|&&place| place == hop).count();
+            // 2000 each; by chance 45 more or less is usual.
+            assert!((1700..2300).contains(&share), "{hop}: {share}");
+        }
+    }
+
+    #[test]
+    fn only_flows_of_a_hop_that_goes_move_and_only_to_one_that_comes() {
+        let ten = places(&balance(hops(1..=10)));
+        let nine = places(&balance(hops((1..=10).filter(|&hop| hop != 4))));
+        let mut moved = 0;
+        for (before, after) in ten.iter().zip(&nine) {
+            assert_ne!(*after, 4);
+            assert!(before == after || *before == 4);
+            moved += u64::from(before != after);
+        }
+        assert!((1700..2300).contains(&moved), "{moved} of {FLOWS}");
+        // As it comes again, wherever in the list, all is as it was.
+        let back = hops([1, 2, 3, 5, 6, 7, 8, 9, 10, 4]);
+        assert_eq!(places(&balance(back)), ten);
+    }
+
+    #[test]
+    fn frames_get_their_flows_hop_and_fragments_stay_together() {
+        let mut balance = balance(hops(1..=10));
+        let frame = flow(7);
+        let (sent, kept) = through(&mut balance, &frame, 1);
+        assert!(kept && sent[..5] == [2, 0, 0, 0, 0] && (1..=10).contains(&sent[5]));
+        assert_eq!(sent[6..], frame[6..]);
+        let mut seen = std::collections::HashSet::new();
+        for (flags, port) in [(0x20, 1), (0x20, 2), (0, 3)] {
+            let mut fragment = frame.clone();
+            fragment[20..22].copy_from_slice(&[flags, u8::from(flags == 0)]);
+            fragment[34..36].copy_from_slice(&[9, port]);
+            seen.insert(through(&mut balance, &fragment, 1).0[5]);
+        }
+        assert_eq!(seen.len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_for_a_hop_passes_what_is_cut_short_is_dropped_and_all_are_counted() {
+        let mut balance = balance(hops([1]));
+        let frame = flow(1);
+        let mut multicast = frame.clone();
+        multicast[0] |= 1;
+        let mut arp = frame.clone();
+        arp[12..14].copy_from_slice(&[8, 6]);
+        for (frame, port) in [(&frame, 0), (&multicast, 1), (&arp, 1)] {
+            assert_eq!(through(&mut balance, frame, port), (frame.clone(), true));
+        }
+        assert!(!through(&mut balance, &frame[..30], 1).1);
+        through(&mut balance, &frame, 1);
+        let counts: Vec<u64> = balance.fates().into_iter().map(|(_, n)| n).collect();
+        assert_eq!(counts, [1, 3, 1]);
+    }
+
+    #[test]
+    fn hops_that_cannot_be_are_named() {
+        let wrong = |text: &str| (ENTRY.build)(text.parse().unwrap()).err().unwrap().0;
+        assert!(wrong("port = 1\nhops = []").contains("1 to 1024"));
+        assert!(wrong("port = 1\nhops = [\"x\"]").contains("\"x\""));
+        let twice = "port = 1\nhops = [\"02:00:00:00:00:01\", \"02:00:00:00:00:01\"]";
+        assert!(wrong(twice).contains("twice"));
+        assert!(wrong("hops = []").contains("port"));
+    }
+}
