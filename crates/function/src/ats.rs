@@ -3,7 +3,8 @@
 
 use crate::datagram::{Datagram, Seen};
 use crate::mtu::Mtu;
-use crate::{Context, Entry, Function, front, settings};
+use crate::resize::move_start;
+use crate::{Context, Entry, Function, settings};
 use serde::Deserialize;
 use std::time::Duration;
 use taut_port::{Batch, Clock, ClockReading, Packet, PoolHandle, PortError, StampClock, ticks};
@@ -74,7 +75,7 @@ impl Ats {
         let before = it.sum(packet.bytes());
         packet.truncate(it.end as u16);
         // There is room in front, none behind: all of it moves.
-        if !front::replace(packet, it.end, 0, TRAILER_LEN_BYTES, pool) {
+        if !move_start(packet, it.end, 0, TRAILER_LEN_BYTES, pool) {
             return Fate::NoRoom;
         }
         let frame = packet.bytes_mut();

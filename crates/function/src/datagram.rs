@@ -1,6 +1,6 @@
 //! Where in a frame a UDP datagram and its payload lie, for functions that change payloads.
 
-use crate::front;
+use crate::resize::move_start;
 use taut_port::{Packet, PoolHandle};
 use taut_wire::checksum::{Sum, update_u16};
 use taut_wire::udp::{HEADER_LEN_BYTES, nonzero};
@@ -80,7 +80,7 @@ impl Seen {
 
 impl Datagram {
     /// The payload.
-    pub(crate) fn payload_range(&self) -> std::ops::Range<usize> {
+    pub(crate) fn payload(&self) -> std::ops::Range<usize> {
         self.udp + HEADER_LEN_BYTES..self.end
     }
 
@@ -90,12 +90,12 @@ impl Datagram {
         let keep = self.udp + HEADER_LEN_BYTES;
         // What a short frame was filled up with stays behind.
         packet.truncate(self.end as u16);
-        if !front::replace(packet, keep, 0, bytes.len(), pool) {
+        if !move_start(packet, keep, 0, bytes.len(), pool) {
             return false;
         }
         let frame = packet.bytes_mut();
         frame[keep..keep + bytes.len()].copy_from_slice(bytes);
-        self.change_length(frame, bytes.len() as i32, Sum::of(bytes).fold());
+        self.grew_by(frame, Sum::of(bytes).fold());
         true
     }
 
@@ -104,45 +104,13 @@ impl Datagram {
         let keep = self.udp + HEADER_LEN_BYTES;
         let gone = Sum::of(&packet.bytes()[keep..keep + count]).fold();
         packet.truncate(self.end as u16);
-        front::replace(packet, keep, count, 0, pool);
-        self.change_length(packet.bytes_mut(), -(count as i32), !gone);
-    }
-
-    /// Lengths and checksums of a datagram that is longer by so much, and whose sum is larger by `sum`. (RFC 1624.)
-    fn change_length(&self, frame: &mut [u8], more: i32, sum: u16) {
-        let mut add = |at: usize| {
-            let old = u16::from_be_bytes([frame[at], frame[at + 1]]);
-            let new = (i32::from(old) + more) as u16;
-            frame[at..at + 2].copy_from_slice(&new.to_be_bytes());
-            (old, new)
-        };
-        let (old, new) = add(self.udp + 4);
-        if self.is_v4 {
-            let (old, new) = add(self.ip + 2);
-            let at = self.ip + 10;
-            let checksum = u16::from_be_bytes([frame[at], frame[at + 1]]);
-            frame[at..at + 2].copy_from_slice(&update_u16(checksum, old, new).to_be_bytes());
-        } else {
-            add(self.ip + 4);
-        }
-        let at = self.udp + 6;
-        let checksum = u16::from_be_bytes([frame[at], frame[at + 1]]);
-        if checksum != 0 {
-            // The length is in the header and in the pseudo header.
-            let checksum = update_u16(update_u16(checksum, old, new), old, new);
-            let checksum = nonzero(update_u16(checksum, 0, sum));
-            frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
-        }
+        move_start(packet, keep, count, 0, pool);
+        self.grew_by(packet.bytes_mut(), !gone);
     }
 
     /// Of its UDP header and payload, bytes.
     pub(crate) fn length(&self) -> u16 {
         (self.end - self.udp) as u16
-    }
-
-    /// Where the payload begins.
-    pub(crate) fn payload(&self) -> usize {
-        self.udp + HEADER_LEN_BYTES
     }
 
     /// Writes the lengths that it has once it ends where the frame does into its headers, the checksum of an IPv4
@@ -155,7 +123,7 @@ impl Datagram {
         frame[self.udp + 4..self.udp + 6].copy_from_slice(&now.length().to_be_bytes());
         let ip = &mut frame[self.ip..];
         let total = ip.len() as u16;
-        if ip[0] >> 4 == 4 {
+        if self.is_v4 {
             let before = u16::from_be_bytes([ip[2], ip[3]]);
             let checksum = update_u16(u16::from_be_bytes([ip[10], ip[11]]), before, total);
             ip[2..4].copy_from_slice(&total.to_be_bytes());
@@ -166,10 +134,18 @@ impl Datagram {
         now
     }
 
+    /// Lengths and checksums of a datagram that ends where the frame does now, and whose sum is larger by `sum`.
+    fn grew_by(self, frame: &mut [u8], sum: u16) {
+        let now = self.ends_with(frame);
+        let lengths = Sum::ZERO.add_u16(!self.length()).add_u16(now.length());
+        let more = lengths.combine(lengths).combine(Sum::ZERO.add_u16(sum));
+        now.add_to_checksum(frame, 0, more.fold());
+    }
+
     /// What its length and payload add to the UDP checksum.
     pub(crate) fn sum(&self, frame: &[u8]) -> u16 {
         // The length counts in the pseudo header and in the UDP header.
-        Sum::of(&frame[self.payload()..self.end])
+        Sum::of(&frame[self.payload()])
             .add_u16(self.length())
             .add_u16(self.length())
             .fold()
@@ -179,6 +155,11 @@ impl Datagram {
     /// none. (RFC 1624.)
     pub(crate) fn update_checksum(&self, frame: &mut [u8], before: u16) {
         let after = self.sum(frame);
+        self.add_to_checksum(frame, before, after);
+    }
+
+    /// A part of what the UDP checksum covers changed from `before` to `after`.
+    fn add_to_checksum(self, frame: &mut [u8], before: u16, after: u16) {
         let field = &mut frame[self.udp + 6..self.udp + 8];
         let found = u16::from_be_bytes([field[0], field[1]]);
         if found != 0 {

@@ -42,7 +42,7 @@ impl Function for Xor {
             match Seen::of(frame) {
                 Seen::Datagram(it) => {
                     let before = it.sum(frame);
-                    frame[it.payload()..it.end]
+                    frame[it.payload()]
                         .iter_mut()
                         .for_each(|byte| *byte ^= self.key);
                     it.update_checksum(frame, before);

@@ -14,7 +14,8 @@ pub use header::{Header, Mode};
 
 use crate::datagram::{self, Datagram, Seen};
 use crate::mtu::Mtu;
-use crate::{Context, Entry, Function, SettingsError, front, settings};
+use crate::resize::move_start;
+use crate::{Context, Entry, Function, SettingsError, settings};
 use cipher::Cipher;
 use key::Master;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -169,7 +170,7 @@ impl Aes {
     }
 
     fn encrypt(&mut self, packet: &mut Packet, it: Datagram) -> Fate {
-        let (payload, added) = (it.payload(), self.overhead());
+        let (payload, added) = (it.payload().start, self.overhead());
         if it.end - it.ip + added > self.mtu.0 {
             return Fate::TooBig;
         }
@@ -178,7 +179,7 @@ impl Aes {
         };
         let before = it.sum(packet.bytes());
         packet.truncate(it.end as u16);
-        if !front::replace(packet, payload, 0, added, pool) {
+        if !move_start(packet, payload, 0, added, pool) {
             return Fate::NoRoom;
         }
         let epoch = (self.number >> 32) as u32;
@@ -205,7 +206,7 @@ impl Aes {
     }
 
     fn decrypt(&mut self, packet: &mut Packet, it: Datagram) -> Fate {
-        let (payload, added) = (it.payload(), self.overhead());
+        let (payload, added) = (it.payload().start, self.overhead());
         let bytes = &packet.bytes()[payload..it.end];
         let Some(header) = Header::parse(bytes) else {
             return Fate::NotEncrypted;

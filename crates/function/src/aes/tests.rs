@@ -76,7 +76,7 @@ fn frame(v6: bool, size: usize, seed: u64) -> Vec<u8> {
     };
     let before = it.sum(&frame);
     frame.truncate(size);
-    fastrand::Rng::with_seed(seed).fill(&mut frame[it.payload()..]);
+    fastrand::Rng::with_seed(seed).fill(&mut frame[it.payload().start..]);
     it.ends_with(&mut frame).update_checksum(&mut frame, before);
     frame
 }

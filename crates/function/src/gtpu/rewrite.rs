@@ -4,7 +4,7 @@ use super::Path;
 use super::fate::Fate;
 use super::seen::Tunnelled;
 use super::table::{NO_QFI, Slot};
-use crate::front;
+use crate::resize;
 use std::net::IpAddr;
 use taut_port::{Packet, PoolHandle};
 use taut_wire::gtpu::{Extensions, MessageType, PDU_SESSION_CONTAINER, PduSession, UDP_PORT};
@@ -278,7 +278,7 @@ fn move_start(
     new: usize,
     pool: &PoolHandle,
 ) -> Result<(), Fate> {
-    if front::replace(packet, keep, old, new, pool) {
+    if resize::move_start(packet, keep, old, new, pool) {
         Ok(())
     } else {
         Err(Fate::NoRoom)

@@ -72,7 +72,7 @@ impl Decode {
         own: &mut Own,
         counts: &mut Counts,
     ) -> Verdict {
-        let header = match Front::of(&packet.bytes()[datagram.payload_range()]) {
+        let header = match Front::of(&packet.bytes()[datagram.payload()]) {
             Front::Coded(header) => header,
             Front::NotCoded => {
                 counts.not_coded += 1;
@@ -112,7 +112,7 @@ impl Decode {
         own: &mut Own,
         counts: &mut Counts,
     ) -> Verdict {
-        if datagram.payload_range().len() - LEN_BYTES > self.most_payload_bytes {
+        if datagram.payload().len() - LEN_BYTES > self.most_payload_bytes {
             counts.broken += 1;
             return Verdict::Ends;
         }
@@ -153,7 +153,7 @@ impl Decode {
         own: &mut Own,
         counts: &mut Counts,
     ) {
-        let rest = &packet.bytes()[datagram.payload_range()][LEN_BYTES..];
+        let rest = &packet.bytes()[datagram.payload()][LEN_BYTES..];
         let (coefficients, sum) = rest.split_at(usize::from(count));
         let combination = Combination {
             first: header.number,

@@ -42,14 +42,14 @@ impl Encode {
         own: &mut Own,
         counts: &mut Counts,
     ) -> Verdict {
-        if datagram.payload_range().len() > self.most_payload_bytes {
+        if datagram.payload().len() > self.most_payload_bytes {
             counts.too_long += 1;
             return Verdict::Goes;
         }
         let length = symbol::write(packet.bytes(), datagram, &mut self.symbol);
         self.like.clear();
         self.like
-            .extend_from_slice(&packet.bytes()[..datagram.payload_range().start]);
+            .extend_from_slice(&packet.bytes()[..datagram.payload().start]);
         self.datagram = Some(*datagram);
         let header = Header {
             kind: Kind::Source,

@@ -44,7 +44,7 @@ impl Recode {
         own: &mut Own,
         counts: &mut Counts,
     ) -> Verdict {
-        let payload = &packet.bytes()[datagram.payload_range()];
+        let payload = &packet.bytes()[datagram.payload()];
         let header = match Front::of(payload) {
             Front::Coded(header) => header,
             Front::NotCoded => {
@@ -106,7 +106,7 @@ impl Recode {
     /// As the encoder saw it: without the coding header.
     fn source_symbol(&mut self, packet: &Packet, datagram: &Datagram) -> usize {
         let frame = packet.bytes();
-        let payload = datagram.payload_range();
+        let payload = datagram.payload();
         let bare = Datagram {
             end: payload.start,
             ..*datagram

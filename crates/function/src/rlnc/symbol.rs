@@ -17,7 +17,7 @@ const HOPS: u8 = 64;
 
 /// Writes the symbol of a frame's datagram; its length. `symbol` has room for it.
 pub(super) fn write(frame: &[u8], datagram: &Datagram, symbol: &mut [u8]) -> usize {
-    let payload = &frame[datagram.payload_range()];
+    let payload = &frame[datagram.payload()];
     let (version, addresses) = if datagram.is_v4 {
         (4, &frame[datagram.ip + 12..datagram.ip + 20])
     } else {

@@ -33,7 +33,7 @@ fn frame(number: usize) -> Vec<u8> {
         panic!("no datagram");
     };
     let mut random = fastrand::Rng::with_seed(number as u64);
-    random.fill(&mut frame[datagram.payload_range()]);
+    random.fill(&mut frame[datagram.payload()]);
     complete(&mut frame, &datagram).unwrap();
     if datagram.is_v4 {
         // As a recovered packet has it.
@@ -190,7 +190,7 @@ fn a_restarted_encoder_is_followed_and_forged_sessions_are_not() {
             panic!("no datagram");
         };
         let mut forged = coded[20].clone();
-        forged[datagram.payload_range().start + 4] ^= 0x55;
+        forged[datagram.payload().start + 4] ^= 0x55;
         coded.insert(21, forged);
         let lost = coded.remove(24);
         let received = pass(&mut *decoder, &coded, 1, 32);
@@ -226,7 +226,7 @@ fn broken_headers_are_dropped_others_pass_and_nothing_forged_breaks_it() {
             let Seen::Datagram(datagram) = Seen::of(&it) else {
                 continue;
             };
-            let at = datagram.payload_range().start + random.usize(..30);
+            let at = datagram.payload().start + random.usize(..30);
             it[at] = random.u8(..);
             if random.bool() {
                 it.truncate(random.usize(..it.len()));

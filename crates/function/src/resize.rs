@@ -1,11 +1,10 @@
-//! Room in the middle of a packet: headers move, what follows stays where it is.
+//! Bytes put in or taken out behind the first headers of a packet.
 
 use taut_port::{Packet, PoolHandle};
 
-/// Replaces the `old` bytes behind the first `keep` ones by `new` ones of no particular value. False, and no change,
-/// where there is no room: neither before the frame nor in `pool`.
-#[inline]
-pub(crate) fn replace(
+/// Replaces `old` bytes behind the first `keep` ones by `new` ones of no particular value. False, and no change,
+/// where neither the packet nor the pool has room.
+pub(crate) fn move_start(
     packet: &mut Packet,
     keep: usize,
     old: usize,
@@ -23,11 +22,9 @@ pub(crate) fn replace(
         return true;
     }
     // Received in place, in a ring that leaves no room before its frames.
-    let length = packet.len() + more;
-    if length > pool.room() {
-        return false;
-    }
-    let Some(mut copy) = pool.take(length as u16) else {
+    let fits = packet.len() + more <= pool.room();
+    let length = fits.then(|| u16::try_from(packet.len() + more).ok());
+    let Some(mut copy) = length.flatten().and_then(|length| pool.take(length)) else {
         return false;
     };
     let (from, to) = (packet.bytes(), copy.bytes_mut());
