@@ -32,7 +32,7 @@ pub(super) fn kernels() -> Vec<Kernel> {
 
 /// Makes both functions of a kernel from how it loads, stores, adds and multiplies vectors of `$width` bytes.
 macro_rules! kernel {
-    ($name:ident, $title:literal, $features:literal, $width:literal, $vector:ty, $zero:ident, $add:ident,
+    ($name:ident, $title:literal, $features:literal, $width:literal, $columns:literal, $vector:ty, $zero:ident, $add:ident,
      $load:expr, $store:expr, $factor:ty, $factor_of:expr, $multiply:expr) => {
         const $name: Kernel = {
             #[target_feature(enable = $features)]
@@ -45,33 +45,72 @@ macro_rules! kernel {
                     let total = $add($load(sum), product);
                     $store(sum, total);
                 }
-                plain::add_multiple(&mut sum[whole..], coefficient, &symbol[whole..]);
+                let (sum, symbol) = (&mut sum[whole..], &symbol[whole..]);
+                if sum.is_empty() {
+                    return;
+                }
+                // The rest, filled up with zeros.
+                let (mut padded, mut other) = ([0; $width], [0; $width]);
+                padded[..sum.len()].copy_from_slice(sum);
+                other[..sum.len()].copy_from_slice(symbol);
+                let product = $multiply(factor, $load(&other));
+                let total = $add($load(&padded), product);
+                $store(&mut padded, total);
+                sum.copy_from_slice(&padded[..sum.len()]);
             }
 
-            /// `N` sums kept in registers while the sources pass by.
+            /// `N` sums of `COLUMNS` vectors each, kept in registers while the sources pass by: what is looked up
+            /// for a coefficient serves all columns. Returns where it ended.
             #[target_feature(enable = $features)]
-            fn columns<const N: usize>(
+            fn columns<const N: usize, const COLUMNS: usize>(
+                start: usize,
                 sums: &mut [&mut [u8]],
                 coefficients: &[&[u8]],
                 symbols: &[&[u8]],
             ) -> usize {
-                let rows: [&[u8]; N] = std::array::from_fn(|n| coefficients[n]);
-                let size = sums[0].len();
-                let whole = size / $width * $width;
-                for at in (0..whole).step_by($width) {
-                    let mut totals: [$vector; N] = [$zero(); N];
+                let step = $width * COLUMNS;
+                let count = symbols.len();
+                let rows: [&[u8]; N] = std::array::from_fn(|n| &coefficients[n][..count]);
+                let end = start + (sums[0].len() - start) / step * step;
+                for at in (start..end).step_by(step) {
+                    let mut totals: [[$vector; COLUMNS]; N] = [[$zero(); COLUMNS]; N];
                     for (index, symbol) in symbols.iter().enumerate() {
-                        let symbol = $load(&symbol[at..at + $width]);
+                        let symbol = &symbol[at..at + step];
+                        let mut vectors: [$vector; COLUMNS] = [$zero(); COLUMNS];
+                        for (vector, bytes) in vectors.iter_mut().zip(symbol.chunks_exact($width)) {
+                            *vector = $load(bytes);
+                        }
                         for n in 0..N {
                             let factor: $factor = $factor_of(rows[n][index]);
-                            totals[n] = $add(totals[n], $multiply(factor, symbol));
+                            for (total, vector) in totals[n].iter_mut().zip(vectors) {
+                                *total = $add(*total, $multiply(factor, vector));
+                            }
                         }
                     }
                     for n in 0..N {
-                        $store(&mut sums[n][at..at + $width], totals[n]);
+                        let sum = &mut sums[n][at..at + step];
+                        for (bytes, total) in sum.chunks_exact_mut($width).zip(totals[n]) {
+                            $store(bytes, total);
+                        }
                     }
                 }
-                whole
+                end
+            }
+
+            #[target_feature(enable = $features)]
+            fn all_columns<const N: usize>(
+                sums: &mut [&mut [u8]],
+                coefficients: &[&[u8]],
+                symbols: &[&[u8]],
+            ) -> usize {
+                let size = sums[0].len();
+                let wide = columns::<N, $columns>(0, sums, coefficients, symbols);
+                let end = columns::<N, 1>(wide, sums, coefficients, symbols);
+                if end < size && size >= $width {
+                    // Once more what overlaps, as that is cheaper than the rest byte by byte.
+                    return columns::<N, 1>(size - $width, sums, coefficients, symbols);
+                }
+                end
             }
 
             #[target_feature(enable = $features)]
@@ -79,10 +118,10 @@ macro_rules! kernel {
                 const { assert!(AT_ONCE == 4) };
                 let whole = match sums.len() {
                     0 => return,
-                    1 => columns::<1>(sums, coefficients, symbols),
-                    2 => columns::<2>(sums, coefficients, symbols),
-                    3 => columns::<3>(sums, coefficients, symbols),
-                    _ => columns::<4>(sums, coefficients, symbols),
+                    1 => all_columns::<1>(sums, coefficients, symbols),
+                    2 => all_columns::<2>(sums, coefficients, symbols),
+                    3 => all_columns::<3>(sums, coefficients, symbols),
+                    _ => all_columns::<4>(sums, coefficients, symbols),
                 };
                 plain::combine_from(whole, sums, coefficients, symbols);
             }
@@ -191,6 +230,7 @@ kernel!(
     "GFNI and AVX-512",
     "gfni,avx512f",
     64,
+    4,
     __m512i,
     _mm512_setzero_si512,
     _mm512_xor_si512,
@@ -205,6 +245,7 @@ kernel!(
     "GFNI and AVX2",
     "gfni,avx2",
     32,
+    2,
     __m256i,
     _mm256_setzero_si256,
     _mm256_xor_si256,
@@ -219,6 +260,7 @@ kernel!(
     "AVX2",
     "avx2",
     32,
+    2,
     __m256i,
     _mm256_setzero_si256,
     _mm256_xor_si256,

@@ -1,0 +1,128 @@
+//! What functions that touch whole payloads cost per packet: batches of 32 UDP datagrams; AES beside `openssl speed`
+//! for the same size in turns. `cargo bench -p taut-function`
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+use taut_function::{Context, Function, build};
+use taut_measure::ratio_interval;
+use taut_port::{Batch, PoolHandle};
+use taut_wire::UdpFlow;
+
+const PAIRS: usize = 9;
+const DURATION: Duration = Duration::from_millis(200);
+const BATCH: usize = 32;
+
+/// The fastest block of batches, ns per packet; with what it takes to fill a batch.
+fn fastest(function: Option<&mut dyn Function>, payload_bytes: usize) -> f64 {
+    let pool = PoolHandle::new(256, false).unwrap();
+    // With the frame check sequence, which the frame does not have.
+    let frame = UdpFlow::default().frame(payload_bytes + 42 + 4).unwrap();
+    let context = Context {
+        to_port: 1,
+        ..Context::default()
+    };
+    let mut batch = Batch::new();
+    let mut function = function;
+    let mut best = f64::INFINITY;
+    let begun = Instant::now();
+    while begun.elapsed() < DURATION {
+        let start = Instant::now();
+        for _ in 0..20 {
+            pool.fill(&mut batch, BATCH, frame.len() as u16);
+            for packet in batch.packets_mut() {
+                packet.bytes_mut().copy_from_slice(&frame);
+            }
+            if let Some(function) = &mut function {
+                function.process(&mut batch, &context);
+                assert_eq!(batch.dropped(), 0, "a function that drops costs nothing");
+            }
+            batch.clear();
+        }
+        best = best.min(start.elapsed().as_nanos() as f64 / (20 * BATCH) as f64);
+    }
+    best
+}
+
+fn function(name: &str, settings: &str) -> Box<dyn Function> {
+    let mut function = build(name, settings.parse().unwrap()).unwrap();
+    function.prepare().unwrap();
+    function
+}
+
+/// ns per block of so many bytes, by `openssl speed`; none where there is no such program.
+fn openssl(cipher: &str, bytes: usize) -> Option<f64> {
+    let output = Command::new("openssl")
+        .args(["speed", "-elapsed", "-mr", "-seconds", "1", "-bytes"])
+        .args([&bytes.to_string(), "-evp", cipher])
+        .output()
+        .ok()?;
+    // "+F:22:AES-256-GCM:1234567890.12": bytes per second.
+    let text = String::from_utf8(output.stdout).ok()?;
+    let line = text.lines().find(|line| line.starts_with("+F:"))?;
+    let per_second: f64 = line.rsplit(':').next()?.parse().ok()?;
+    Some(bytes as f64 / per_second * 1e9)
+}
+
+fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |bytes: usize| {
+        let path = folder.path().join(format!("{bytes}.key"));
+        std::fs::write(&path, "0123456789abcdef".repeat(bytes / 8)).unwrap();
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path.display().to_string()
+    };
+    let (short, long) = (key(16), key(32));
+    let aes = |mode: &str, key: &str, more: &str| {
+        let text =
+            format!("encrypt = [1]\nmode = \"{mode}\"\nkey_file = \"{key}\"\nmtu = 9000\n{more}");
+        function("aes", &text)
+    };
+    println!("ns per packet beyond filling the batch");
+    for payload in [64, 256, 1400] {
+        let bare = fastest(None, payload);
+        let cost = |name: &str, mut function: Box<dyn Function>| {
+            let all = fastest(Some(&mut *function), payload);
+            println!("  {payload} bytes, {name}: {:.0}", all - bare);
+        };
+        cost("xor", function("xor", "key = 90"));
+        cost("ats", function("ats", ""));
+        cost("aes gcm 128", aes("gcm", &short, ""));
+        cost("aes gcm 256", aes("gcm", &long, ""));
+        cost("aes ctr 128", aes("ctr", &short, ""));
+        cost("aes ctr 256", aes("ctr", &long, ""));
+        cost(
+            "aes ctr 128 without tables",
+            aes("ctr", &short, "table_free = true"),
+        );
+        cost("rlnc window of 8", function("rlnc", "encode = [1]"));
+        cost(
+            "rlnc block of 32",
+            function("rlnc", "encode = [1]\ncode = \"block\""),
+        );
+    }
+    println!("rate beside openssl speed ({PAIRS} pairs, spread)");
+    for (payload, mode, cipher, key) in [
+        (1400, "gcm", "aes-256-gcm", &long),
+        (1400, "gcm", "aes-128-gcm", &short),
+        (1400, "ctr", "aes-256-ctr", &long),
+        (256, "gcm", "aes-256-gcm", &long),
+    ] {
+        let pair = || {
+            let bare = fastest(None, payload);
+            let ours = fastest(Some(&mut *aes(mode, key, "")), payload) - bare;
+            openssl(cipher, payload).map(|theirs| (ours, theirs))
+        };
+        let pairs: Option<(Vec<f64>, Vec<f64>)> = (0..PAIRS).map(|_| pair()).collect();
+        let Some((ours, theirs)) = pairs else {
+            println!("  openssl: no data: needs the program openssl");
+            return;
+        };
+        let ratio = ratio_interval(&theirs, &ours, 0.95, 2000, 1).unwrap();
+        println!(
+            "  {cipher}, {payload} bytes: {:.2} ({:.2}-{:.2})",
+            ratio.median.point, ratio.median.low, ratio.median.high
+        );
+    }
+}
