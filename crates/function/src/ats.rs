@@ -130,6 +130,7 @@ impl Function for Ats {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::batch_of::batch_of;
     use taut_wire::{Ethernet, Ipv4, Ipv6, Udp, UdpFlow};
 
     fn ats(settings: &str) -> Box<dyn Function> {
@@ -139,14 +140,7 @@ mod tests {
     }
 
     fn through(ats: &mut dyn Function, frame: &[u8], headroom: u16) -> Option<Vec<u8>> {
-        let pool = PoolHandle::new(1, false).unwrap();
-        let mut batch = Batch::new();
-        pool.fill(&mut batch, 1, frame.len() as u16);
-        let packet = &mut batch.packets_mut()[0];
-        let there = packet.headroom() as u16;
-        assert!(packet.prepend(there) && packet.drop_front(headroom));
-        packet.truncate(frame.len() as u16);
-        packet.bytes_mut().copy_from_slice(frame);
+        let mut batch = batch_of(frame, headroom);
         let now_ticks = ticks();
         let context = Context {
             now_ticks,

@@ -8,6 +8,8 @@
 pub mod aes;
 mod ats;
 mod balance;
+#[cfg(test)]
+mod batch_of;
 pub mod burn;
 mod datagram;
 mod filter;

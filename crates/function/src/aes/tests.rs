@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::batch_of::batch_of;
 use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -46,14 +47,7 @@ fn gcm_128() -> Aes {
 
 /// As it leaves; with more headroom than packets of a pool have, less or none.
 fn through(aes: &mut Aes, context: &Context, frame: &[u8], headroom: u16) -> Option<Vec<u8>> {
-    let pool = PoolHandle::new(1, false).unwrap();
-    let mut batch = Batch::new();
-    pool.fill(&mut batch, 1, frame.len() as u16);
-    let packet = &mut batch.packets_mut()[0];
-    let there = packet.headroom() as u16;
-    assert!(packet.prepend(there) && packet.drop_front(headroom));
-    packet.truncate(frame.len() as u16);
-    packet.bytes_mut().copy_from_slice(frame);
+    let mut batch = batch_of(frame, headroom);
     aes.process(&mut batch, context);
     let bytes = batch.packets()[0].bytes().to_vec();
     batch.is_kept(0).then_some(bytes)

@@ -1,6 +1,6 @@
 //! Packets on their way out of the code.
 
-use super::header::{Front, Header, Kind, LEN_BYTES};
+use super::header::{Header, Kind, LEN_BYTES};
 use super::symbol::{self, Recovered};
 use super::{Counts, Own, Settings, Verdict, ethernet_like};
 use crate::datagram::Datagram;
@@ -72,16 +72,9 @@ impl Decode {
         own: &mut Own,
         counts: &mut Counts,
     ) -> Verdict {
-        let header = match Front::of(&packet.bytes()[datagram.payload()]) {
-            Front::Coded(header) => header,
-            Front::NotCoded => {
-                counts.not_coded += 1;
-                return Verdict::Goes;
-            }
-            Front::Broken => {
-                counts.broken += 1;
-                return Verdict::Ends;
-            }
+        let header = match Header::of(&packet.bytes()[datagram.payload()], counts) {
+            Ok(header) => header,
+            Err(verdict) => return verdict,
         };
         let session = self.session.see(header.session);
         if session == Session::Begins {
@@ -116,16 +109,12 @@ impl Decode {
             counts.broken += 1;
             return Verdict::Ends;
         }
+        let length = symbol::write(packet.bytes(), datagram, LEN_BYTES, &mut self.symbol);
         datagram.remove(packet, LEN_BYTES, &own.pool);
         counts.uncoded += 1;
         if !is_ours {
             return Verdict::Goes;
         }
-        let datagram = Datagram {
-            end: datagram.end - LEN_BYTES,
-            ..*datagram
-        };
-        let length = symbol::write(packet.bytes(), &datagram, &mut self.symbol);
         let Self {
             decoder,
             symbol,

@@ -15,7 +15,9 @@ pub(super) struct Encode {
     /// The latest source packet up to its payload: repairs look like it.
     like: Vec<u8>,
     datagram: Option<Datagram>,
-    /// When it came; none once what it left open was flushed.
+    /// It came in the present batch.
+    is_new: bool,
+    /// When its batch came; none once what it left open was flushed.
     open_since: Option<Instant>,
 }
 
@@ -30,6 +32,7 @@ impl Encode {
             symbol: vec![0; size],
             like: Vec::with_capacity(256),
             datagram: None,
+            is_new: false,
             open_since: None,
         })
     }
@@ -46,7 +49,7 @@ impl Encode {
             counts.too_long += 1;
             return Verdict::Goes;
         }
-        let length = symbol::write(packet.bytes(), datagram, &mut self.symbol);
+        let length = symbol::write(packet.bytes(), datagram, 0, &mut self.symbol);
         self.like.clear();
         self.like
             .extend_from_slice(&packet.bytes()[..datagram.payload().start]);
@@ -62,7 +65,7 @@ impl Encode {
         }
         self.encoder.push(&self.symbol[..length]);
         counts.coded += 1;
-        self.open_since = Some(Instant::now());
+        self.is_new = true;
         self.send_repairs(port, own, counts);
         Verdict::Goes
     }
@@ -78,7 +81,7 @@ impl Encode {
         }
     }
 
-    /// Ends a block, or sends what a window still owes, when nothing came for a while.
+    /// After each batch: ends a block, or sends what a window still owes, when nothing came for a while.
     pub(super) fn flush_when_idle(
         &mut self,
         is_idle: bool,
@@ -87,6 +90,9 @@ impl Encode {
         own: &mut Own,
         counts: &mut Counts,
     ) {
+        if std::mem::take(&mut self.is_new) {
+            self.open_since = Some(Instant::now());
+        }
         if !is_idle || self.open_since.is_none_or(|since| since.elapsed() < after) {
             return;
         }

@@ -14,6 +14,8 @@
 //! Kind 1, source: count is 0, number is its own; the payload follows. Kind 2, repair: number is that of the first
 //! source packet it combines, count how many; as many coefficients follow, then the sum of the symbols.
 
+use super::{Counts, Verdict};
+
 /// Bytes of the header.
 pub(super) const LEN_BYTES: usize = 16;
 
@@ -38,7 +40,7 @@ pub(super) struct Header {
 
 /// What the front of a payload is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Front {
+enum Front {
     Coded(Header),
     NotCoded,
     /// It claims to be coded and cannot be.
@@ -46,7 +48,7 @@ pub(super) enum Front {
 }
 
 impl Front {
-    pub(super) fn of(payload: &[u8]) -> Self {
+    fn of(payload: &[u8]) -> Self {
         if !payload.starts_with(&MAGIC) {
             return Self::NotCoded;
         }
@@ -68,6 +70,21 @@ impl Front {
 }
 
 impl Header {
+    /// That of a payload; what becomes of the packet, and is counted, if it has none.
+    pub(super) fn of(payload: &[u8], counts: &mut Counts) -> Result<Self, Verdict> {
+        match Front::of(payload) {
+            Front::Coded(header) => Ok(header),
+            Front::NotCoded => {
+                counts.not_coded += 1;
+                Err(Verdict::Goes)
+            }
+            Front::Broken => {
+                counts.broken += 1;
+                Err(Verdict::Ends)
+            }
+        }
+    }
+
     pub(super) fn bytes(&self) -> [u8; LEN_BYTES] {
         let (kind, count) = match self.kind {
             Kind::Source => (1, 0),

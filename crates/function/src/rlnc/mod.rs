@@ -175,31 +175,26 @@ enum Verdict {
 /// Packets of its own: from which memory, and which wait for a batch that leaves through their port.
 struct Own {
     pool: PoolHandle,
-    waiting: VecDeque<(usize, Packet)>,
+    /// By outgoing port.
+    waiting: Vec<VecDeque<Packet>>,
 }
 
 impl Own {
     /// Puts a packet in line. False where there are too many already.
     fn put(&mut self, port: usize, packet: Packet) -> bool {
-        let fits = self.waiting.len() < MOST_WAITING;
+        let waiting = &mut self.waiting[port];
+        let fits = waiting.len() < MOST_WAITING;
         if fits {
-            self.waiting.push_back((port, packet));
+            waiting.push_back(packet);
         }
         fits
     }
 
     /// Puts what leaves through `port` into the batch, as far as that has room.
     fn release(&mut self, port: usize, batch: &mut Batch) {
-        // In order of their making, but others' in front of them may wait.
-        for _ in 0..self.waiting.len() {
-            let Some((to, packet)) = self.waiting.pop_front() else {
-                return;
-            };
-            if to == port && batch.room() > 0 {
-                batch.push(packet);
-            } else {
-                self.waiting.push_back((to, packet));
-            }
+        let fits = batch.room().min(self.waiting[port].len());
+        for packet in self.waiting[port].drain(..fits) {
+            batch.push(packet);
         }
     }
 
@@ -243,15 +238,7 @@ impl Own {
 
 /// Sets lengths and checksums of a datagram that now ends where the frame does.
 fn complete(frame: &mut [u8], datagram: &Datagram) -> Result<(), taut_wire::Error> {
-    let udp_len = (frame.len() - datagram.udp) as u16;
-    let ip_len = (frame.len() - datagram.ip) as u16;
-    frame[datagram.udp + 4..datagram.udp + 6].copy_from_slice(&udp_len.to_be_bytes());
-    let (length_at, length) = if datagram.is_v4 {
-        (datagram.ip + 2, ip_len)
-    } else {
-        (datagram.ip + 4, ip_len - 40)
-    };
-    frame[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
+    let udp_len = datagram.ends_with(frame).length();
     let at = datagram.udp - datagram.ip;
     let bytes = &mut frame[datagram.ip..];
     let pseudo_header = if datagram.is_v4 {
@@ -304,7 +291,7 @@ impl Rlnc {
             settings,
             own: Own {
                 pool,
-                waiting: VecDeque::with_capacity(MOST_WAITING),
+                waiting: (0..DIRECTIONS).map(|_| VecDeque::new()).collect(),
             },
             directions: (0..DIRECTIONS).map(|_| None).collect(),
             counts: Counts::default(),
@@ -342,6 +329,7 @@ impl Function for Rlnc {
                 return;
             }
             *place = Self::direction(settings, *seed, port).map(Box::new);
+            own.waiting[port].reserve(MOST_WAITING);
         }
         let Some(direction) = place.as_deref_mut() else {
             return;

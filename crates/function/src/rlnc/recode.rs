@@ -2,7 +2,7 @@
 //! hop holds, and more are sent along.
 
 use super::decode::{Session, Sessions};
-use super::header::{Front, Kind, LEN_BYTES};
+use super::header::{Header, Kind, LEN_BYTES};
 use super::{Counts, Own, Settings, Verdict, symbol};
 use crate::datagram::Datagram;
 use taut_code::{Combination, Recoder};
@@ -45,16 +45,9 @@ impl Recode {
         counts: &mut Counts,
     ) -> Verdict {
         let payload = &packet.bytes()[datagram.payload()];
-        let header = match Front::of(payload) {
-            Front::Coded(header) => header,
-            Front::NotCoded => {
-                counts.not_coded += 1;
-                return Verdict::Goes;
-            }
-            Front::Broken => {
-                counts.broken += 1;
-                return Verdict::Ends;
-            }
+        let header = match Header::of(payload, counts) {
+            Ok(header) => header,
+            Err(verdict) => return verdict,
         };
         let rest = &payload[LEN_BYTES..];
         let session = self.session.see(header.session);
@@ -69,7 +62,7 @@ impl Recode {
         }
         let taken = match header.kind {
             Kind::Source if rest.len() <= self.most_payload_bytes => {
-                let length = self.source_symbol(packet, datagram);
+                let length = symbol::write(packet.bytes(), datagram, LEN_BYTES, &mut self.symbol);
                 self.recoder
                     .push_source(header.number, &self.symbol[..length])
             }
@@ -101,20 +94,5 @@ impl Recode {
         } else {
             Verdict::Ends
         }
-    }
-
-    /// As the encoder saw it: without the coding header.
-    fn source_symbol(&mut self, packet: &Packet, datagram: &Datagram) -> usize {
-        let frame = packet.bytes();
-        let payload = datagram.payload();
-        let bare = Datagram {
-            end: payload.start,
-            ..*datagram
-        };
-        let head = symbol::write(frame, &bare, &mut self.symbol);
-        let rest = &frame[payload.start + LEN_BYTES..payload.end];
-        self.symbol[1..3].copy_from_slice(&(rest.len() as u16).to_be_bytes());
-        self.symbol[head..head + rest.len()].copy_from_slice(rest);
-        head + rest.len()
     }
 }

@@ -15,9 +15,10 @@ pub(super) const HEAD_BYTES: usize = 7 + 32;
 /// Where a recovered packet's time to live begins: what the lost one had left is not known.
 const HOPS: u8 = 64;
 
-/// Writes the symbol of a frame's datagram; its length. `symbol` has room for it.
-pub(super) fn write(frame: &[u8], datagram: &Datagram, symbol: &mut [u8]) -> usize {
-    let payload = &frame[datagram.payload()];
+/// Writes the symbol of a frame's datagram without the first `skipped` bytes of its payload; its length. `symbol` has
+/// room for it.
+pub(super) fn write(frame: &[u8], datagram: &Datagram, skipped: usize, symbol: &mut [u8]) -> usize {
+    let payload = &frame[datagram.payload()][skipped..];
     let (version, addresses) = if datagram.is_v4 {
         (4, &frame[datagram.ip + 12..datagram.ip + 20])
     } else {

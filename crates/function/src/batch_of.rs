@@ -1,0 +1,16 @@
+//! For tests: a frame as a port may bring it.
+
+use taut_port::{Batch, PoolHandle};
+
+/// A batch of one frame with so much headroom: more than packets of a pool have, less or none.
+pub(crate) fn batch_of(frame: &[u8], headroom: u16) -> Batch {
+    let pool = PoolHandle::new(1, false).unwrap_or_else(|e| panic!("{e}"));
+    let mut batch = Batch::new();
+    pool.fill(&mut batch, 1, frame.len() as u16);
+    let packet = &mut batch.packets_mut()[0];
+    let there = packet.headroom() as u16;
+    assert!(packet.prepend(there) && packet.drop_front(headroom));
+    packet.truncate(frame.len() as u16);
+    packet.bytes_mut().copy_from_slice(frame);
+    batch
+}
