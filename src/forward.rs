@@ -220,15 +220,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
                 .iter()
                 .map(|text| text.parse::<Stage>())
                 .collect::<Result<_, _>>()?;
-            Chain {
-                ports,
-                functions,
-                flush: Flush::default(),
-                wait: Wait::default(),
-                burst: DEFAULT_BURST,
-                core: None,
-                place: Place::User,
-            }
+            Chain::new(ports, functions)
         }
     };
     chain.flush = arguments.flush.unwrap_or(chain.flush);

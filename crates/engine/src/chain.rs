@@ -16,10 +16,11 @@ use serde::Deserialize;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 use taut_function::Function;
 use taut_port::xdp_forward::HeaderChange;
 use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{PortError, PortSpec, SettingsFileError, backends};
+use taut_port::{PortError, PortSpec, SettingsFileError, backends, duration};
 
 /// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
 pub const DEFAULT_BURST: usize = 32;
@@ -32,7 +33,7 @@ pub const MOST_BURST: usize = 256;
 pub struct Chain {
     /// One port, or pairs of them.
     pub ports: Vec<PortSpec>,
-    /// Functions that every packet passes, in order.
+    /// Functions that every packet passes: in order from the first port of a pair, in reverse from the second.
     pub functions: Vec<Stage>,
     /// When packets are sent.
     pub flush: Flush,
@@ -44,6 +45,29 @@ pub struct Chain {
     pub core: Option<usize>,
     /// Where all this happens.
     pub place: Place,
+    /// What a chain of several workers is called; that of its file without one.
+    pub name: Option<String>,
+    /// How long a packet may take to the far end and back, through all functions.
+    pub budget: Option<Duration>,
+    /// What the functions are spread over.
+    pub placement: Placement,
+}
+
+/// What the functions of a chain are spread over: which of them share a worker, and what lies between workers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// All in one worker: batches pass from one to the next in place.
+    #[default]
+    Compact,
+    /// A worker thread each, in one process, joined by `pair` ports.
+    Threads,
+    /// A process each, joined by memif.
+    Processes,
+    /// A network namespace each, joined by veth wires; functions in the kernel or in user space.
+    Namespaces,
+    /// A virtual machine each, joined by vhost-user.
+    Vm,
 }
 
 /// Where packets are forwarded.
@@ -62,6 +86,8 @@ pub enum Place {
 pub struct Stage {
     /// The function's name.
     pub name: String,
+    /// Where it is to run in a chain of several workers; without it, where its class belongs.
+    pub place: Option<Place>,
     /// Its settings.
     #[serde(flatten)]
     pub settings: toml::Table,
@@ -112,6 +138,7 @@ impl FromStr for Stage {
         }
         Ok(Self {
             name: name.to_string(),
+            place: None,
             settings,
         })
     }
@@ -161,6 +188,10 @@ struct File {
     core: Option<toml::Spanned<usize>>,
     #[serde(default)]
     place: Place,
+    name: Option<String>,
+    budget: Option<toml::Spanned<String>>,
+    #[serde(default)]
+    placement: Placement,
     #[serde(default, rename = "function")]
     functions: Vec<toml::Spanned<Stage>>,
 }
@@ -170,6 +201,22 @@ pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, waiting po
                                  out flush, wait, burst and core, or place = \"kernel\"";
 
 impl Chain {
+    /// A chain of one worker, with the defaults of a file that says no more.
+    pub fn new(ports: Vec<PortSpec>, functions: Vec<Stage>) -> Self {
+        Self {
+            ports,
+            functions,
+            flush: Flush::default(),
+            wait: Wait::default(),
+            burst: DEFAULT_BURST,
+            core: None,
+            place: Place::default(),
+            name: None,
+            budget: None,
+            placement: Placement::default(),
+        }
+    }
+
     /// Reads a chain file.
     ///
     /// # Errors
@@ -212,6 +259,13 @@ impl Chain {
             Some(burst) => check_burst(*burst.get_ref())
                 .map_err(|reason| wrong(Some(burst.span().start), reason))?,
         };
+        let budget = file.budget.as_ref().map(|budget| {
+            let text = budget.get_ref();
+            duration(text).filter(|t| !t.is_zero()).ok_or_else(|| {
+                let reason = format!("budget \"{text}\": want a time, such as 350us");
+                wrong(Some(budget.span().start), reason)
+            })
+        });
         for stage in &file.functions {
             let s = stage.get_ref();
             match file.place {
@@ -242,6 +296,9 @@ impl Chain {
             burst,
             core: file.core.map(toml::Spanned::into_inner),
             place: file.place,
+            name: file.name,
+            budget: budget.transpose()?,
+            placement: file.placement,
         };
         chain.check().map_err(|reason| wrong(None, reason))?;
         Ok(chain)
@@ -333,16 +390,19 @@ impl Chain {
     /// When a function cannot run in the kernel (files have been checked for that already).
     pub fn header_changes(&self) -> Result<Vec<HeaderChange>, ChainError> {
         let change = |port: usize| {
-            self.functions
-                .iter()
-                .try_fold(HeaderChange::NONE, |sum, stage| {
-                    taut_function::in_kernel(&stage.name, stage.settings.clone(), port)
-                        .map(|change| sum.then(change))
-                        .map_err(|e| ChainError::Function {
-                            function: stage.name.clone(),
-                            reason: e.to_string(),
-                        })
-                })
+            let mut stages: Vec<_> = self.functions.iter().collect();
+            // As in a worker: on the way back, which leaves through the first port of a pair, in reverse.
+            if self.ports.len() > 1 && port.is_multiple_of(2) {
+                stages.reverse();
+            }
+            stages.iter().try_fold(HeaderChange::NONE, |sum, stage| {
+                taut_function::in_kernel(&stage.name, stage.settings.clone(), port)
+                    .map(|change| sum.then(change))
+                    .map_err(|e| ChainError::Function {
+                        function: stage.name.clone(),
+                        reason: e.to_string(),
+                    })
+            })
         };
         (0..self.ports.len()).map(change).collect()
     }
@@ -386,6 +446,28 @@ mod tests {
         assert_eq!((chain.ports.len(), chain.core), (2, Some(1)));
         assert_eq!(chain.functions[0].name, "mac-swap");
         assert_eq!(chain.build_functions().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_a_chain_of_several_workers_is_to_be_is_read() {
+        let chain = Chain::parse(
+            "name = \"edge\"\nbudget = \"350us\"\nplacement = \"namespaces\"\nports = [\"null:\", \"null:\"]\n\
+             [[function]]\nname = \"forward\"\nplace = \"kernel\"\n[[function]]\nname = \"xor\"\nkey = 7\n",
+            "x.toml",
+        )
+        .unwrap();
+        assert_eq!(chain.name.as_deref(), Some("edge"));
+        assert_eq!(chain.budget, Some(Duration::from_micros(350)));
+        assert_eq!(chain.placement, Placement::Namespaces);
+        let places: Vec<_> = chain.functions.iter().map(|stage| stage.place).collect();
+        assert_eq!(places, [Some(Place::Kernel), None]);
+        let wrong = Chain::parse("budget = \"soon\"\nports = [\"null:\"]\n", "x.toml").unwrap_err();
+        assert!(
+            wrong
+                .to_string()
+                .contains("x.toml:1: budget \"soon\": want a time"),
+            "{wrong}"
+        );
     }
 
     #[test]
@@ -451,7 +533,8 @@ mod tests {
         assert_eq!(
             changes[0],
             HeaderChange {
-                source: taut_port::xdp_forward::Address::Fixed([2, 0, 0, 0, 0, 1]),
+                // Rewritten, then swapped: the way back meets the last function first.
+                destination: taut_port::xdp_forward::Address::Fixed([2, 0, 0, 0, 0, 1]),
                 ..HeaderChange::SWAP
             }
         );

@@ -13,7 +13,9 @@ mod wait;
 mod worker;
 
 pub use beside::{Beside, Fates};
-pub use chain::{Chain, ChainError, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Stage};
+pub use chain::{
+    Chain, ChainError, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Placement, Stage,
+};
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};

@@ -247,8 +247,15 @@ impl Worker {
                 from_port: from,
                 to_port: way.to,
             };
-            for function in &mut self.functions {
-                function.process(batch, &context);
+            // Like rooms in a row: who goes back meets the last one first.
+            if from.is_multiple_of(2) {
+                for function in &mut self.functions {
+                    function.process(batch, &context);
+                }
+            } else {
+                for function in self.functions.iter_mut().rev() {
+                    function.process(batch, &context);
+                }
             }
             own.dropped_by_function += batch.settle(punted) as u64;
             own.dropped_punted += punted.len() as u64;
@@ -296,7 +303,11 @@ impl Worker {
                 from_port: from,
                 to_port: to,
             };
-            for function in &mut self.functions {
+            let count = self.functions.len();
+            for place in 0..count {
+                let forward = from.is_multiple_of(2);
+                let place = if forward { place } else { count - 1 - place };
+                let function = &mut self.functions[place];
                 for batch in batches.iter_mut() {
                     if !batch.is_empty() || self.holds_packets {
                         function.process(batch, &context);
@@ -733,6 +744,48 @@ mod tests {
         worker.run(&stop);
         let counters = worker.counters().read();
         (counters.batches, counters.dropped_tx_full)
+    }
+
+    /// Notes that it was called.
+    struct Called {
+        name: char,
+        calls: Rc<RefCell<Vec<(usize, char)>>>,
+    }
+
+    impl Function for Called {
+        fn process(&mut self, _: &mut Batch, context: &Context) {
+            self.calls.borrow_mut().push((context.from_port, self.name));
+        }
+    }
+
+    #[test]
+    fn who_goes_back_meets_the_last_function_first() {
+        for burst in [DEFAULT_BURST, 128] {
+            let stop = Arc::new(AtomicBool::new(false));
+            let port = || {
+                Box::new(Relay {
+                    pool: PoolHandle::new(256, false).unwrap(),
+                    relayed: false,
+                    stop: Arc::clone(&stop),
+                }) as Box<dyn Port>
+            };
+            let calls = Rc::default();
+            let called = |name| {
+                Box::new(Called {
+                    name,
+                    calls: Rc::clone(&calls),
+                }) as Box<dyn Function>
+            };
+            let clock = Clock::calibrate(Duration::from_millis(2));
+            let functions = vec![called('a'), called('b')];
+            let mut worker = Worker::new(vec![port(), port()], functions, Flush::default(), &clock);
+            worker.set_burst(burst);
+            worker.run(&stop);
+            let calls = calls.borrow();
+            let of = |port| calls.iter().filter(move |(from, _)| *from == port);
+            let names = |port| of(port).map(|(_, name)| *name).take(2).collect::<String>();
+            assert_eq!([names(0), names(1)], ["ab", "ba"]);
+        }
     }
 
     #[test]

@@ -381,13 +381,13 @@ impl Forwarder {
         let stop = Arc::new(AtomicBool::new(false));
         let functions = work.functions().into_iter().map(|f| f.parse());
         let chain = Chain {
-            ports: vec![PortSpec::parse(&ports[0])?, PortSpec::parse(&ports[1])?],
-            functions: functions.collect::<Result<_, _>>()?,
             flush: work.flush(),
-            wait: taut_engine::Wait::Poll,
             burst: work.burst,
-            place: taut_engine::Place::User,
             core: Some(place.cores.device),
+            ..Chain::new(
+                vec![PortSpec::parse(&ports[0])?, PortSpec::parse(&ports[1])?],
+                functions.collect::<Result<_, _>>()?,
+            )
         };
         let (clock, core, until) = (place.clock, place.cores.device, Arc::clone(&stop));
         let (ready, is_ready) = std::sync::mpsc::channel();
