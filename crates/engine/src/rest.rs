@@ -62,6 +62,10 @@ impl Rest {
 
     /// On the worker's thread, before its first round.
     pub(crate) fn begin(&mut self) {
+        if matches!(self.policy, Policy::Sleep { .. } | Policy::Interrupt { .. }) {
+            // Whoever else runs on the core would otherwise finish a turn of milliseconds before a packet.
+            taut_port::ask_for_short_turns();
+        }
         if matches!(self.policy, Policy::Sleep { .. }) {
             // The kernel would let sleeps run 50 us longer. Where it cannot be told, they are, and are counted as late.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));

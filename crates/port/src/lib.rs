@@ -38,6 +38,7 @@ mod pool;
 mod port;
 mod registry;
 mod settings;
+mod turns;
 #[cfg(feature = "xdp")]
 mod xdp_program;
 
@@ -71,3 +72,4 @@ pub use pool::{Pool, PoolHandle};
 pub use port::{Link, Port, PortCounters, Relayed, StampClock, Supply};
 pub use registry::{Backend, PortSpec, Resources, backends};
 pub use settings::{SettingsFileError, duration};
+pub use turns::{SHORTEST_TURN, ask_for_short_turns};
