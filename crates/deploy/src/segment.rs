@@ -1,0 +1,309 @@
+//! What a chain is made of where its functions do not share a worker: segments in a row, each a chain of its own that
+//! `taut forward` can run, joined by wires.
+
+use crate::DeployError;
+use std::time::Duration;
+use taut_engine::{Chain, DEFAULT_BURST, Place, Placement, Stage, Wait};
+use taut_port::PortSpec;
+
+/// How workers wait that share a core and have a port, or a function, for which nobody can wake them.
+const SHORT_SLEEP: Wait = Wait::Sleep {
+    at_most: Duration::from_micros(50),
+};
+
+/// The ports that a chain's segments have, as specs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wires {
+    /// The chain's own ends, in the order of its file.
+    pub ends: Vec<String>,
+    /// Between each segment and the next: the port of the one, and that of the other.
+    pub joints: Vec<[String; 2]>,
+}
+
+/// A part of a chain that one worker runs, or one pair of XDP programs.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// Its number in the row, from 1, and what it does: `2-xor`.
+    pub name: String,
+    /// What it does, as a chain of its own. Port 0 is west, where the chain begins, port 1 east.
+    pub chain: Chain,
+}
+
+impl Segment {
+    /// Its chain file.
+    pub fn text(&self) -> String {
+        chain_text(&self.chain)
+    }
+}
+
+/// The functions of each segment of a chain, and where they run.
+///
+/// # Errors
+/// For a function that cannot be where the file wants it.
+pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
+    if chain.placement == Placement::Compact || chain.functions.is_empty() {
+        return Ok(vec![(chain.functions.clone(), chain.place)]);
+    }
+    let each = chain.functions.iter().map(|stage| {
+        let place = place_of(stage, chain.placement)?;
+        Ok((vec![stage.clone()], place))
+    });
+    each.collect()
+}
+
+/// Where a function runs: where its file says, else in the kernel if it can be there.
+fn place_of(stage: &Stage, placement: Placement) -> Result<Place, DeployError> {
+    let refused = |reason: String| DeployError::Function {
+        function: stage.name.clone(),
+        reason,
+    };
+    let in_kernel = || {
+        taut_function::in_kernel(&stage.name, stage.settings.clone(), 0)
+            .map_err(|e| refused(e.to_string()))
+    };
+    match (stage.place, placement) {
+        (Some(Place::Kernel), Placement::Namespaces) => in_kernel().map(|_| Place::Kernel),
+        (Some(Place::Kernel), _) => Err(refused(
+            "place = \"kernel\" takes interfaces on both sides: use placement = \"namespaces\""
+                .to_string(),
+        )),
+        (None, Placement::Namespaces) if in_kernel().is_ok() => Ok(Place::Kernel),
+        _ => Ok(Place::User),
+    }
+}
+
+/// The segments of a chain, west first. `cores` are those that its workers may have, the first worker the first.
+///
+/// # Errors
+/// [`DeployError`] for a function that cannot be where the file wants it, or a port spec that is wrong.
+pub fn segments(
+    chain: &Chain,
+    wires: &Wires,
+    cores: &[usize],
+) -> Result<Vec<Segment>, DeployError> {
+    let parts = split(chain)?;
+    let count = parts.len();
+    let workers = parts.iter().filter(|(_, place)| *place == Place::User);
+    // A worker that polls lets nobody else onto its core, and the machine has other things to do as well.
+    let crowded = chain.placement != Placement::Compact && workers.count() >= cores.len().max(2);
+    let mut next_core = cores.iter().cycle();
+    let each = parts.into_iter().enumerate().map(|(at, (stages, place))| {
+        let specs = if count == 1 {
+            wires.ends.clone()
+        } else {
+            let west = (at > 0).then(|| wires.joints[at - 1][1].clone());
+            let east = (at + 1 < count).then(|| wires.joints[at][0].clone());
+            vec![
+                west.unwrap_or_else(|| wires.ends[0].clone()),
+                east.unwrap_or_else(|| wires.ends[1].clone()),
+            ]
+        };
+        let ports = specs.iter().map(|spec| PortSpec::parse(spec));
+        let does: Vec<_> = stages.iter().map(|stage| stage.name.as_str()).collect();
+        let does = match does[..] {
+            [] => "forward".to_string(),
+            [one] => one.to_string(),
+            [first, ..] => format!("{first}-and-{}-more", does.len() - 1),
+        };
+        let mut part = Chain::new(ports.collect::<Result<_, _>>()?, stages);
+        part.place = place;
+        if place == Place::User {
+            part.flush = chain.flush;
+            part.burst = chain.burst;
+            part.core = match chain.placement {
+                Placement::Compact => chain.core,
+                _ => next_core.next().copied(),
+            };
+            part.wait = chain.wait;
+            if crowded && matches!(chain.wait, Wait::Poll | Wait::Yield) {
+                part.wait = Wait::Interrupt;
+            }
+            if part.wait == Wait::Interrupt
+                && chain.placement != Placement::Compact
+                && part.check().is_err()
+            {
+                part.wait = SHORT_SLEEP;
+            }
+        }
+        part.check().map_err(DeployError::Chain)?;
+        Ok(Segment {
+            name: format!("{}-{does}", at + 1),
+            chain: part,
+        })
+    });
+    each.collect()
+}
+
+/// The text of a chain file that says the same.
+fn chain_text(chain: &Chain) -> String {
+    let mut table = toml::Table::new();
+    let mut say = |key: &str, value: toml::Value| {
+        table.insert(key.to_string(), value);
+    };
+    let ports = chain.ports.iter().map(|port| port.text().into());
+    say("ports", toml::Value::Array(ports.collect()));
+    if chain.place == Place::Kernel {
+        say("place", "kernel".into());
+    } else {
+        say("flush", chain.flush.to_string().into());
+        say("wait", chain.wait.to_string().into());
+        if chain.burst != DEFAULT_BURST {
+            say("burst", (chain.burst as i64).into());
+        }
+        if let Some(core) = chain.core {
+            say("core", (core as i64).into());
+        }
+    }
+    let functions = chain.functions.iter().map(|stage| {
+        let mut settings = stage.settings.clone();
+        settings.insert("name".to_string(), stage.name.clone().into());
+        settings.into()
+    });
+    let functions: Vec<toml::Value> = functions.collect();
+    if !functions.is_empty() {
+        say("function", toml::Value::Array(functions));
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn chain(head: &str, functions: &[&str]) -> Chain {
+        let functions: String = functions
+            .iter()
+            .map(|f| format!("[[function]]\n{f}\n"))
+            .collect();
+        let text = format!("{head}\nports = [\"null:\", \"null:\"]\n{functions}");
+        Chain::parse(&text, "x.toml").unwrap()
+    }
+
+    fn wires(joints: usize) -> Wires {
+        let joint = |at: usize| {
+            ["server", "client"].map(|role| format!("memif:/tmp/wire{at}.sock,role={role}"))
+        };
+        Wires {
+            ends: vec!["null:source=1".to_string(), "null:".to_string()],
+            joints: (0..joints).map(joint).collect(),
+        }
+    }
+
+    const FORWARD: &str = "name = \"forward\"";
+    const XOR: &str = "name = \"xor\"\nkey = 7";
+
+    fn ports(segment: &Segment) -> Vec<&str> {
+        segment.chain.ports.iter().map(PortSpec::text).collect()
+    }
+
+    #[test]
+    fn a_compact_chain_is_one_segment_as_its_file_says() {
+        let all = chain("core = 3\nwait = \"poll\"", &[FORWARD, XOR]);
+        let found = segments(&all, &wires(0), &[0, 1]).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(ports(&found[0]), ["null:source=1", "null:"]);
+        assert_eq!(found[0].chain.core, Some(3));
+        assert_eq!(found[0].chain.wait, Wait::Poll);
+        assert_eq!(found[0].chain.functions.len(), 2);
+    }
+
+    #[test]
+    fn each_process_has_a_function_and_the_wires_beside_it() {
+        let all = chain("placement = \"processes\"", &[FORWARD, XOR, XOR]);
+        let found = segments(&all, &wires(2), &[1, 0]).unwrap();
+        let names: Vec<_> = found.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["1-forward", "2-xor", "3-xor"]);
+        assert_eq!(
+            ports(&found[0]),
+            ["null:source=1", "memif:/tmp/wire0.sock,role=server"]
+        );
+        assert_eq!(
+            ports(&found[1]),
+            [
+                "memif:/tmp/wire0.sock,role=client",
+                "memif:/tmp/wire1.sock,role=server"
+            ]
+        );
+        assert_eq!(
+            ports(&found[2]),
+            ["memif:/tmp/wire1.sock,role=client", "null:"]
+        );
+        let cores: Vec<_> = found.iter().map(|s| s.chain.core).collect();
+        assert_eq!(cores, [Some(1), Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn workers_that_share_cores_do_not_poll() {
+        let all = chain("placement = \"processes\"", &[FORWARD, XOR, XOR]);
+        let waits = |cores: &[usize]| -> Vec<Wait> {
+            let found = segments(&all, &wires(2), cores).unwrap();
+            found.iter().map(|s| s.chain.wait).collect()
+        };
+        // `null` cannot wake anybody, so the outer two sleep.
+        assert_eq!(waits(&[0, 1]), [SHORT_SLEEP, Wait::Interrupt, SHORT_SLEEP]);
+        assert_eq!(waits(&[0, 1, 2, 3]), [Wait::Poll; 3]);
+        let said = chain(
+            "placement = \"processes\"\nwait = \"sleep(1ms)\"",
+            &[FORWARD, XOR, XOR],
+        );
+        let found = segments(&said, &wires(2), &[0]).unwrap();
+        assert!(found.iter().all(|s| s.chain.wait == said.wait));
+    }
+
+    #[test]
+    fn functions_that_can_be_are_in_the_kernel_where_there_are_interfaces() {
+        let places = |head: &str, functions: &[&str]| -> Vec<Place> {
+            let parts = split(&chain(head, functions)).unwrap();
+            parts.into_iter().map(|(_, place)| place).collect()
+        };
+        let burn = "name = \"burn\"\ncycles = 10";
+        assert_eq!(
+            places("placement = \"namespaces\"", &[FORWARD, burn]),
+            [Place::Kernel, Place::User]
+        );
+        let kept_out = "name = \"forward\"\nplace = \"user\"";
+        assert_eq!(
+            places("placement = \"namespaces\"", &[kept_out]),
+            [Place::User]
+        );
+        assert_eq!(
+            places("placement = \"processes\"", &[FORWARD]),
+            [Place::User]
+        );
+        for (placement, function, part) in [
+            ("namespaces", "burn", "cannot run in the kernel"),
+            ("processes", "forward", "use placement = \"namespaces\""),
+        ] {
+            let cycles = if function == "burn" { "cycles = 1" } else { "" };
+            let wanted = format!("name = \"{function}\"\nplace = \"kernel\"\n{cycles}");
+            let all = chain(&format!("placement = \"{placement}\""), &[&wanted]);
+            let message = split(&all).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_a_segment_does_is_a_chain_file_that_reads_back() {
+        let all = chain(
+            "placement = \"processes\"\nflush = \"full(32, 100us)\"\nburst = 64",
+            &[FORWARD, XOR],
+        );
+        for segment in segments(&all, &wires(1), &[0, 1, 2]).unwrap() {
+            let text = segment.text();
+            let read = Chain::parse(&text, "x.toml").unwrap();
+            assert_eq!(read.functions, segment.chain.functions, "{text}");
+            assert_eq!(
+                (read.flush, read.wait, read.burst, read.core, read.place),
+                (
+                    segment.chain.flush,
+                    segment.chain.wait,
+                    segment.chain.burst,
+                    segment.chain.core,
+                    segment.chain.place
+                ),
+                "{text}"
+            );
+        }
+    }
+}
