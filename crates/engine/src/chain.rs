@@ -105,6 +105,24 @@ impl Stage {
             reason: e.to_string(),
         })
     }
+
+    /// Makes it, ready to run on the calling thread's core; with the gateway in the kernel that it is to share its
+    /// bearers with.
+    pub(crate) fn build(
+        &self,
+        gateway: Option<&Arc<KernelGateway>>,
+    ) -> Result<Box<dyn Function>, ChainError> {
+        let built = taut_function::build(&self.name, self.settings.clone());
+        let mut function = built.map_err(|e| ChainError::Function {
+            function: self.name.clone(),
+            reason: e.to_string(),
+        })?;
+        if let Some(gateway) = gateway {
+            function.share(gateway);
+        }
+        function.prepare()?;
+        Ok(function)
+    }
 }
 
 /// Reads `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function
@@ -358,20 +376,8 @@ impl Chain {
         &self,
         gateway: Option<&Arc<KernelGateway>>,
     ) -> Result<Vec<Box<dyn Function>>, ChainError> {
-        let mut functions = Vec::new();
-        for stage in &self.functions {
-            let built = taut_function::build(&stage.name, stage.settings.clone());
-            let mut function = built.map_err(|e| ChainError::Function {
-                function: stage.name.clone(),
-                reason: e.to_string(),
-            })?;
-            if let Some(gateway) = gateway {
-                function.share(gateway);
-            }
-            function.prepare()?;
-            functions.push(function);
-        }
-        Ok(functions)
+        let stages = self.functions.iter();
+        stages.map(|stage| stage.build(gateway)).collect()
     }
 }
 

@@ -9,6 +9,7 @@ mod flush;
 mod interrupted;
 mod outbox;
 mod rest;
+mod update;
 mod wait;
 mod worker;
 
@@ -18,5 +19,6 @@ pub use chain::{
 };
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};
+pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};
 pub use worker::{End, Worker};

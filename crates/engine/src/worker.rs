@@ -3,7 +3,8 @@
 use crate::interrupted::Interrupted;
 use crate::outbox::Outbox;
 use crate::rest::Rest;
-use crate::{Counters, CountersView, DEFAULT_BURST, Flush, Wait};
+use crate::update::{self, Leaving, Replaced, Request};
+use crate::{ChainError, Counters, CountersView, DEFAULT_BURST, Flush, Stage, Updates, Wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
@@ -48,12 +49,21 @@ pub struct Worker {
     /// By port, where its packets go.
     ways: Vec<Way>,
     functions: Vec<Box<dyn Function>>,
+    /// What they were made of, if they may be replaced.
+    stages: Vec<Stage>,
+    updates: Arc<Updates>,
+    /// Functions that were replaced, as long as they keep packets.
+    leaving: Option<Leaving>,
+    /// What became of packets in functions that have left.
+    past_fates: Vec<(&'static str, u64)>,
     /// A function keeps packets back, and is called when none came as well.
     holds_packets: bool,
     outboxes: Vec<Outbox>,
     rest: Rest,
     interrupted: Interrupted,
-    /// Packets taken from a port at a time at most.
+    /// Packets taken from a port at a time at most: what was asked for, and what leaves room for functions that put
+    /// packets of their own in.
+    asked_burst: usize,
     burst: usize,
     /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
     /// stands between it and its outgoing port.
@@ -82,33 +92,50 @@ impl Worker {
             })
             .collect();
         let outboxes: Vec<_> = ports.iter().map(|_| Outbox::new(flush, clock)).collect();
-        let relays = outboxes
-            .iter()
-            .map(|outbox| functions.is_empty() && outbox.sends_at_once(DEFAULT_BURST));
-        Self {
-            relays: relays.collect(),
+        let mut worker = Self {
+            relays: outboxes.iter().map(|_| false).collect(),
             outboxes,
             rest: Rest::new(Wait::Poll, clock),
             interrupted: Interrupted::new(clock),
             ways,
-            holds_packets: functions.iter().any(|f| f.holds_packets()),
+            holds_packets: false,
             functions,
+            stages: Vec::new(),
+            updates: Arc::default(),
+            leaving: None,
+            past_fates: Vec::new(),
+            asked_burst: DEFAULT_BURST,
             burst: DEFAULT_BURST,
             publish_ticks: clock.to_ticks(PUBLISH_SECONDS * 1e9) as u64,
             counters: Arc::default(),
             on_link_change: Box::new(|_, _| {}),
             ports,
+        };
+        worker.suit_functions();
+        worker
+    }
+
+    /// What depends on which functions there are.
+    fn suit_functions(&mut self) {
+        self.holds_packets = self.functions.iter().any(|f| f.holds_packets());
+        self.burst = if self.holds_packets {
+            // Those that put packets of their own in find room for them in every batch.
+            self.asked_burst.min(BATCH_CAPACITY / 2)
+        } else {
+            self.asked_burst
+        };
+        // Ports that relay have a burst of their own.
+        let may_relay = self.functions.is_empty() && self.asked_burst == DEFAULT_BURST;
+        for (relays, outbox) in self.relays.iter_mut().zip(&self.outboxes) {
+            *relays = may_relay && outbox.sends_at_once(DEFAULT_BURST);
         }
     }
 
     /// Takes `burst` packets from a port at a time at most (1 to [`crate::MOST_BURST`]) instead of
     /// [`DEFAULT_BURST`].
     pub fn set_burst(&mut self, burst: usize) {
-        self.burst = burst;
-        if burst != DEFAULT_BURST {
-            // Ports that relay have a burst of their own.
-            self.relays.fill(false);
-        }
+        self.asked_burst = burst;
+        self.suit_functions();
     }
 
     /// Waits for packets in another way than by polling. For [`Wait::Interrupt`] the ports have to be such as can wake
@@ -127,9 +154,21 @@ impl Worker {
         Arc::clone(&self.counters)
     }
 
-    /// What became of packets in functions that tell causes apart, in the order of the chain.
+    /// What became of packets in functions that tell causes apart, in the order of the chain, those among them that
+    /// were replaced; one sum for each cause.
     pub fn fates(&self) -> Vec<(&'static str, u64)> {
-        self.functions.iter().flat_map(|f| f.fates()).collect()
+        let mut sums = Vec::new();
+        let present = self.functions.iter().flat_map(|f| f.fates());
+        let leaving = self.leaving.iter().flat_map(Leaving::fates);
+        add_fates(&mut sums, present.chain(leaving));
+        add_fates(&mut sums, self.past_fates.iter().copied());
+        sums
+    }
+
+    /// Lets its functions, which were made of `stages`, be replaced while it runs, by whoever has what this returns.
+    pub fn updates(&mut self, stages: &[Stage]) -> Arc<Updates> {
+        self.stages = stages.to_vec();
+        Arc::clone(&self.updates)
     }
 
     /// Calls `tell` with a port's index when its link goes up or down (seen within 100 ms).
@@ -144,10 +183,6 @@ impl Worker {
         let mut was_at_end = false;
         let mut own = CountersView::default();
         let mut links: Vec<Option<Link>> = self.ports.iter().map(|_| None).collect();
-        if self.holds_packets {
-            // Functions that put packets of their own in find room for them in every batch.
-            self.burst = self.burst.min(BATCH_CAPACITY / 2);
-        }
         let mut batch = Batch::limited(self.burst);
         let mut several = batches_beyond_one(self.burst);
         let mut punted = Batch::new();
@@ -194,7 +229,17 @@ impl Worker {
                 own.total_ticks += looked.wrapping_sub(last);
                 last = looked;
             }
+            if self.updates.is_wanted() || self.leaving.is_some() {
+                if self.change(last, &mut batch, &mut punted, &mut own) {
+                    batch = Batch::limited(self.burst);
+                    several = batches_beyond_one(self.burst);
+                }
+                let changed = ticks();
+                own.total_ticks += changed.wrapping_sub(last);
+                last = changed;
+            }
         }
+        self.updates.end();
         for (outbox, way) in self.outboxes.iter_mut().zip(&self.ways) {
             own.dropped_tx_full += outbox.flush(&mut *self.ports[way.to]) as u64;
         }
@@ -326,6 +371,84 @@ impl Worker {
         received > 0
     }
 
+    /// Between two rounds: replaces the functions if somebody asks, and has those that were replaced before let go of
+    /// what they keep. True if there are others now. One change is over before the next one begins.
+    #[cold]
+    fn change(
+        &mut self,
+        now_ticks: u64,
+        batch: &mut Batch,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) -> bool {
+        let mut changed = false;
+        if self.leaving.is_none()
+            && let Some(Request { stages, answer }) = self.updates.take()
+        {
+            let replaced = self.replace(stages, now_ticks);
+            changed = replaced.is_ok();
+            // Who asked may have gone.
+            let _ = answer.send(replaced);
+        }
+        if let Some(mut leaving) = self.leaving.take() {
+            self.drain(&mut leaving, now_ticks, batch, punted, own);
+            if leaving.is_over() {
+                own.dropped_by_function += leaving.held() as u64;
+                add_fates(&mut self.past_fates, leaving.fates());
+            } else {
+                self.leaving = Some(leaving);
+            }
+        }
+        changed
+    }
+
+    fn replace(&mut self, stages: Vec<Stage>, now_ticks: u64) -> Result<Replaced, ChainError> {
+        let leaving = update::replace(&mut self.functions, &self.stages, &stages)?;
+        let made = leaving.made;
+        self.leaving = Some(leaving);
+        self.stages = stages;
+        self.suit_functions();
+        Ok(Replaced {
+            kept: self.functions.len() - made,
+            made,
+            pause_ticks: ticks().wrapping_sub(now_ticks),
+        })
+    }
+
+    /// One call of functions that were replaced, in each direction.
+    fn drain(
+        &mut self,
+        leaving: &mut Leaving,
+        now_ticks: u64,
+        batch: &mut Batch,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) {
+        for from in 0..self.ways.len() {
+            let way = self.ways[from];
+            if way.patient && !self.may_take(from) {
+                continue;
+            }
+            let context = Context {
+                now_ticks,
+                from_port: from,
+                to_port: way.to,
+            };
+            batch.set_limit(BATCH_CAPACITY);
+            leaving.process(&mut self.functions, batch, &context);
+            own.dropped_by_function += batch.settle(punted) as u64;
+            own.dropped_punted += punted.len() as u64;
+            punted.clear();
+            let out = &mut *self.ports[way.to];
+            if way.patient {
+                self.outboxes[from].accept_patiently(batch, true, out);
+            } else {
+                own.dropped_tx_full += self.outboxes[from].accept(batch, true, out) as u64;
+            }
+            batch.set_limit(self.burst);
+        }
+    }
+
     /// Whether a patient way is clear: the other side is there, and has taken all it was offered.
     fn may_take(&mut self, from: usize) -> bool {
         let way = self.ways[from];
@@ -407,6 +530,19 @@ impl Worker {
         own.dropped_tx_failed = sum.tx_failed;
         own.sleeps = self.rest.sleeps;
         self.counters.publish(own);
+    }
+}
+
+/// Adds to sums by cause.
+fn add_fates(
+    sums: &mut Vec<(&'static str, u64)>,
+    fates: impl IntoIterator<Item = (&'static str, u64)>,
+) {
+    for (cause, count) in fates {
+        match sums.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, sum)) => *sum += count,
+            None => sums.push((cause, count)),
+        }
     }
 }
 
@@ -786,6 +922,56 @@ mod tests {
             let names = |port| of(port).map(|(_, name)| *name).take(2).collect::<String>();
             assert_eq!([names(0), names(1)], ["ab", "ba"]);
         }
+    }
+
+    /// Keeps packets for ever.
+    struct Hoarder;
+
+    impl Function for Hoarder {
+        fn process(&mut self, _: &mut Batch, _: &Context) {}
+
+        fn holds_packets(&self) -> bool {
+            true
+        }
+
+        fn held(&self) -> usize {
+            7
+        }
+
+        fn fates(&self) -> Vec<(&'static str, u64)> {
+            vec![("hoarded", 7)]
+        }
+    }
+
+    #[test]
+    fn what_a_replaced_function_keeps_for_too_long_is_counted_as_lost() {
+        let stop = AtomicBool::new(false);
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let ports: Vec<Box<dyn Port>> = vec![Box::new(Slow {
+            rooms: vec![1],
+            calls: 0,
+            looks: 0,
+            seen: Rc::default(),
+        })];
+        let functions: Vec<Box<dyn Function>> = vec![Box::new(Hoarder)];
+        let mut worker = Worker::new(ports, functions, Flush::default(), &clock);
+        worker.set_burst(64);
+        let updates = worker.updates(&[]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                updates.replace(Vec::new()).unwrap();
+                // Waits for the first one to be over.
+                let begun = std::time::Instant::now();
+                updates.replace(Vec::new()).unwrap();
+                assert!(begun.elapsed() > crate::LONGEST_DRAIN / 2);
+                stop.store(true, Ordering::Relaxed);
+            });
+            worker.run(&stop);
+        });
+        assert_eq!(worker.counters().read().dropped_by_function, 7);
+        assert_eq!(worker.fates(), [("hoarded", 7)]);
+        // Room for packets of its own is no longer needed.
+        assert_eq!(worker.burst, 64);
     }
 
     #[test]

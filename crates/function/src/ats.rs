@@ -4,7 +4,7 @@
 use crate::datagram::{Datagram, Seen};
 use crate::mtu::Mtu;
 use crate::resize::move_start;
-use crate::{Context, Entry, Function, settings};
+use crate::{Class, Context, Entry, Function, settings};
 use serde::Deserialize;
 use std::time::Duration;
 use taut_port::{Batch, Clock, ClockReading, Packet, PoolHandle, PortError, StampClock, ticks};
@@ -12,6 +12,7 @@ use taut_port::{Batch, Clock, ClockReading, Packet, PoolHandle, PortError, Stamp
 pub(crate) const ENTRY: Entry = Entry {
     name: "ats",
     summary: "appends to UDP payloads when packets were received and handed on, ns of CLOCK_MONOTONIC",
+    class: Class::Basic,
     build: |table| {
         let Settings { mtu } = settings(table)?;
         Ok(Box::new(Ats {

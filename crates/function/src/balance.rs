@@ -2,7 +2,7 @@
 //! hop that draws the highest number for it. (Rendezvous hashing: Thaler, Ravishankar, IEEE/ACM ToN 1998.)
 
 use crate::tuple::{Seen, Tuple};
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 use taut_wire::{Ethernet, Mac};
@@ -10,6 +10,7 @@ use taut_wire::{Ethernet, Mac};
 pub(crate) const ENTRY: Entry = Entry {
     name: "balance",
     summary: "spreads flows that leave through `port` over the MAC addresses `hops`, by consistent hashing",
+    class: Class::Basic,
     build: |table| Ok(Box::new(Balance::new(settings(table)?)?) as Box<dyn Function>),
 };
 

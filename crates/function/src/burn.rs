@@ -7,7 +7,7 @@
 //! the worker is made. How long a call really took is read each time, as no loop of varying length ends
 //! without surprises for the processor, and what it missed is carried to the next: the mean is exact.
 
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use taut_measure::{Interval, mean_interval};
@@ -19,6 +19,7 @@ const MOST_CYCLES: u32 = 1_000_000;
 pub(crate) const ENTRY: Entry = Entry {
     name: "burn",
     summary: "spends `cycles` cycles of the time-stamp counter per packet",
+    class: Class::Advanced,
     build: |table| {
         settings(table).and_then(|settings: Settings| {
             Ok(Box::new(Burn::new(settings.check()?.cycles)) as Box<dyn Function>)

@@ -1,7 +1,7 @@
 //! Accepts or drops packets by addresses, protocol and ports: the first rule that fits decides.
 
 use crate::tuple::{PROTOCOLS_WITH_PORTS, SCTP, Seen, Tuple, mapped};
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -11,6 +11,7 @@ use taut_wire::IpProtocol;
 pub(crate) const ENTRY: Entry = Entry {
     name: "filter",
     summary: "accepts or drops IP packets by addresses, protocol and ports; the first rule that fits decides",
+    class: Class::Basic,
     build: |table| {
         Filter::new(settings(table)?).map(|filter| Box::new(filter) as Box<dyn Function>)
     },

@@ -1,12 +1,13 @@
 //! FWD: passes every packet on untouched. (Xiang et al., JSAC 2019; DPDK's testpmd calls it `io`.)
 
-use crate::{Context, Entry, Function, settings};
+use crate::{Class, Context, Entry, Function, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "forward",
     summary: "passes every packet on untouched",
+    class: Class::Elementary,
     build: |table| settings(table).map(|Settings {}| Box::new(Forward) as Box<dyn Function>),
 };
 

@@ -5,7 +5,7 @@
 //! overtake, so that no ring waits for them, and lets go of them on empty batches too
 //! ([`Function::holds_packets`]).
 
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use fastrand::Rng;
 use serde::Deserialize;
 use std::fs::File;
@@ -18,6 +18,7 @@ use taut_wire::claimed_stamp;
 pub(crate) const ENTRY: Entry = Entry {
     name: "impair",
     summary: "loses, doubles, reorders, delays or damages packets on purpose, and notes which",
+    class: Class::Advanced,
     build: |table| {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Impair::new(settings)?) as Box<dyn Function>)
@@ -393,6 +394,10 @@ impl Function for Impair {
 
     fn holds_packets(&self) -> bool {
         true
+    }
+
+    fn held(&self) -> usize {
+        self.held.len()
     }
 
     fn prepare(&mut self) -> Result<(), PortError> {

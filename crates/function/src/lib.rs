@@ -11,6 +11,7 @@ mod balance;
 #[cfg(test)]
 mod batch_of;
 pub mod burn;
+mod class;
 mod datagram;
 mod filter;
 mod forward;
@@ -27,6 +28,7 @@ mod tuple;
 mod walk;
 mod xor;
 
+pub use class::Class;
 pub use in_kernel::{in_kernel, kernel_gateway};
 
 use serde::de::DeserializeOwned;
@@ -62,6 +64,12 @@ pub trait Function {
     /// it can put them in; what it still keeps when the worker ends is lost.
     fn holds_packets(&self) -> bool {
         false
+    }
+
+    /// Packets that it keeps at this moment, or will still make of those that it saw. One that is replaced while it
+    /// runs is called with empty batches until this is 0.
+    fn held(&self) -> usize {
+        0
     }
 
     /// Keeps what it decides by in the kernel as well, whose programs then pass most packets without it: called, if at
@@ -101,6 +109,8 @@ pub struct Entry {
     pub name: &'static str,
     /// One line for people.
     pub summary: &'static str,
+    /// How much of a packet it touches.
+    pub class: Class,
     /// Makes it from the keys of its table in the chain file.
     pub build: fn(toml::Table) -> Result<Box<dyn Function>, SettingsError>,
 }

@@ -1,6 +1,6 @@
 //! Gives frames the addresses that the next device expects: what a router does to the Ethernet header.
 
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 use taut_port::xdp_forward::{Address, HeaderChange};
@@ -9,6 +9,7 @@ use taut_wire::ethernet::{Ethernet, Mac};
 pub(crate) const ENTRY: Entry = Entry {
     name: "mac-rewrite",
     summary: "sets `source` and `destination` MAC address, one for all or one per outgoing port",
+    class: Class::Basic,
     build: |table| {
         MacRewrite::new(settings(table)?).map(|rewrite| Box::new(rewrite) as Box<dyn Function>)
     },

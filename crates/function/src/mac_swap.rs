@@ -1,7 +1,7 @@
 //! Swaps source and destination MAC address, so that a frame can go back through a bridge to where it
 //! came from. (DPDK's testpmd calls it `macswap`.)
 
-use crate::{Context, Entry, Function, settings};
+use crate::{Class, Context, Entry, Function, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 use taut_wire::ethernet::Ethernet;
@@ -9,6 +9,7 @@ use taut_wire::ethernet::Ethernet;
 pub(crate) const ENTRY: Entry = Entry {
     name: "mac-swap",
     summary: "swaps source and destination MAC address; drops what is too short to have them",
+    class: Class::Basic,
     build: |table| settings(table).map(|Settings {}| Box::new(MacSwap) as Box<dyn Function>),
 };
 

@@ -2,7 +2,7 @@
 //! per element. (Gallenmüller 2021, sections 4.2 and 5.1: SHEEP's cache loader.)
 
 use crate::size::Size;
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError};
 
@@ -16,6 +16,7 @@ const MOST_STEPS: u32 = 100_000;
 pub(crate) const ENTRY: Entry = Entry {
     name: "walk",
     summary: "takes `steps` steps per packet through a list of `bytes`, for a set number of cache misses",
+    class: Class::Advanced,
     build: |table| {
         settings(table).and_then(|settings: Settings| {
             Ok(Box::new(Walk::new(settings.check()?)) as Box<dyn Function>)

@@ -2,13 +2,14 @@
 //! packet. Twice gives back what was. (Xiang et al., JSAC 2019.)
 
 use crate::datagram::Seen;
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "xor",
     summary: "every byte of UDP payloads exclusive or `key`; drops what is cut short",
+    class: Class::Basic,
     build: |table| {
         let Settings { key } = settings(table)?;
         let key =

@@ -15,7 +15,7 @@ pub use header::{Header, Mode};
 use crate::datagram::{self, Datagram, Seen};
 use crate::mtu::Mtu;
 use crate::resize::move_start;
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use cipher::Cipher;
 use key::Master;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -27,6 +27,7 @@ use window::Window;
 pub(crate) const ENTRY: Entry = Entry {
     name: "aes",
     summary: "encrypts UDP payloads out of the ports `encrypt` by AES, decrypts them out of the others",
+    class: Class::Advanced,
     build: |table| Ok(Box::new(Aes::new(settings(table)?)?) as Box<dyn Function>),
 };
 

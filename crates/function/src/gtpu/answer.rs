@@ -44,7 +44,6 @@ impl Answers {
         }
     }
 
-    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -25,7 +25,7 @@ pub(crate) use in_kernel::gateway_settings;
 pub use server::{Answer, Request};
 pub use table::{BYTES_PER_BEARER, Matching};
 
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use answer::Answers;
 use bearer::Kind;
 use change::{Change, Receiver, changes};
@@ -45,6 +45,7 @@ use taut_wire::gtpu::MessageType;
 pub(crate) const ENTRY: Entry = Entry {
     name: "gtpu",
     summary: "a mobile gateway: relays between GTP-U tunnels and is the end of them",
+    class: Class::Basic,
     build: |table| {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Gateway::new(settings.check()?)) as Box<dyn Function>)
@@ -189,6 +190,11 @@ impl Function for Gateway {
 
     fn holds_packets(&self) -> bool {
         true
+    }
+
+    fn held(&self) -> usize {
+        let waiting = |plane: &Plane| plane.answers.len();
+        self.plane.as_ref().map_or(0, waiting)
     }
 
     fn share(&mut self, kernel: &Arc<KernelGateway>) {

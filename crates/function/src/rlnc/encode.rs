@@ -81,6 +81,11 @@ impl Encode {
         }
     }
 
+    /// Repairs may still follow when nothing comes for a while.
+    pub(super) fn owes(&self) -> bool {
+        self.open_since.is_some() || self.is_new
+    }
+
     /// After each batch: ends a block, or sends what a window still owes, when nothing came for a while.
     pub(super) fn flush_when_idle(
         &mut self,

@@ -14,7 +14,7 @@ mod symbol;
 mod tests;
 
 use crate::datagram::{Datagram, Seen};
-use crate::{Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use decode::Decode;
 use encode::Encode;
 use header::{Header, LEN_BYTES};
@@ -29,6 +29,7 @@ use taut_wire::{Ethernet, IpProtocol, Ipv4, Ipv6, Udp};
 pub(crate) const ENTRY: Entry = Entry {
     name: "rlnc",
     summary: "network coding: makes lost UDP packets good by repairs sent along; encodes, decodes and recodes",
+    class: Class::Advanced,
     build: |table| Rlnc::new(settings(table)?).map(|rlnc| Box::new(rlnc) as Box<dyn Function>),
 };
 
@@ -367,6 +368,15 @@ impl Function for Rlnc {
 
     fn holds_packets(&self) -> bool {
         true
+    }
+
+    fn held(&self) -> usize {
+        let owes = |direction: &Option<Box<Direction>>| match direction.as_deref() {
+            Some(Direction::Encode(it)) => usize::from(it.owes()),
+            _ => 0,
+        };
+        let waiting: usize = self.own.waiting.iter().map(VecDeque::len).sum();
+        waiting + self.directions.iter().map(owes).sum::<usize>()
     }
 
     fn fates(&self) -> Vec<(&'static str, u64)> {

@@ -1,0 +1,254 @@
+//! The functions of a running worker are replaced between two of its rounds: who asks for it, which functions stay as
+//! they are, and what becomes of packets that the others still keep.
+
+use crate::chain::{ChainError, Stage};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use taut_function::{Context, Function};
+use taut_port::Batch;
+
+/// How long functions that were replaced may go on letting go of what they keep; what is left then is lost.
+pub const LONGEST_DRAIN: Duration = Duration::from_secs(1);
+
+/// Where a worker looks once a round whether it is to have other functions, and others ask it to.
+#[derive(Debug, Default)]
+pub struct Updates {
+    wanted: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    request: Option<Request>,
+    /// The worker looks no more.
+    ended: bool,
+}
+
+/// What a worker is asked for, and where it is to answer.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) answer: mpsc::Sender<Result<Replaced, ChainError>>,
+}
+
+/// What a replacement took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replaced {
+    /// Functions that were there before with the same settings, and stayed with all that they know.
+    pub kept: usize,
+    /// Functions made anew.
+    pub made: usize,
+    /// How long the worker looked at no port for it, in ticks of [`taut_port::ticks`]. What arrives meanwhile waits in
+    /// the ports' rings.
+    pub pause_ticks: u64,
+}
+
+/// Why a worker's functions were not replaced. It goes on with those that it had.
+#[derive(Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// One of the new functions cannot be.
+    #[error(transparent)]
+    Refused(#[from] ChainError),
+    /// The worker has come to its end, or is just asked by somebody else.
+    #[error("{0}")]
+    Unavailable(&'static str),
+}
+
+impl Updates {
+    /// Has the worker go on with the functions of `stages` instead of its own. Functions that it has already, with the
+    /// same settings, stay as they are; packets that the others keep are let go first, for [`LONGEST_DRAIN`] at most.
+    /// Returns when the new functions are in place. Wrong names and settings are found before the worker is troubled.
+    ///
+    /// # Errors
+    /// When a function cannot be made, or the worker has ended: nothing is changed then.
+    pub fn replace(&self, stages: Vec<Stage>) -> Result<Replaced, UpdateError> {
+        stages.iter().try_for_each(Stage::check)?;
+        let (answer, answered) = mpsc::channel();
+        {
+            let mut state = self.state();
+            if state.ended {
+                return Err(UpdateError::Unavailable("the worker has ended"));
+            }
+            if state.request.is_some() {
+                let text = "another update is still under way; try again";
+                return Err(UpdateError::Unavailable(text));
+            }
+            state.request = Some(Request { stages, answer });
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+        let ended = UpdateError::Unavailable("the worker ended before it came to the update");
+        Ok(answered.recv().map_err(|_| ended)??)
+    }
+
+    /// Whether somebody has asked. The request itself comes through a lock, so that no order is needed here.
+    #[inline(always)]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// What was asked for.
+    pub(crate) fn take(&self) -> Option<Request> {
+        let mut state = self.state();
+        self.wanted.store(false, Ordering::Relaxed);
+        state.request.take()
+    }
+
+    /// The worker looks no more: who waits for it is told.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        state.request = None;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Functions that were replaced, while they still keep packets.
+pub(crate) struct Leaving {
+    functions: Vec<Box<dyn Function>>,
+    /// The way of a packet through the old list.
+    route: Vec<Step>,
+    until: Instant,
+    /// How many functions took their place, beside those that stayed.
+    pub(crate) made: usize,
+}
+
+/// One function of an old list.
+#[derive(Clone, Copy)]
+enum Step {
+    /// Which one of those that leave.
+    Leaves(usize),
+    /// It stays, at this place of the new list.
+    Stays(usize),
+}
+
+impl Leaving {
+    /// Calls the old functions with `batch`, which is empty, so that they put in what they keep; it goes through those
+    /// behind them as it would have.
+    pub(crate) fn process(
+        &mut self,
+        present: &mut [Box<dyn Function>],
+        batch: &mut Batch,
+        context: &Context,
+    ) {
+        let count = self.route.len();
+        for place in 0..count {
+            let forward = context.from_port.is_multiple_of(2);
+            match self.route[if forward { place } else { count - 1 - place }] {
+                Step::Leaves(index) => self.functions[index].process(batch, context),
+                Step::Stays(index) if !batch.is_empty() => present[index].process(batch, context),
+                Step::Stays(_) => {}
+            }
+        }
+    }
+
+    /// Packets that are still kept.
+    pub(crate) fn held(&self) -> usize {
+        self.functions.iter().map(|f| f.held()).sum()
+    }
+
+    /// Nothing is kept any more, or it took too long.
+    pub(crate) fn is_over(&self) -> bool {
+        self.held() == 0 || Instant::now() >= self.until
+    }
+
+    /// What became of packets in them.
+    pub(crate) fn fates(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.functions.iter().flat_map(|f| f.fates())
+    }
+}
+
+/// Replaces `functions`, made of `old`, by those of `new`.
+///
+/// # Errors
+/// When one cannot be made; nothing is changed then.
+pub(crate) fn replace(
+    functions: &mut Vec<Box<dyn Function>>,
+    old: &[Stage],
+    new: &[Stage],
+) -> Result<Leaving, ChainError> {
+    let kept = kept(old, new);
+    let mut made = Vec::with_capacity(new.len());
+    for (stage, kept) in new.iter().zip(&kept) {
+        made.push(match kept {
+            Some(_) => None,
+            None => Some(stage.build(None)?),
+        });
+    }
+    let mut present: Vec<_> = std::mem::take(functions).into_iter().map(Some).collect();
+    let mut route: Vec<Option<Step>> = present.iter().map(|_| None).collect();
+    for (place, (made, kept)) in made.into_iter().zip(&kept).enumerate() {
+        let stays = kept.and_then(|index| {
+            route[index] = Some(Step::Stays(place));
+            present[index].take()
+        });
+        functions.extend(made.or(stays));
+    }
+    let mut leaving = Leaving {
+        functions: Vec::new(),
+        route: Vec::new(),
+        until: Instant::now() + LONGEST_DRAIN,
+        made: kept.iter().filter(|kept| kept.is_none()).count(),
+    };
+    for (function, step) in present.into_iter().zip(route) {
+        let index = leaving.functions.len();
+        leaving.functions.extend(function);
+        leaving.route.push(step.unwrap_or(Step::Leaves(index)));
+    }
+    Ok(leaving)
+}
+
+/// For each of the new functions the place of an old one with the same settings, if there is one for it.
+fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
+    let mut free: Vec<bool> = old.iter().map(|_| true).collect();
+    let find = |stage: &Stage| {
+        let same = |other: &Stage| other.name == stage.name && other.settings == stage.settings;
+        let found = (0..old.len()).find(|index| free[*index] && same(&old[*index]));
+        if let Some(index) = found {
+            free[index] = false;
+        }
+        found
+    };
+    new.iter().map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn stages(texts: &[&str]) -> Vec<Stage> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn functions_with_the_same_settings_stay_one_for_one() {
+        let old = stages(&["xor(key=1)", "forward", "forward"]);
+        let new = stages(&["forward", "xor(key=2)", "xor(key=1)", "xor(key=1)"]);
+        assert_eq!(kept(&old, &new), [Some(1), None, Some(0), None]);
+    }
+
+    #[test]
+    fn what_cannot_be_made_changes_nothing() {
+        let old = stages(&["forward"]);
+        let mut functions: Vec<_> = old.iter().map(|s| s.build(None).unwrap()).collect();
+        let before: *const dyn Function = &*functions[0];
+        let wrong = stages(&["forward", "xor(key=1)", "xor(key=300)"]);
+        assert!(replace(&mut functions, &old, &wrong).is_err());
+        assert_eq!(functions.len(), 1);
+        assert!(std::ptr::addr_eq(&*functions[0], before));
+    }
+
+    #[test]
+    fn who_asks_is_told_that_the_worker_has_ended() {
+        let updates = Updates::default();
+        updates.end();
+        let error = updates.replace(stages(&["forward"])).unwrap_err();
+        assert!(error.to_string().contains("ended"), "{error}");
+        let error = updates.replace(stages(&["xor(key=300)"])).unwrap_err();
+        assert!(matches!(error, UpdateError::Refused(_)), "{error}");
+    }
+}

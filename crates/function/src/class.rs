@@ -1,0 +1,34 @@
+//! How much of a packet a function touches, and so where it belongs: in the kernel or in user space. (Xiang et al.,
+//! JSAC 2019, section III.)
+
+/// The class of a function, said in its [`crate::Entry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Input and output only: no byte of the packet is looked at.
+    Elementary,
+    /// Headers, or one pass of simple steps over the packet, with an end that the kernel's verifier can see: cheap.
+    Basic,
+    /// Much work for each byte or packet, or packets that are kept for later: not for a program in the kernel, which
+    /// may neither compute long nor allocate.
+    Advanced,
+}
+
+impl Class {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Elementary => "elementary",
+            Self::Basic => "basic",
+            Self::Advanced => "advanced",
+        }
+    }
+
+    /// What makes a function one of this class, as part of a sentence.
+    pub fn means(self) -> &'static str {
+        match self {
+            Self::Elementary => "input and output only",
+            Self::Basic => "headers, or one simple pass over the packet",
+            Self::Advanced => "much work per byte or packet, or packets kept for later",
+        }
+    }
+}
