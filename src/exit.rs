@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use taut_deploy::DeployError;
 use taut_engine::ChainError;
 use taut_lab::metrics::EndpointError;
 use taut_lab::results::ResultsError;
@@ -72,6 +73,16 @@ impl From<ChainError> for Failure {
         match e {
             ChainError::Port(e) => e.into(),
             other => Self::Input(other.to_string()),
+        }
+    }
+}
+
+impl From<DeployError> for Failure {
+    fn from(e: DeployError) -> Self {
+        match e {
+            DeployError::Stopped => Self::Interrupted(e.to_string()),
+            e if e.is_missing() => Self::Missing(e.to_string()),
+            e => Self::Input(e.to_string()),
         }
     }
 }

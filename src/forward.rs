@@ -1,20 +1,20 @@
 //! `taut forward`: runs a data plane on one core until it is told to stop or its input files end.
 
 use crate::exit::{self, Failure};
-use crate::{forward_in_kernel, print, quantity};
+use crate::{forward_in_kernel, forward_threads, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use taut_engine::{
-    Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Stage, Wait,
-    Worker,
+    Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Placement,
+    Stage, Wait, Worker,
 };
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
 use taut_port::{Clock, InterruptionLog, Link, PortSpec, Resources};
@@ -33,9 +33,10 @@ Packets that enter the first port leave through the second and the other way rou
 gets its packets back. Counters are printed once a second; Ctrl-C ends with a summary, and so does the
 end of the files that are read.")]
 pub struct Arguments {
-    /// Chain file (TOML); or put the chain together with the options below
+    /// Chain file (TOML), or several: a worker each, which `pair` ports can join; or put the chain together with the
+    /// options below
     #[arg(conflicts_with = "function")]
-    chain: Option<PathBuf>,
+    pub(crate) chain: Vec<PathBuf>,
     /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); give two, or one; instead of those
     /// of the chain file
     #[arg(long, value_name = "SPEC")]
@@ -78,9 +79,26 @@ pub struct Arguments {
     until_stdin_closes: bool,
 }
 
+impl Arguments {
+    /// Whether an option is given that can only be meant for a single worker.
+    pub(crate) fn of_one_worker(&self) -> bool {
+        !self.port.is_empty()
+            || self.in_kernel
+            || self.flush.is_some()
+            || self.wait.is_some()
+            || self.burst.is_some()
+            || self.core.is_some()
+            || self.metrics.is_some()
+            || self.interruptions.is_some()
+    }
+}
+
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
-    let chain = put_together(&arguments)?;
     let signalled = exit::stop_flag()?;
+    if arguments.chain.len() > 1 {
+        return forward_threads::run(&arguments, signalled);
+    }
+    let chain = put_together(&arguments)?;
     if chain.place == Place::Kernel {
         for (option, given) in [
             ("--metrics", arguments.metrics.is_some()),
@@ -206,9 +224,9 @@ pub(crate) fn each_second(
 fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     let ports = arguments.port.iter().map(|p| PortSpec::parse(p));
     let ports: Vec<PortSpec> = ports.collect::<Result<_, _>>()?;
-    let mut chain = match &arguments.chain {
+    let mut chain = match arguments.chain.first() {
         Some(path) => {
-            let mut chain = Chain::load(path)?;
+            let mut chain = load(path)?;
             if !ports.is_empty() {
                 chain.ports = ports;
             }
@@ -244,11 +262,23 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     Ok(chain)
 }
 
+/// The chain of a file, if one worker is to run all of it.
+pub(crate) fn load(path: &Path) -> Result<Chain, Failure> {
+    let chain = Chain::load(path)?;
+    if chain.placement == Placement::Compact {
+        return Ok(chain);
+    }
+    Err(Failure::Input(format!(
+        "{0}: its placement takes several workers: taut chain up {0}",
+        path.display()
+    )))
+}
+
 /// How a worker ended, if it began, and what became of packets in its functions.
-type Ended = (Option<End>, Vec<(&'static str, u64)>);
+pub(crate) type Ended = (Option<End>, Vec<(&'static str, u64)>);
 
 /// The worker thread: opens everything where it will be used, says so, and runs.
-fn work(
+pub(crate) fn work(
     chain: &Chain,
     clock: &Clock,
     log: Option<InterruptionLog>,
@@ -365,7 +395,7 @@ pub(crate) fn causes(c: &CountersView) -> String {
     }
 }
 
-fn line(second: u32, c: CountersView) -> String {
+pub(crate) fn line(second: u32, c: CountersView) -> String {
     format!(
         "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}  batch {:.1}  {}",
         quantity::pps(c.rx_packets as f64),
@@ -385,12 +415,12 @@ fn worked(c: &CountersView) -> String {
     format!("busy {:.1} %{asleep}", c.busy() * 100.0)
 }
 
-fn line_json(second: u32, c: CountersView) -> serde_json::Value {
+pub(crate) fn line_json(second: u32, c: CountersView) -> serde_json::Value {
     json!({"event": "second", "second": second, "counters": c, "average_batch": c.average_batch(), "busy": c.busy(),
         "asleep": c.asleep(), "interrupted": c.interrupted()})
 }
 
-fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> String {
+pub(crate) fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> String {
     format!(
         "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {} times, {:.2} % of the time{}",
         c.tx_packets,
@@ -411,7 +441,7 @@ pub(crate) fn lines_of(fates: &[(&'static str, u64)]) -> String {
     fates.map(|(fate, n)| format!("\n  {fate} {n}")).collect()
 }
 
-fn summary_json(
+pub(crate) fn summary_json(
     c: &CountersView,
     seconds: f64,
     clock: &Clock,

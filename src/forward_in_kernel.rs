@@ -89,6 +89,8 @@ fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
         rx_bytes: counted.rx_bytes,
         tx_packets: counted.tx_packets + beside.tx_packets,
         tx_bytes: counted.tx_bytes + beside.tx_bytes,
+        first_rx_packets: counted.first_rx_packets,
+        first_tx_packets: counted.first_tx_packets,
         dropped_by_function: counted.too_short + counted.dropped + beside.dropped_by_function,
         dropped_tx_failed: counted.refused + beside.dropped_tx_failed,
         dropped_rx_overrun: beside.dropped_rx_overrun,

@@ -5,11 +5,13 @@
 mod aliasing;
 mod bearer;
 mod bench;
+mod chain;
 mod demo;
 mod exit;
 mod experiment;
 mod forward;
 mod forward_in_kernel;
+mod forward_threads;
 mod generate;
 mod generators;
 mod node;
@@ -45,6 +47,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Run a data plane: ports, functions and a flush policy on one core
     Forward(forward::Arguments),
+    /// Run a chain of functions over threads, processes or namespaces: up, status, down
+    Chain(chain::Arguments),
     /// Add, list, remove and load bearers of a running mobile gateway (function gtpu)
     Bearer(bearer::Arguments),
     /// Make traffic at a constant rate and measure what comes back
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Forward(arguments) => forward::run(arguments),
+        Command::Chain(arguments) => chain::run(arguments),
         Command::Bearer(arguments) => bearer::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),

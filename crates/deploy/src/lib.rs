@@ -2,8 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+mod control;
+mod deployment;
+mod ends;
 mod error;
+mod process;
+pub mod run_folder;
 mod segment;
+mod status;
 
+pub use control::{Request, ask, down, sweep};
+pub use deployment::{Deployment, name_of, placement_text};
 pub use error::DeployError;
 pub use segment::{Segment, Wires, segments, split};
+pub use status::{Condition, SegmentStatus, Status};

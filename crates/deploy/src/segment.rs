@@ -103,7 +103,7 @@ pub fn segments(
         let does = match does[..] {
             [] => "forward".to_string(),
             [one] => one.to_string(),
-            [first, ..] => format!("{first}-and-{}-more", does.len() - 1),
+            _ => "all".to_string(),
         };
         let mut part = Chain::new(ports.collect::<Result<_, _>>()?, stages);
         part.place = place;

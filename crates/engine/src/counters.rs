@@ -1,6 +1,6 @@
 //! What a worker has done, published by it now and then and read by anybody.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -11,7 +11,8 @@ macro_rules! counters {
         pub struct Counters { $($(#[$doc])* pub(crate) $name: AtomicU64),* }
 
         /// One reading of [`Counters`].
-        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
         pub struct CountersView { $($(#[$doc])* pub $name: u64),* }
 
         impl Counters {
@@ -23,6 +24,14 @@ macro_rules! counters {
             /// Publishes the worker's own counters.
             pub(crate) fn publish(&self, view: &CountersView) {
                 $(self.$name.store(view.$name, Ordering::Relaxed);)*
+            }
+        }
+
+        impl std::ops::Add for CountersView {
+            type Output = Self;
+
+            fn add(self, other: Self) -> Self {
+                Self { $($name: self.$name.wrapping_add(other.$name)),* }
             }
         }
 
@@ -45,6 +54,10 @@ counters! {
     tx_packets,
     /// Bytes handed over.
     tx_bytes,
+    /// Of the packets received, those of the first port.
+    first_rx_packets,
+    /// Of the packets handed over, those of the first port.
+    first_tx_packets,
     /// Dropped by a function.
     dropped_by_function,
     /// Punted to the slow path, of which there is none yet.

@@ -508,8 +508,12 @@ impl Worker {
         own.asleep_ticks = self.rest.asleep_ticks;
         self.interrupted.adapt(own);
         let mut sum = PortCounters::default();
-        for port in &mut self.ports {
+        for (number, port) in self.ports.iter_mut().enumerate() {
             let c = port.counters();
+            if number == 0 {
+                own.first_rx_packets = c.rx_packets;
+                own.first_tx_packets = c.tx_packets;
+            }
             sum.rx_packets += c.rx_packets;
             sum.rx_bytes += c.rx_bytes;
             sum.tx_packets += c.tx_packets;

@@ -161,8 +161,13 @@ pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, Settin
         Some(entry) => (entry.build)(table),
         None => {
             let known: Vec<_> = functions().iter().map(|f| f.name).collect();
+            let distance = |known: &str| strsim::damerau_levenshtein(name, known);
+            let nearest = known.iter().min_by_key(|known| distance(known));
+            let nearest = nearest.filter(|known| distance(known) <= name.len() / 2);
+            let meant =
+                nearest.map_or_else(String::new, |known| format!(", did you mean \"{known}\"?"));
             Err(SettingsError(format!(
-                "no function \"{name}\"; there are {}",
+                "no function \"{name}\"{meant}; there are {}",
                 known.join(", ")
             )))
         }
@@ -181,6 +186,8 @@ mod tests {
             message(build("nat", toml::Table::new()))
                 .contains("there are aes, ats, balance, burn, filter, ")
         );
+        assert!(message(build("xro", toml::Table::new())).contains("did you mean \"xor\"?"));
+        assert!(!message(build("zzzz", toml::Table::new())).contains("did you mean"));
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));
     }

@@ -15,6 +15,7 @@ pub mod process;
 pub mod signals;
 pub mod topology;
 pub mod tune;
+pub mod veth;
 pub mod wiring;
 
 pub use affinity::{AffinityError, pin_current_thread, pin_process_group, set_realtime};
@@ -27,5 +28,6 @@ pub use noise::{NoiseSource, Snapshot, SystemActivity, noise_sources};
 pub use permissions::{Capability, Missing};
 pub use process::{DeviceError, DeviceProcess};
 pub use signals::stop_flag;
-pub use topology::{CorePlan, Topology, choose_cores};
+pub use topology::{CorePlan, Topology, allowed_cpus, choose_cores};
+pub use veth::{Namespace, Veth, WireEnd};
 pub use wiring::Wiring;

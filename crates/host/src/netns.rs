@@ -585,7 +585,7 @@ fn owner_of(name: &str) -> Option<u32> {
 }
 
 /// Whether a process runs; one that only waits to be reaped (state Z) does not.
-fn is_running(process: u32) -> bool {
+pub(crate) fn is_running(process: u32) -> bool {
     fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| {
         stat.rsplit_once(") ")
             .is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
@@ -605,6 +605,32 @@ fn kernel_threads_of(interface: &str) -> Vec<i32> {
             name.starts_with(&prefix).then_some(process)
         })
         .collect()
+}
+
+/// Waits until an interface, in this namespace if none is named, has its carrier: what is sent before is lost.
+pub(crate) fn wait_for_carrier(
+    namespace: Option<&str>,
+    interface: &str,
+) -> Result<(), TestbedError> {
+    let deadline = Instant::now() + CARRIER_DEADLINE;
+    let script = format!("cat /sys/class/net/{interface}/carrier");
+    loop {
+        let carrier = match namespace {
+            Some(namespace) => run_in(namespace, &script)?,
+            None => run("sh", &["-c", &script])?,
+        };
+        if carrier.trim() == "1" {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(TestbedError::NoCarrier {
+                namespace: namespace.unwrap_or("(this one)").to_owned(),
+                interface: interface.to_owned(),
+                waited: CARRIER_DEADLINE,
+            });
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Reading `carrier` makes recent kernels announce it at once, where they else take up to a second.

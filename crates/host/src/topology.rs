@@ -72,7 +72,8 @@ pub fn choose_cores() -> CorePlan {
 
 /// The affinity mask of the calling thread, which the kernel keeps within the cpuset, and the CPUs that `taut tune apply`
 /// set apart: threads that are pinned there enter by themselves.
-fn allowed_cpus() -> BTreeSet<usize> {
+#[must_use]
+pub fn allowed_cpus() -> BTreeSet<usize> {
     let Ok(set) = sched_getaffinity(None) else {
         // Only more than 1024 CPUs end here; the first two then stand for all.
         return BTreeSet::from([0, 1]);

@@ -1,9 +1,8 @@
 //! Network namespaces that stand for machines, joined by veth pairs as by cables.
 
 use crate::command::run;
-use crate::netns::{Testbed, TestbedError, namespace_names, remove_namespace};
-use crate::permissions::can_make_namespaces;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::netns::TestbedError;
+use crate::veth::Namespace;
 
 /// One end of a cable: the number of the node, and the interface there.
 pub type End<'a> = (usize, &'a str);
@@ -11,7 +10,7 @@ pub type End<'a> = (usize, &'a str);
 /// Namespaces and the cables between them. Dropping it removes all of it.
 #[derive(Debug)]
 pub struct Wiring {
-    namespaces: Vec<String>,
+    namespaces: Vec<Namespace>,
 }
 
 impl Wiring {
@@ -21,20 +20,13 @@ impl Wiring {
     /// # Errors
     /// [`TestbedError`]; what was built up to the failure is removed.
     pub fn build(nodes: usize, cables: &[[End<'_>; 2]]) -> Result<Self, TestbedError> {
-        can_make_namespaces()?;
-        Testbed::sweep_stale()?;
-        let mut wiring = Self {
-            namespaces: Vec::new(),
+        let namespaces = (0..nodes).map(|_| Namespace::fresh());
+        let wiring = Self {
+            namespaces: namespaces.collect::<Result<_, _>>()?,
         };
-        for _ in 0..nodes {
-            let name = fresh_name();
-            run("ip", &["netns", "add", &name])?;
-            wiring.namespaces.push(name.clone());
-            run("ip", &["-n", &name, "link", "set", "lo", "up"])?;
-        }
         for cable in cables {
             let [(near, near_interface), (far, far_interface)] = *cable;
-            let [near, far] = [near, far].map(|node| wiring.namespaces[node].as_str());
+            let [near, far] = [near, far].map(|node| wiring.namespace(node));
             run(
                 "ip",
                 &[
@@ -53,28 +45,7 @@ impl Wiring {
     /// The namespace of a node.
     #[must_use]
     pub fn namespace(&self, node: usize) -> &str {
-        &self.namespaces[node]
-    }
-}
-
-impl Drop for Wiring {
-    fn drop(&mut self) {
-        for namespace in &self.namespaces {
-            // Nobody is left to tell; what stays is swept by the next testbed.
-            let _ = remove_namespace(namespace);
-        }
-    }
-}
-
-fn fresh_name() -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let taken = namespace_names();
-    loop {
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("taut-{}-{number}-node", std::process::id());
-        if !taken.contains(&name) {
-            return name;
-        }
+        self.namespaces[node].name()
     }
 }
 
@@ -82,6 +53,8 @@ fn fresh_name() -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::netns::namespace_names;
+    use crate::permissions::can_make_namespaces;
 
     #[test]
     fn a_cable_joins_two_nodes_and_goes_with_them() {

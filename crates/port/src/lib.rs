@@ -39,6 +39,7 @@ mod port;
 mod registry;
 mod settings;
 mod turns;
+mod veth;
 #[cfg(feature = "xdp")]
 mod xdp_program;
 

@@ -4,6 +4,7 @@
 
 use crate::{
     Handling, PoolHandle, Port, PortError, af_packet, af_xdp, dpdk, memif, null, pair, pcap, tap,
+    veth,
 };
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -101,7 +102,8 @@ impl PortSpec {
                 format!("write BACKEND:TARGET[,KEY=VALUE...]; backends: {}", names()),
             ));
         };
-        let Some(backend) = backends().iter().find(|b| b.name == name).copied() else {
+        let known = || backends().iter().chain([&veth::BACKEND]);
+        let Some(backend) = known().find(|b| b.name == name).copied() else {
             return Err(PortError::bad_spec(
                 text,
                 format!("no backend \"{name}\"; this build has {}", names()),

@@ -105,8 +105,16 @@ impl KernelForwarder {
     /// What has passed so far, all directions together.
     pub fn counters(&self) -> KernelCounters {
         let mut sum = KernelCounters::default();
-        for side in &self.sides {
+        for (number, side) in self.sides.iter().enumerate() {
+            let before = sum;
             side.direction.add_to(&mut sum);
+            if number == 0 {
+                sum.first_rx_packets = sum.rx_packets;
+            }
+            // What enters the second port leaves through the first; a single port gets its own back.
+            if number == 1 || self.sides.len() == 1 {
+                sum.first_tx_packets = sum.tx_packets - before.tx_packets;
+            }
         }
         let late = self.refused.as_ref().map_or(0, Refused::frames);
         let late = late.min(sum.tx_packets);

@@ -1,0 +1,171 @@
+//! The control socket of a chain: JSON lines, a request and its answer.
+
+use crate::{DeployError, Status, run_folder};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use taut_host::Testbed;
+use taut_host::veth::sweep_stale_wires;
+
+/// How long a supervisor may take to answer: it may be changing functions, or taking a chain down.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest request, in bytes: a chain file.
+const LONGEST: u64 = 1 << 20;
+
+/// What can be asked of a supervisor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// How the chain is.
+    Status,
+    /// Take it down.
+    Down,
+}
+
+/// Its answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// Why not, if it was not done.
+    pub error: Option<String>,
+    /// How the chain is now; as it was last, if it has been taken down.
+    pub status: Option<Status>,
+}
+
+/// A request, and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub request: Request,
+    pub answer: Sender<Answer>,
+}
+
+/// Listens at `socket` for as long as the process lives; requests come to `asked`.
+pub(crate) fn listen<E: From<Asked> + Send + 'static>(
+    socket: &Path,
+    asked: Sender<E>,
+) -> Result<(), DeployError> {
+    let listener = UnixListener::bind(socket)
+        .map_err(|e| DeployError::system(format!("cannot listen at {}", socket.display()), e))?;
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let asked = asked.clone();
+            thread::spawn(move || serve(&stream, &asked));
+        }
+    });
+    Ok(())
+}
+
+/// Answers one peer until it goes, or nobody is there any more to ask.
+fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        let read = reader.by_ref().take(LONGEST).read_line(&mut line);
+        if !read.is_ok_and(|bytes| bytes > 0) {
+            return;
+        }
+        let answer = match serde_json::from_str(&line) {
+            Ok(request) => {
+                let (answer, answered): (_, Receiver<Answer>) = channel();
+                let sent = asked.send(Asked { request, answer }.into());
+                match sent.ok().and_then(|()| answered.recv().ok()) {
+                    Some(answer) => answer,
+                    None => return,
+                }
+            }
+            Err(e) => Answer {
+                error: Some(format!("not a request: {e}")),
+                status: None,
+            },
+        };
+        let text = serde_json::to_string(&answer).unwrap_or_default();
+        let mut stream = stream;
+        if writeln!(stream, "{text}").is_err() {
+            return;
+        }
+    }
+}
+
+/// Asks the supervisor of a chain.
+///
+/// # Errors
+/// [`DeployError::Unknown`] where none is up; [`DeployError::Chain`] for what it refuses.
+pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
+    if !run_folder::is_up(name) {
+        return Err(unknown(name));
+    }
+    let socket = run_folder::all_chains().join(name).join("control.sock");
+    let failed = |e: std::io::Error| {
+        let what = match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not answer",
+            _ => "cannot be asked",
+        };
+        DeployError::system(format!("the supervisor of chain \"{name}\" {what}"), e)
+    };
+    let stream = UnixStream::connect(&socket).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let mut line = serde_json::to_string(request).unwrap_or_default();
+    line.push('\n');
+    (&stream).write_all(line.as_bytes()).map_err(failed)?;
+    let mut answer = String::new();
+    BufReader::new(&stream)
+        .read_line(&mut answer)
+        .map_err(failed)?;
+    let answer: Answer = serde_json::from_str(&answer).map_err(|e| failed(e.into()))?;
+    match answer {
+        Answer {
+            error: None,
+            status: Some(status),
+        } => Ok(status),
+        Answer { error, .. } => Err(DeployError::Chain(error.unwrap_or_default())),
+    }
+}
+
+/// Takes a chain down, also one whose supervisor is dead; returns how it was last, if somebody could say.
+///
+/// # Errors
+/// [`DeployError::Unknown`], and as [`ask`].
+pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
+    let last = if run_folder::is_up(name) {
+        Some(ask(name, &Request::Down)?)
+    } else if run_folder::names().iter().any(|known| known == name) {
+        // Removed as it goes out of scope.
+        run_folder::RunFolder::take(name)?;
+        sweep();
+        None
+    } else {
+        return Err(unknown(name));
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while run_folder::is_up(name) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(last)
+}
+
+/// Removes the namespaces and wires of processes that are dead, as far as this user may.
+pub fn sweep() {
+    // What stays, stays for root.
+    let _ = Testbed::sweep_stale();
+    sweep_stale_wires();
+}
+
+fn unknown(name: &str) -> DeployError {
+    let names = run_folder::names();
+    let up: Vec<_> = names.iter().filter(|n| run_folder::is_up(n)).collect();
+    let known = match up[..] {
+        [] => "none is".to_string(),
+        _ => {
+            let up: Vec<_> = up.iter().map(|n| format!("\"{n}\"")).collect();
+            format!("these are: {}", up.join(", "))
+        }
+    };
+    DeployError::Unknown {
+        name: name.to_string(),
+        known,
+    }
+}

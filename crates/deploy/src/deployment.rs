@@ -1,0 +1,593 @@
+//! A chain that is up, and its supervisor: starts its processes, listens to them, starts those that die again, and takes
+//! everything down.
+
+use crate::control::{self, Answer, Asked, Request};
+use crate::ends::{self, Laid};
+use crate::process::{Launch, Process, Said, Word};
+use crate::run_folder::RunFolder;
+use crate::status::Condition;
+use crate::{DeployError, Segment, SegmentStatus, Status, segments, split};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+use taut_engine::{Chain, CountersView, Place, Placement};
+
+/// How long processes may take until packets pass; a machine under load takes seconds.
+const START_DEADLINE: Duration = Duration::from_secs(20);
+/// How long a process has to end by itself.
+const END_DEADLINE: Duration = Duration::from_secs(3);
+/// How long a process that died is left alone: at first, and at most; doubled each time.
+const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+/// A process that has run for this long is not thought to die of its start.
+const SETTLED: Duration = Duration::from_secs(10);
+/// How often the supervisor looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// Longest name of a chain, so that the paths of its sockets fit.
+const LONGEST_NAME: usize = 40;
+
+/// What a supervisor hears.
+enum Heard {
+    Word(Word),
+    Asked(Asked),
+    InputClosed,
+}
+
+impl From<Word> for Heard {
+    fn from(word: Word) -> Self {
+        Self::Word(word)
+    }
+}
+
+impl From<Asked> for Heard {
+    fn from(asked: Asked) -> Self {
+        Self::Asked(asked)
+    }
+}
+
+/// A line of `taut forward --json`.
+#[derive(Deserialize)]
+struct Event {
+    event: String,
+    /// Which of several chain files.
+    #[serde(default)]
+    worker: usize,
+    #[serde(default)]
+    counters: CountersView,
+}
+
+/// A segment, and what has been heard of it.
+struct Running {
+    segment: Segment,
+    /// The number of its process, and which of its workers it is.
+    process: usize,
+    worker: usize,
+    namespace: Option<String>,
+    condition: Condition,
+    /// By port: whether its link is up.
+    links: BTreeMap<String, bool>,
+    /// Counted by starts that have ended, and by this one.
+    before: CountersView,
+    now: CountersView,
+}
+
+/// A process, whether it runs or is to be started again.
+struct Kept {
+    launch: Launch,
+    running: Option<Process>,
+    /// How often it has been started before.
+    starts: u32,
+    since: Instant,
+    since_time: SystemTime,
+    /// When it is to be started again.
+    due: Option<Instant>,
+    back_off: Duration,
+    /// What it said last, and what it said last when it died.
+    said: String,
+    last_words: String,
+}
+
+/// A chain that is up. Dropping it takes it down.
+pub struct Deployment {
+    name: String,
+    file: PathBuf,
+    placement: Placement,
+    up_since: SystemTime,
+    segments: Vec<Running>,
+    // Processes end before what they run over goes.
+    processes: Vec<Kept>,
+    heard: Receiver<Heard>,
+    words: Sender<Heard>,
+    laid: Laid,
+    folder: RunFolder,
+    /// Who asked for the end, and waits for it.
+    ended_by: Option<Sender<Answer>>,
+}
+
+/// The name of a chain: its own, or that of its file.
+///
+/// # Errors
+/// For one that cannot be the name of a folder.
+pub fn name_of(chain: &Chain, file: &Path) -> Result<String, DeployError> {
+    let of_file = || {
+        file.file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+    };
+    let name = chain.name.clone().or_else(of_file).unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty()
+        || name.len() > LONGEST_NAME
+        || !name.chars().all(plain)
+        || name.starts_with('.')
+    {
+        return Err(DeployError::Chain(format!(
+            "name \"{name}\": want 1 to {LONGEST_NAME} letters, digits, -, _ and ., the first no dot"
+        )));
+    }
+    Ok(name)
+}
+
+/// The cores for a chain's workers, the first one's first: that of the file, or the one that measurements would take.
+fn cores(chain: &Chain) -> Result<Vec<usize>, DeployError> {
+    let allowed: Vec<usize> = taut_host::allowed_cpus().into_iter().collect();
+    let first = chain
+        .core
+        .unwrap_or_else(|| taut_host::choose_cores().device);
+    let at = allowed.iter().position(|core| *core == first).ok_or_else(|| {
+        DeployError::Chain(format!(
+            "core {first} is not among those that this process may use (/proc/self/status, Cpus_allowed_list)"
+        ))
+    })?;
+    Ok([&allowed[at..], &allowed[..at]].concat())
+}
+
+impl Deployment {
+    /// Puts the chain of `file` up; `program` is taut's own. Returns when packets pass between all of its segments.
+    ///
+    /// # Errors
+    /// [`DeployError`]; nothing is left then. [`DeployError::Stopped`] when `stop` is set meanwhile.
+    pub fn up(
+        chain: &Chain,
+        file: &Path,
+        program: &Path,
+        stop: &AtomicBool,
+    ) -> Result<Self, DeployError> {
+        let name = name_of(chain, file)?;
+        ends::check(chain)?;
+        if chain.placement == Placement::Vm {
+            return Err(DeployError::Chain(
+                "placement = \"vm\": this build has none; take namespaces".to_string(),
+            ));
+        }
+        let parts = split(chain)?;
+        let cores = cores(chain)?;
+        let folder = RunFolder::take(&name)?;
+        let laid = ends::lay(chain, &parts, folder.path())?;
+        let made = segments(chain, &laid.wires, &cores)?;
+        let (words, heard) = channel();
+        let mut deployment = Self {
+            name,
+            file: file.to_path_buf(),
+            placement: chain.placement,
+            up_since: SystemTime::now(),
+            segments: Vec::new(),
+            processes: Vec::new(),
+            heard,
+            words,
+            laid: laid,
+            folder,
+            ended_by: None,
+        };
+        deployment.arrange(made, program)?;
+        for number in 0..deployment.processes.len() {
+            deployment.start(number)?;
+        }
+        deployment.wait_until_up(stop)?;
+        deployment.write_state()?;
+        let socket = deployment.folder.path().join("control.sock");
+        control::listen(&socket, deployment.words.clone())?;
+        Ok(deployment)
+    }
+
+    /// Which process runs which segment.
+    fn arrange(&mut self, made: Vec<Segment>, program: &Path) -> Result<(), DeployError> {
+        let one_process = self.placement == Placement::Threads;
+        for (at, segment) in made.into_iter().enumerate() {
+            let path = self.folder.path();
+            let file = path.join(format!("{}.toml", segment.name));
+            fs::write(&file, segment.text())
+                .map_err(|e| DeployError::system(format!("cannot write {}", file.display()), e))?;
+            let namespace = self.laid.namespaces.get(at);
+            let namespace = namespace.map(|namespace| namespace.name().to_owned());
+            let (process, worker) = if one_process { (0, at) } else { (at, 0) };
+            if worker > 0 {
+                self.processes[process].launch.files.push(file);
+            } else {
+                let log = match one_process {
+                    true => "threads.log".to_string(),
+                    false => format!("{}.log", segment.name),
+                };
+                self.processes.push(Kept {
+                    launch: Launch {
+                        program: program.to_path_buf(),
+                        namespace: namespace.clone(),
+                        files: vec![file],
+                        log: path.join(log),
+                    },
+                    running: None,
+                    starts: 0,
+                    since: Instant::now(),
+                    since_time: SystemTime::now(),
+                    due: None,
+                    back_off: BACK_OFF[0],
+                    said: String::new(),
+                    last_words: String::new(),
+                });
+            }
+            self.segments.push(Running {
+                segment,
+                process,
+                worker,
+                namespace,
+                condition: Condition::Starting,
+                links: BTreeMap::new(),
+                before: CountersView::default(),
+                now: CountersView::default(),
+            });
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, number: usize) -> Result<(), DeployError> {
+        let kept = &mut self.processes[number];
+        kept.due = None;
+        let process = Process::start(&kept.launch, number, kept.starts, &self.words)?;
+        kept.running = Some(process);
+        kept.since = Instant::now();
+        kept.since_time = SystemTime::now();
+        Ok(())
+    }
+
+    /// Waits until all workers run and the wires between them carry packets.
+    fn wait_until_up(&mut self, stop: &AtomicBool) -> Result<(), DeployError> {
+        let deadline = Instant::now() + START_DEADLINE;
+        while let Some(late) = self.late() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(DeployError::Stopped);
+            }
+            if Instant::now() >= deadline {
+                return Err(DeployError::Segment {
+                    segment: late,
+                    reason: format!("no packets pass after {START_DEADLINE:?}"),
+                });
+            }
+            if let Ok(Heard::Word(word)) = self.heard.recv_timeout(LOOK) {
+                self.hear(word);
+            }
+            let dead = |running: &&Running| running.condition == Condition::Down;
+            if let Some(dead) = self.segments.iter().find(dead) {
+                return Err(DeployError::Segment {
+                    segment: dead.segment.name.clone(),
+                    reason: self.processes[dead.process].last_words.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A segment that packets cannot pass yet. What is beyond the chain's own ends comes when it comes.
+    fn late(&self) -> Option<String> {
+        let is_late = |running: &&Running| {
+            let chain = &running.segment.chain;
+            let mut wires = chain
+                .ports
+                .iter()
+                .filter(|port| self.laid.is_ours(port.text()));
+            running.condition == Condition::Starting
+                || running.condition == Condition::Up
+                    && wires.any(|port| {
+                        let key = match chain.place {
+                            Place::User => port.text(),
+                            Place::Kernel => port.target(),
+                        };
+                        running.links.get(key) != Some(&true)
+                    })
+        };
+        let late = self.segments.iter().find(is_late);
+        late.map(|running| running.segment.name.clone())
+    }
+
+    /// Keeps the chain up until `stop` is set, somebody asks for its end, `stdin` closes (if it is to be watched), or all
+    /// of its processes have ended by themselves. `each_second` is shown how things are, and what was counted in that second.
+    ///
+    /// # Errors
+    /// When a process cannot be started again.
+    pub fn keep_up(
+        &mut self,
+        stop: &AtomicBool,
+        watch_stdin: bool,
+        mut each_second: impl FnMut(u64, &Status, &[CountersView]),
+    ) -> Result<(), DeployError> {
+        if watch_stdin {
+            let words = self.words.clone();
+            thread::spawn(move || {
+                let _ = std::io::stdin().read_to_end(&mut Vec::new());
+                words.send(Heard::InputClosed)
+            });
+        }
+        let begun = Instant::now();
+        let mut second = 0;
+        let mut before = self.counted();
+        while !stop.load(Ordering::Relaxed) && !self.has_ended() {
+            match self.heard.recv_timeout(LOOK) {
+                Ok(Heard::Word(word)) => {
+                    if self.hear(word) {
+                        self.write_state()?;
+                    }
+                }
+                Ok(Heard::Asked(asked)) => {
+                    if !self.answer(asked) {
+                        break;
+                    }
+                }
+                Ok(Heard::InputClosed) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            for number in 0..self.processes.len() {
+                if self.processes[number]
+                    .due
+                    .is_some_and(|due| Instant::now() >= due)
+                {
+                    self.processes[number].starts += 1;
+                    self.start(number)?;
+                }
+            }
+            if begun.elapsed() >= Duration::from_secs(second + 1) {
+                second = begun.elapsed().as_secs();
+                let now = self.counted();
+                let during: Vec<_> = now
+                    .iter()
+                    .zip(&before)
+                    .map(|(now, then)| *now - *then)
+                    .collect();
+                each_second(second, &self.status(), &during);
+                before = now;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the chain down; returns how it was at last.
+    pub fn down(mut self) -> Status {
+        self.end_processes();
+        let last = self.status();
+        let asked = self.ended_by.take();
+        drop(self);
+        if let Some(asked) = asked {
+            let _ = asked.send(Answer {
+                error: None,
+                status: Some(last.clone()),
+            });
+            // Its thread writes the answer; this process may be gone in the next moment.
+            thread::sleep(LOOK);
+        }
+        last
+    }
+
+    /// How things are.
+    pub fn status(&self) -> Status {
+        Status {
+            name: self.name.clone(),
+            file: self.file.display().to_string(),
+            placement: placement_text(self.placement).to_string(),
+            supervisor: std::process::id(),
+            up_since: seconds_since_1970(self.up_since),
+            segments: self
+                .segments
+                .iter()
+                .map(|s| self.segment_status(s))
+                .collect(),
+        }
+    }
+
+    fn segment_status(&self, running: &Running) -> SegmentStatus {
+        let chain = &running.segment.chain;
+        let kept = &self.processes[running.process];
+        let counters = running.before + running.now;
+        let dropped = counters
+            .dropped_causes()
+            .into_iter()
+            .filter(|(_, n)| *n > 0);
+        SegmentStatus {
+            name: running.segment.name.clone(),
+            functions: chain
+                .functions
+                .iter()
+                .map(|stage| stage.name.clone())
+                .collect(),
+            place: match chain.place {
+                Place::Kernel => "kernel",
+                Place::User => "user",
+            }
+            .to_string(),
+            namespace: running.namespace.clone(),
+            core: chain.core,
+            wait: (chain.place == Place::User).then(|| chain.wait.to_string()),
+            ports: chain
+                .ports
+                .iter()
+                .map(|port| port.text().to_string())
+                .collect(),
+            condition: running.condition,
+            pid: kept.running.as_ref().map(Process::id),
+            up_since: kept
+                .running
+                .as_ref()
+                .map(|_| seconds_since_1970(kept.since_time)),
+            restarts: kept.starts,
+            last_words: kept.last_words.clone(),
+            counters,
+            dropped: dropped.map(|(cause, n)| (cause.to_string(), n)).collect(),
+        }
+    }
+
+    fn counted(&self) -> Vec<CountersView> {
+        self.segments.iter().map(|s| s.before + s.now).collect()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.segments
+            .iter()
+            .all(|s| s.condition == Condition::Ended)
+    }
+
+    /// Takes in what a process says; true if it ended.
+    fn hear(&mut self, word: Word) -> bool {
+        let kept = &mut self.processes[word.process];
+        if word.start != kept.starts {
+            return false;
+        }
+        let mut segments = self
+            .segments
+            .iter_mut()
+            .filter(|s| s.process == word.process);
+        match word.what {
+            Said::Event(line) => {
+                let Ok(event) = serde_json::from_str::<Event>(&line) else {
+                    return false;
+                };
+                let Some(of) = segments.find(|s| s.worker == event.worker) else {
+                    return false;
+                };
+                match event.event.as_str() {
+                    "started" => of.condition = Condition::Up,
+                    "second" => of.now = of.now + event.counters,
+                    "summary" => of.now = event.counters,
+                    _ => {}
+                }
+                false
+            }
+            Said::Told(line) => {
+                let line = line.strip_prefix("taut: ").unwrap_or(&line).to_string();
+                let link = match line.split_once(": down: ") {
+                    Some((port, _)) => Some((port, false)),
+                    None => line.strip_suffix(": up").map(|port| (port, true)),
+                };
+                if let Some((port, up)) = link {
+                    for of in segments {
+                        of.links.insert(port.to_string(), up);
+                    }
+                } else {
+                    kept.said = line;
+                }
+                false
+            }
+            Said::Ended => {
+                let status = kept.running.take().and_then(|mut process| process.status());
+                let well = status.is_some_and(|status| status.success());
+                for of in segments {
+                    of.condition = if well {
+                        Condition::Ended
+                    } else {
+                        Condition::Down
+                    };
+                    of.links.clear();
+                    of.before = of.before + std::mem::take(&mut of.now);
+                }
+                if !well {
+                    let signal = status.and_then(|status| status.signal());
+                    kept.last_words = match signal {
+                        Some(signal) => format!("ended by signal {signal}"),
+                        None => std::mem::take(&mut kept.said),
+                    };
+                    if kept.since.elapsed() >= SETTLED {
+                        kept.back_off = BACK_OFF[0];
+                    }
+                    kept.due = Some(Instant::now() + kept.back_off);
+                    kept.back_off = (kept.back_off * 2).min(BACK_OFF[1]);
+                }
+                true
+            }
+        }
+    }
+
+    /// Answers a request; false if it is the last.
+    fn answer(&mut self, asked: Asked) -> bool {
+        match asked.request {
+            Request::Status => {
+                let _ = asked.answer.send(Answer {
+                    error: None,
+                    status: Some(self.status()),
+                });
+                true
+            }
+            Request::Down => {
+                self.ended_by = Some(asked.answer);
+                false
+            }
+        }
+    }
+
+    /// Ends all processes, those that do not heed it by force, and hears their last counts.
+    fn end_processes(&mut self) {
+        for kept in &mut self.processes {
+            if let Some(process) = &mut kept.running {
+                process.tell_to_end();
+            }
+        }
+        let deadline = Instant::now() + END_DEADLINE;
+        while self.processes.iter().any(|kept| kept.running.is_some()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.heard.recv_timeout(left) {
+                Ok(Heard::Word(word)) => {
+                    self.hear(word);
+                }
+                Ok(Heard::Asked(_) | Heard::InputClosed) => {}
+                Err(_) => break,
+            }
+        }
+        for kept in &mut self.processes {
+            kept.running = None;
+            kept.due = None;
+        }
+    }
+
+    /// Writes what those can read who find the supervisor dead.
+    fn write_state(&self) -> Result<(), DeployError> {
+        let path = self.folder.path().join("state.json");
+        let new = path.with_extension("new");
+        let text = serde_json::to_string_pretty(&self.status()).unwrap_or_default();
+        fs::write(&new, text + "\n")
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(|e| DeployError::system(format!("cannot write {}", path.display()), e))
+    }
+}
+
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        self.end_processes();
+    }
+}
+
+/// A placement in the words of chain files.
+pub fn placement_text(placement: Placement) -> &'static str {
+    match placement {
+        Placement::Compact => "compact",
+        Placement::Threads => "threads",
+        Placement::Processes => "processes",
+        Placement::Namespaces => "namespaces",
+        Placement::Vm => "vm",
+    }
+}
+
+fn seconds_since_1970(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}

@@ -1,0 +1,255 @@
+//! The ends of a chain and the wires between its segments: checked, then made.
+
+use crate::{DeployError, Wires};
+use std::path::Path;
+use taut_engine::{Chain, Place, Placement, Stage};
+use taut_host::veth::{namespace_exists, sweep_stale_wires};
+use taut_host::{Namespace, Veth, WireEnd};
+use taut_port::{PortSpec, backends};
+
+/// Longest name of an interface: `IFNAMSIZ` of `linux/if.h` less its end.
+const LONGEST_INTERFACE: usize = 15;
+
+/// What was made for a chain to run over. Dropping it removes all of it.
+#[derive(Debug, Default)]
+pub(crate) struct Laid {
+    /// The segments' ports.
+    pub wires: Wires,
+    /// The namespace of each segment that has one of its own.
+    pub namespaces: Vec<Namespace>,
+    /// Those of the chain's ends whose wires were made here.
+    made_ends: Vec<String>,
+    // Both ends of a wire are to go at once, which those of a namespace do not.
+    veths: Vec<Veth>,
+}
+
+impl Laid {
+    /// Whether a port's other side is ours as well: then it is to come up, and soon.
+    pub(crate) fn is_ours(&self, port: &str) -> bool {
+        let mut ours = self.wires.joints.iter().flatten().chain(&self.made_ends);
+        ours.any(|own| own == port)
+    }
+}
+
+impl Drop for Laid {
+    fn drop(&mut self) {
+        self.veths.clear();
+    }
+}
+
+/// Checks what can be checked before anything is made.
+pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
+    let wrong = |text: String| Err(DeployError::Chain(text));
+    let distributed = chain.placement != Placement::Compact;
+    if distributed && chain.ports.len() != 2 {
+        return wrong(format!(
+            "{} ports: a chain over several workers has two ends; give two ports, or placement = \"compact\"",
+            chain.ports.len()
+        ));
+    }
+    if distributed && chain.place == Place::Kernel {
+        return wrong(
+            "place = \"kernel\" of the whole chain is for placement = \"compact\"; else give `place` to functions"
+                .to_string(),
+        );
+    }
+    let mut seen: Vec<(String, &PortSpec)> = Vec::new();
+    for port in &chain.ports {
+        let Some(what) = what_it_takes(port) else {
+            continue;
+        };
+        if let Some((_, other)) = seen.iter().find(|(taken, _)| *taken == what) {
+            return wrong(format!(
+                "ports \"{}\" and \"{}\" are both {what}: packets would go round in a loop; give each end its own",
+                other.text(),
+                port.text()
+            ));
+        }
+        seen.push((what, port));
+    }
+    for port in &chain.ports {
+        if chain.placement == Placement::Namespaces
+            && matches!(port.backend(), "af_packet" | "af_xdp" | "tap" | "dpdk")
+        {
+            return wrong(format!(
+                "port \"{}\": a function in a namespace does not see interfaces of this one: take veth:INTERFACE as the \
+                 chain's end and bridge or route to it, or placement = \"processes\"",
+                port.text()
+            ));
+        }
+        if port.is_wire() {
+            check_far_end(port)?;
+        }
+    }
+    Ok(())
+}
+
+/// What nobody else can have at the same time, in words; none where ports do not get in each other's way.
+fn what_it_takes(port: &PortSpec) -> Option<String> {
+    match port.backend() {
+        "memif" => Some(format!(
+            "memif socket {}, id {}",
+            port.target(),
+            port.option("id").unwrap_or("0")
+        )),
+        "af_packet" | "af_xdp" | "tap" => Some(format!("interface {}", port.target())),
+        "veth" => Some(match port.option("netns") {
+            Some(namespace) => format!("interface {} in namespace {namespace}", port.target()),
+            None => format!("interface {}", port.target()),
+        }),
+        "pcap" | "dpdk" | "pair" => Some(format!("{} {}", port.backend(), port.target())),
+        _ => None,
+    }
+}
+
+fn far_end(port: &PortSpec) -> WireEnd {
+    WireEnd::new(port.option("netns"), port.target())
+}
+
+fn check_far_end(port: &PortSpec) -> Result<(), DeployError> {
+    let wrong = |reason: String| Err(taut_port::PortError::bad_spec(port.text(), reason).into());
+    let name = port.target();
+    if name.len() > LONGEST_INTERFACE || name.contains(['/', ' ']) {
+        return wrong(format!(
+            "{name} cannot be the name of an interface: 1 to {LONGEST_INTERFACE} letters"
+        ));
+    }
+    if let Some(namespace) = port.option("netns")
+        && !namespace_exists(namespace)
+    {
+        return wrong(format!(
+            "there is no namespace \"{namespace}\": ip netns add {namespace}"
+        ));
+    }
+    if far_end(port).exists() {
+        return wrong(format!(
+            "there is an interface {name} already: choose another name, or ip link del it"
+        ));
+    }
+    Ok(())
+}
+
+/// Makes the wires of a chain whose segments are `parts`; sockets lie in `folder`.
+pub(crate) fn lay(
+    chain: &Chain,
+    parts: &[(Vec<Stage>, Place)],
+    folder: &Path,
+) -> Result<Laid, DeployError> {
+    let mut laid = Laid::default();
+    let in_namespaces = chain.placement == Placement::Namespaces;
+    if in_namespaces {
+        for _ in parts {
+            laid.namespaces.push(Namespace::fresh()?);
+        }
+    }
+    let has_xdp = backends()
+        .iter()
+        .any(|backend| backend.name == "af_xdp" && (backend.probe)().is_ok());
+    let over = if has_xdp { "af_xdp" } else { "af_packet" };
+    if chain.ports.iter().any(PortSpec::is_wire) {
+        sweep_stale_wires();
+    }
+    let last = parts.len() - 1;
+    for (at, port) in chain.ports.iter().enumerate() {
+        if !port.is_wire() {
+            laid.wires.ends.push(port.text().to_string());
+            continue;
+        }
+        let (segment, side) = if at == 0 { (0, "west") } else { (last, "east") };
+        let near = match laid.namespaces.get(segment) {
+            Some(namespace) => WireEnd::new(Some(namespace.name()), side),
+            None => WireEnd::own(),
+        };
+        let address = port.option("address");
+        let wire = Veth::to_host(&near, &far_end(port), has_xdp, address)?;
+        laid.veths.push(wire);
+        let spec = format!("{over}:{}", near.interface);
+        laid.made_ends.push(spec.clone());
+        laid.wires.ends.push(spec);
+    }
+    for at in 0..last {
+        laid.wires.joints.push(match chain.placement {
+            Placement::Threads => {
+                let spec = format!("pair:{at}");
+                [spec.clone(), spec]
+            }
+            Placement::Namespaces => {
+                let end = |segment: usize, side: &str| {
+                    WireEnd::new(Some(laid.namespaces[segment].name()), side)
+                };
+                let wire = Veth::between(&end(at, "east"), &end(at + 1, "west"), has_xdp)?;
+                laid.veths.push(wire);
+                [format!("{over}:east"), format!("{over}:west")]
+            }
+            _ => {
+                let socket = folder.join(format!("wire-{}.sock", at + 1));
+                ["server", "client"].map(|role| format!("memif:{},role={role}", socket.display()))
+            }
+        });
+    }
+    Ok(laid)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn complaint(text: &str) -> String {
+        let chain = Chain::parse(text, "x.toml").unwrap();
+        check(&chain).map_or_else(|e| e.to_string(), |()| "none".to_string())
+    }
+
+    #[test]
+    fn chains_that_meet_themselves_are_refused() {
+        for (ports, part) in [
+            (
+                "\"memif:/tmp/a.sock\", \"memif:/tmp/a.sock,role=client\"",
+                "both memif socket /tmp/a.sock, id 0",
+            ),
+            ("\"af_packet:eth0\", \"af_xdp:eth0\"", "both interface eth0"),
+            (
+                "\"veth:a,netns=n\", \"veth:a,netns=n\"",
+                "both interface a in namespace n",
+            ),
+            ("\"pcap:a.pcap\", \"pcap:a.pcap,role=write\"", "a loop"),
+        ] {
+            let message = complaint(&format!("ports = [{ports}]\n"));
+            assert!(message.contains(part), "{message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+        let fine = "ports = [\"memif:/tmp/a.sock,id=1\", \"memif:/tmp/a.sock,id=2\"]";
+        assert_eq!(complaint(fine), "none");
+        assert_eq!(complaint("ports = [\"null:\", \"null:\"]"), "none");
+    }
+
+    #[test]
+    fn what_several_workers_cannot_have_is_said() {
+        for (text, part) in [
+            ("placement = \"threads\"\nports = [\"null:\"]", "1 ports"),
+            (
+                "placement = \"processes\"\nplace = \"kernel\"\nports = [\"null:\", \"null:\"]",
+                "give `place` to functions",
+            ),
+            (
+                "placement = \"namespaces\"\nports = [\"null:\", \"af_xdp:eth0\"]",
+                "take veth:INTERFACE",
+            ),
+            (
+                "ports = [\"null:\", \"veth:a,netns=taut-no-such\"]",
+                "ip netns add taut-no-such",
+            ),
+            (
+                "ports = [\"null:\", \"veth:lo\"]",
+                "there is an interface lo already",
+            ),
+            (
+                "ports = [\"null:\", \"veth:abcdefghijklmnop\"]",
+                "cannot be the name",
+            ),
+        ] {
+            let message = complaint(text);
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

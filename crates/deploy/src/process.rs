@@ -1,0 +1,162 @@
+//! A process of a chain: one `taut forward`, listened to, and gone when its owner is.
+
+use crate::DeployError;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+/// What one process has to say, and which start of it says it.
+#[derive(Debug)]
+pub(crate) struct Word {
+    /// Number of the process in its chain.
+    pub process: usize,
+    /// How often it had been started before.
+    pub start: u32,
+    /// What it says.
+    pub what: Said,
+}
+
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// A line of its standard output: JSON.
+    Event(String),
+    /// A line of its standard error: for people.
+    Told(String),
+    /// Nothing more: it ends.
+    Ended,
+}
+
+/// How to start a process.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    /// This program's own file.
+    pub program: PathBuf,
+    /// Where it runs.
+    pub namespace: Option<String>,
+    /// Its chain files, one for each worker.
+    pub files: Vec<PathBuf>,
+    /// What it tells people is kept here.
+    pub log: PathBuf,
+}
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Process {
+    /// Starts it; what it says comes to `words`.
+    pub(crate) fn start<E: From<Word> + Send + 'static>(
+        launch: &Launch,
+        process: usize,
+        start: u32,
+        words: &Sender<E>,
+    ) -> Result<Self, DeployError> {
+        let mut command = match &launch.namespace {
+            // `ip` becomes the program, so that the process number is its own.
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command
+                    .args(["netns", "exec", namespace])
+                    .arg(&launch.program);
+                command
+            }
+            None => Command::new(&launch.program),
+        };
+        command
+            .arg("forward")
+            .args(&launch.files)
+            .args(["--json", "--until-stdin-closes"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A Ctrl-C at the terminal is for its owner.
+            .process_group(0);
+        let failed = |e: std::io::Error| {
+            DeployError::system(format!("cannot run {}", launch.program.display()), e)
+        };
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&launch.log);
+        let mut log = log.map_err(|e| {
+            DeployError::system(format!("cannot write {}", launch.log.display()), e)
+        })?;
+        let mut child = command.spawn().map_err(failed)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let say = {
+            let words = words.clone();
+            move |what| {
+                let word = Word {
+                    process,
+                    start,
+                    what,
+                };
+                words.send(word.into()).is_ok()
+            }
+        };
+        let tell = say.clone();
+        let told = thread::spawn(move || {
+            for line in lines(stderr) {
+                let _ = writeln!(log, "{line}");
+                tell(Said::Told(line));
+            }
+        });
+        thread::spawn(move || {
+            for line in lines(stdout) {
+                say(Said::Event(line));
+            }
+            // Its last words come before its end.
+            let _ = told.join();
+            say(Said::Ended);
+        });
+        Ok(Self {
+            input: child.stdin.take(),
+            child,
+        })
+    }
+
+    /// The process number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells it to end, by closing its standard input.
+    pub(crate) fn tell_to_end(&mut self) {
+        self.input = None;
+    }
+
+    /// Ends it if it has not ended, and says how it did.
+    pub(crate) fn end(&mut self) -> Option<ExitStatus> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Some(status);
+        }
+        // Nothing left in the group is the good case, not an error.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        self.child.wait().ok()
+    }
+
+    /// How it ended, waiting for that: for one whose output has ended.
+    pub(crate) fn status(&mut self) -> Option<ExitStatus> {
+        self.child.wait().ok()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn lines(stream: Option<impl Read>) -> impl Iterator<Item = String> {
+    let reader = stream.map(BufReader::new);
+    reader
+        .into_iter()
+        .flat_map(|reader| reader.lines().map_while(Result::ok))
+}

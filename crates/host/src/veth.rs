@@ -1,0 +1,291 @@
+//! Network namespaces and veth wires made one by one, for what outlives no process: each is gone when it is dropped.
+
+use crate::command::{CommandError, run};
+use crate::netns::{
+    Testbed, TestbedError, is_running, namespace_names, remove_namespace, wait_for_carrier,
+};
+use crate::permissions::can_make_namespaces;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Numbers in the names of namespaces and interfaces of this process.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A network namespace of this process. Dropping it removes it; what `kill -9` leaves is swept by the next one made,
+/// and by [`Testbed::sweep_stale`].
+#[derive(Debug)]
+pub struct Namespace(String);
+
+impl Namespace {
+    /// Makes one, with its loopback interface up.
+    ///
+    /// # Errors
+    /// [`TestbedError`]; nothing is left then.
+    pub fn fresh() -> Result<Self, TestbedError> {
+        can_make_namespaces()?;
+        Testbed::sweep_stale()?;
+        let taken = namespace_names();
+        let name = loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("taut-{}-{number}-node", std::process::id());
+            if !taken.contains(&name) {
+                break name;
+            }
+        };
+        run("ip", &["netns", "add", &name])?;
+        let namespace = Self(name);
+        run("ip", &["-n", &namespace.0, "link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// Its name, as `ip netns` shows it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Nobody is left to tell; what stays is swept by the next one.
+        let _ = remove_namespace(&self.0);
+    }
+}
+
+/// Whether there is a namespace of that name.
+#[must_use]
+pub fn namespace_exists(name: &str) -> bool {
+    namespace_names().contains(name)
+}
+
+/// One end of a wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireEnd {
+    /// The namespace that it is in; that of this process without one.
+    pub namespace: Option<String>,
+    /// Its interface.
+    pub interface: String,
+}
+
+impl WireEnd {
+    /// An interface in a namespace.
+    #[must_use]
+    pub fn new(namespace: Option<&str>, interface: &str) -> Self {
+        Self {
+            namespace: namespace.map(str::to_owned),
+            interface: interface.to_owned(),
+        }
+    }
+
+    /// An interface of this process's namespace whose name tells whose it is.
+    #[must_use]
+    pub fn own() -> Self {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self::new(None, &format!("taut{}-{number}", std::process::id()))
+    }
+
+    /// Whether there is such an interface.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.ip(&["link", "show", &self.interface]).is_ok()
+    }
+
+    /// Gives it an IP address with its prefix length.
+    ///
+    /// # Errors
+    /// [`CommandError`], as for a text that is no address.
+    pub fn give_address(&self, address: &str) -> Result<(), CommandError> {
+        self.ip(&["address", "add", address, "dev", &self.interface])
+            .map(drop)
+    }
+
+    fn ip(&self, words: &[&str]) -> Result<String, CommandError> {
+        match &self.namespace {
+            Some(namespace) => run("ip", &[&["-n", namespace.as_str()], words].concat()),
+            None => run("ip", words),
+        }
+    }
+
+    /// Runs a program where the end is.
+    fn inside(&self, program: &str, words: &[&str]) -> Result<String, CommandError> {
+        match &self.namespace {
+            Some(namespace) => run(
+                "ip",
+                &[&["netns", "exec", namespace.as_str(), program], words].concat(),
+            ),
+            None => run(program, words),
+        }
+    }
+
+    /// The only frames are those that programs send on purpose: no ARP, no IPv6.
+    fn be_quiet(&self) -> Result<(), CommandError> {
+        let off = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.interface);
+        // Absent in a kernel without IPv6.
+        self.inside("sh", &["-c", &format!("[ ! -e {off} ] || echo 1 > {off}")])?;
+        self.ip(&[
+            "link",
+            "set",
+            &self.interface,
+            "arp",
+            "off",
+            "promisc",
+            "on",
+        ])
+        .map(drop)
+    }
+
+    fn set_up(&self, takes_redirects: bool) -> Result<(), CommandError> {
+        // Frames are on the wire as programs there read them, with their checksums.
+        let gro = if takes_redirects { "on" } else { "off" };
+        self.inside("ethtool", &["-K", &self.interface, "tx", "off", "gro", gro])?;
+        self.ip(&["link", "set", &self.interface, "up"]).map(drop)
+    }
+}
+
+/// A veth wire. Dropping it removes it, both ends.
+#[derive(Debug)]
+pub struct Veth(WireEnd);
+
+impl Veth {
+    /// A wire between two programs of ours: nothing is on it but what they send. With `takes_redirects`, that may be XDP
+    /// programs that redirect frames into it; packet sockets then see frames that the kernel has put together (GRO).
+    ///
+    /// # Errors
+    /// [`TestbedError`]; nothing is left then.
+    pub fn between(
+        near: &WireEnd,
+        far: &WireEnd,
+        takes_redirects: bool,
+    ) -> Result<Self, TestbedError> {
+        Self::make(near, far, takes_redirects, || {
+            near.be_quiet()?;
+            far.be_quiet()
+        })
+    }
+
+    /// A wire from a program of ours to the network stack at `far`, which gets `address`, with its prefix length.
+    ///
+    /// # Errors
+    /// [`TestbedError`]; nothing is left then.
+    pub fn to_host(
+        near: &WireEnd,
+        far: &WireEnd,
+        takes_redirects: bool,
+        address: Option<&str>,
+    ) -> Result<Self, TestbedError> {
+        Self::make(near, far, takes_redirects, || {
+            near.be_quiet()?;
+            address.map_or(Ok(()), |address| far.give_address(address))
+        })
+    }
+
+    fn make(
+        near: &WireEnd,
+        far: &WireEnd,
+        takes_redirects: bool,
+        prepare: impl FnOnce() -> Result<(), CommandError>,
+    ) -> Result<Self, TestbedError> {
+        let mut words = vec!["link", "add", &near.interface, "type", "veth"];
+        words.extend(["peer", "name", &far.interface]);
+        // Without one it would be in the namespace of `near`.
+        let here;
+        match (&near.namespace, &far.namespace) {
+            (near, far) if near == far => {}
+            (_, Some(far)) => words.extend(["netns", far.as_str()]),
+            (Some(_), None) => {
+                here = std::process::id().to_string();
+                words.extend(["netns", &here]);
+            }
+            (None, None) => {}
+        }
+        near.ip(&words)?;
+        let wire = Self(near.clone());
+        prepare()?;
+        for end in [near, far] {
+            end.set_up(takes_redirects)?;
+        }
+        for end in [near, far] {
+            wait_for_carrier(end.namespace.as_deref(), &end.interface)?;
+        }
+        Ok(wire)
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        // It may have gone with a namespace.
+        let _ = self.0.ip(&["link", "del", &self.0.interface]);
+    }
+}
+
+/// Removes the wires whose names say that they belong to a process that is dead ([`WireEnd::own`]), and returns their
+/// interfaces' names.
+pub fn sweep_stale_wires() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten();
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| owner_of(name).is_some_and(|owner| !is_running(owner)))
+        .filter(|name| run("ip", &["link", "del", name]).is_ok())
+        .collect()
+}
+
+/// The process number in a name of ours: `taut<process>-<count>`.
+fn owner_of(interface: &str) -> Option<u32> {
+    let (process, count) = interface.strip_prefix("taut")?.split_once('-')?;
+    count.parse::<u32>().ok()?;
+    process.parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_interfaces_have_an_owner() {
+        assert_eq!(owner_of("taut17-0"), Some(17));
+        assert!(WireEnd::own().interface.len() <= 15);
+        for name in [
+            "taut",
+            "taut17",
+            "taut-17-0",
+            "taut17-x",
+            "eth0",
+            "xtaut17-0",
+        ] {
+            assert_eq!(owner_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn wires_are_made_between_any_two_namespaces_and_go_when_dropped() {
+        if let Err(missing) = can_make_namespaces() {
+            println!("skipped: needs {missing}");
+            return;
+        }
+        let (one, two) = (Namespace::fresh().unwrap(), Namespace::fresh().unwrap());
+        let here = WireEnd::own();
+        let ends = [
+            (here.clone(), WireEnd::new(Some(one.name()), "eth0")),
+            (WireEnd::new(Some(one.name()), "east"), WireEnd::own()),
+            (
+                WireEnd::new(Some(one.name()), "wire"),
+                WireEnd::new(Some(two.name()), "wire"),
+            ),
+            (
+                WireEnd::new(Some(two.name()), "a"),
+                WireEnd::new(Some(two.name()), "b"),
+            ),
+            (WireEnd::own(), WireEnd::own()),
+        ];
+        for (near, far) in &ends {
+            let wire = Veth::to_host(near, far, true, Some("192.0.2.1/24")).unwrap();
+            assert!(near.exists() && far.exists(), "{near:?} {far:?}");
+            drop(wire);
+            assert!(!near.exists() && !far.exists(), "{near:?} {far:?}");
+        }
+        assert!(!sweep_stale_wires().contains(&here.interface));
+        let names = [one.name().to_owned(), two.name().to_owned()];
+        drop((one, two));
+        assert!(!names.iter().any(|name| namespace_exists(name)));
+    }
+}

@@ -1,0 +1,38 @@
+//! The end of a chain that is a veth wire: a spec that `taut chain up` puts a real port in the place of.
+
+use crate::{Backend, PortError, PortSpec};
+
+/// `veth:INTERFACE[,netns=NAME][,address=A/LEN]`. No port of its own: not among [`crate::backends`].
+pub(crate) const BACKEND: Backend = Backend {
+    name: "veth",
+    summary: "an interface made on the spot, joined to the chain by a veth wire; in chains only",
+    target: "INTERFACE",
+    options: &[
+        (
+            "netns",
+            "the namespace it is put into, which must be there (default: the command's own)",
+        ),
+        (
+            "address",
+            "its IP address with prefix length (default: none)",
+        ),
+    ],
+    frames: |_| 0,
+    aligned: false,
+    handling: &[],
+    passes_on: false,
+    wakes: true,
+    probe: || Err(nobody("veth")),
+    open: |spec, _| Err(nobody(spec.text())),
+};
+
+fn nobody(what: &str) -> PortError {
+    PortError::missing(what, "somebody who makes the wire: `taut chain up FILE`")
+}
+
+impl PortSpec {
+    /// Whether it stands for a wire that is yet to be made (`veth:`).
+    pub fn is_wire(&self) -> bool {
+        self.backend() == BACKEND.name
+    }
+}

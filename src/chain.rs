@@ -1,0 +1,269 @@
+//! `taut chain`: puts a chain of functions up over several workers, says how it is, and takes it down.
+
+use crate::exit::{self, Failure};
+use crate::forward::{causes, json_or_text};
+use crate::{print, quantity};
+use serde_json::json;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use taut_deploy::{
+    Condition, Deployment, Request, SegmentStatus, Status, ask, down, name_of, run_folder, sweep,
+};
+use taut_engine::{Chain, CountersView};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut chain up chain.toml                  # until Ctrl-C
+  taut chain up chain.toml --detach
+  taut chain status
+  taut chain status edge --json
+  taut chain down edge
+
+The file says which functions, between which ports, and how they are spread: placement = \"compact\" (one worker),
+\"threads\", \"processes\" (joined by memif) or \"namespaces\" (joined by veth wires, functions in the kernel where they can be).")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Put a chain up, and keep it up until Ctrl-C
+    Up(Up),
+    /// Say how chains are that are up
+    Status {
+        /// Which one; all without
+        name: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a chain down, with all that it has made
+    Down {
+        /// Its name
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        name: Option<String>,
+        /// All that are up, and what dead ones have left
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+#[derive(clap::Args)]
+struct Up {
+    /// Chain file (TOML)
+    file: PathBuf,
+    /// Return when the chain is up; `taut chain down` ends it
+    #[arg(long, conflicts_with_all = ["until_stdin_closes", "json"])]
+    detach: bool,
+    /// Print JSON: one object when it is up, one a second, one at the end
+    #[arg(long)]
+    json: bool,
+    /// No counters until the end
+    #[arg(long)]
+    quiet: bool,
+    /// Stop when standard input closes: for programs that start taut and must not leave it behind
+    #[arg(long, hide = true)]
+    until_stdin_closes: bool,
+    /// Belong to no terminal
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    match arguments.command {
+        Action::Up(up) if up.detach => detach(&up),
+        Action::Up(up) => keep_up(&up),
+        Action::Status { name, json } => status(name.as_deref(), json),
+        Action::Down { name, all } => take_down(name.as_deref(), all),
+    }
+}
+
+fn keep_up(up: &Up) -> Result<(), Failure> {
+    if up.detached {
+        // Not for the leader of a process group, which a shell may have made of it.
+        let _ = rustix::process::setsid();
+    }
+    let chain = Chain::load(&up.file)?;
+    let signalled = exit::stop_flag()?;
+    let program = exit::own_program()?;
+    let mut deployment = Deployment::up(&chain, &up.file, &program, signalled)?;
+    let status = deployment.status();
+    print::line(json_or_text(
+        up.json,
+        || json!({"event": "up", "status": status}),
+        || summary(&status),
+    ));
+    deployment.keep_up(signalled, up.until_stdin_closes, |second, status, during| {
+        if !up.quiet {
+            print::line(json_or_text(
+                up.json,
+                || json!({"event": "second", "second": second, "during": during, "status": status}),
+                || seconds_lines(second, status, during),
+            ));
+        }
+    })?;
+    let last = deployment.down();
+    print::line(json_or_text(
+        up.json,
+        || json!({"event": "down", "status": last}),
+        || totals(&last),
+    ));
+    Ok(())
+}
+
+/// Starts a supervisor that belongs to no terminal, and returns when its chain is up.
+fn detach(up: &Up) -> Result<(), Failure> {
+    let chain = Chain::load(&up.file)?;
+    let name = name_of(&chain, &up.file)?;
+    let failed = |what: &str, e: std::io::Error| Failure::Missing(format!("cannot {what}: {e}"));
+    let folder = run_folder::all_chains();
+    fs::create_dir_all(&folder).map_err(|e| failed("make the run folder", e))?;
+    // Beside the chain's own folder, which is its supervisor's to make and to remove.
+    let words = folder.join(format!(".{name}.supervisor"));
+    let log = File::create(&words).map_err(|e| failed("write the supervisor's log", e))?;
+    let file = fs::canonicalize(&up.file).map_err(|e| failed("find the chain file", e))?;
+    let mut supervisor = Command::new(exit::own_program()?)
+        .args(["chain", "up", "--json", "--quiet", "--detached"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(|e| failed("start the supervisor", e))?;
+    let mut line = String::new();
+    if let Some(stdout) = supervisor.stdout.take() {
+        // An end without a line is told by the exit code.
+        let _ = BufReader::new(stdout).read_line(&mut line);
+    }
+    let said = fs::read_to_string(&words).unwrap_or_default();
+    let _ = fs::remove_file(&words);
+    if line.is_empty() {
+        let last = said.lines().last().unwrap_or("the supervisor died");
+        let last = last.strip_prefix("taut: ").unwrap_or(last).to_string();
+        let code = supervisor.wait().ok().and_then(|status| status.code());
+        return Err(match code {
+            Some(2) => Failure::Input(last),
+            Some(130) => Failure::Interrupted(last),
+            _ => Failure::Missing(last),
+        });
+    }
+    let status = ask(&name, &Request::Status)?;
+    print::line(summary(&status));
+    Ok(())
+}
+
+fn status(name: Option<&str>, json: bool) -> Result<(), Failure> {
+    let names = match name {
+        Some(name) => vec![name.to_string()],
+        None => run_folder::names(),
+    };
+    let mut found = Vec::new();
+    for each in &names {
+        match ask(each, &Request::Status) {
+            Ok(status) => found.push(status),
+            // Listed, and gone or dead.
+            Err(e) if name.is_none() => eprintln!("taut: {e}; taut chain down {each} clears up"),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    if json {
+        print::line(serde_json::to_string_pretty(&found).unwrap_or_default());
+    } else if found.is_empty() {
+        print::line("no chain is up");
+    } else {
+        for status in &found {
+            print::line(summary(status));
+            print::line(totals(status));
+        }
+    }
+    Ok(())
+}
+
+fn take_down(name: Option<&str>, all: bool) -> Result<(), Failure> {
+    let names = match name {
+        Some(name) if !all => vec![name.to_string()],
+        _ => run_folder::names(),
+    };
+    for name in names {
+        match down(&name)? {
+            Some(last) => print::line(format!("{name}: down\n{}", totals(&last))),
+            None => print::line(format!("{name}: its supervisor was dead; cleared up")),
+        }
+    }
+    if all {
+        sweep();
+    }
+    Ok(())
+}
+
+fn summary(status: &Status) -> String {
+    let mut text = format!(
+        "chain {} up: {}, {} segments, supervisor {}",
+        status.name,
+        status.placement,
+        status.segments.len(),
+        status.supervisor
+    );
+    for segment in &status.segments {
+        text += &format!("\n  {:<16}{:<8}", segment.name, segment.place);
+        if let Some(core) = segment.core {
+            text += &format!("core {core}  ");
+        }
+        if let Some(wait) = &segment.wait {
+            text += &format!("wait {wait}  ");
+        }
+        if let Some(namespace) = &segment.namespace {
+            text += &format!("in {namespace}  ");
+        }
+        text += &segment.ports.join(" - ");
+    }
+    text
+}
+
+fn seconds_lines(second: u64, status: &Status, during: &[CountersView]) -> String {
+    let lines = status.segments.iter().zip(during).map(|(segment, c)| {
+        format!(
+            "{second:>5} s  {:<16}rx {:>14}  tx {:>14}  dropped {}{}",
+            segment.name,
+            quantity::pps(c.rx_packets as f64),
+            quantity::pps(c.tx_packets as f64),
+            causes(c),
+            condition(segment)
+        )
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn totals(status: &Status) -> String {
+    let lines = status.segments.iter().map(|segment| {
+        format!(
+            "  {:<16}forwarded {} of {} packets; dropped {}{}",
+            segment.name,
+            segment.counters.tx_packets,
+            segment.counters.rx_packets,
+            causes(&segment.counters),
+            condition(segment)
+        )
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What is out of the ordinary about a segment.
+fn condition(segment: &SegmentStatus) -> String {
+    let mut text = String::new();
+    if segment.restarts > 0 {
+        text += &format!(
+            "; started again {} times ({})",
+            segment.restarts, segment.last_words
+        );
+    }
+    text += match segment.condition {
+        Condition::Starting => "; starting",
+        Condition::Down => "; DOWN",
+        Condition::Up | Condition::Ended => "",
+    };
+    text
+}

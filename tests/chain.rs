@@ -1,0 +1,356 @@
+//! `taut chain`: functions over threads, processes and namespaces carry the packets of programs that know nothing of it, go
+//! on after one of them dies, and leave nothing behind.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use support::hosts::{Namespace, ip};
+use support::program::{Finished, PATIENCE, Program, run};
+use support::{alone_and_root, scratch, taut};
+use tempfile::TempDir;
+
+/// Two hosts with addresses, and a chain file between them.
+struct Stage {
+    name: String,
+    west: Namespace,
+    east: Namespace,
+    folder: TempDir,
+}
+
+const FUNCTIONS: &str = "[[function]]\nname = \"forward\"\n\
+    [[function]]\nname = \"xor\"\nkey = 7\n[[function]]\nname = \"xor\"\nkey = 7\n";
+
+impl Stage {
+    fn new(what: &str) -> Self {
+        let name = format!("t{}-{what}", std::process::id());
+        let host = |side: &str| {
+            let namespace = Namespace(format!("{name}-{side}"));
+            ip(&format!("netns add {}", namespace.0));
+            namespace
+        };
+        Self {
+            west: host("w"),
+            east: host("e"),
+            folder: scratch(),
+            name,
+        }
+    }
+
+    fn file(&self, head: &str, functions: &str) -> PathBuf {
+        let path = self.folder.path().join("chain.toml");
+        let text = format!(
+            "name = \"{}\"\n{head}\nports = [\n\"veth:eth0,netns={},address=10.9.0.1/24\",\n\
+             \"veth:eth0,netns={},address=10.9.0.2/24\"]\n{functions}",
+            self.name, self.west.0, self.east.0
+        );
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The chain, up.
+    fn up(&self, head: &str, functions: &str) -> Program {
+        let file = self.file(head, functions);
+        let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
+        up.wait_for_stdout("\"event\":\"up\"");
+        up
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let finished = run(&mut taut(&["chain", "status", &self.name, "--json"])).success();
+        let all: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+        all[0].clone()
+    }
+
+    fn run_folder(&self) -> PathBuf {
+        Path::new("/run/taut/chains").join(&self.name)
+    }
+}
+
+/// Runs `action` in a network namespace.
+fn inside<T: Send>(namespace: &str, action: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let entered = scope.spawn(|| {
+            let file = fs::File::open(Path::new("/run/netns").join(namespace)).unwrap();
+            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), kind)
+                .unwrap();
+            action()
+        });
+        entered.join().unwrap()
+    })
+}
+
+/// A datagram socket of a host, at port 7.
+fn socket(namespace: &str, address: &str) -> UdpSocket {
+    inside(namespace, || {
+        let socket = UdpSocket::bind((address, 7)).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        socket
+    })
+}
+
+/// Sends numbered datagrams both ways until all of a round have come, each one that comes intact.
+fn exchange(stage: &Stage, count: u32) {
+    let west = socket(&stage.west.0, "10.9.0.1");
+    let east = socket(&stage.east.0, "10.9.0.2");
+    let deadline = Instant::now() + PATIENCE;
+    for (from, to, address) in [(&west, &east, "10.9.0.2:7"), (&east, &west, "10.9.0.1:7")] {
+        for number in 0..count {
+            // A stall of the machine, or the neighbours' first search for each other, may cost one.
+            loop {
+                let payload = [&number.to_be_bytes()[..], &[0xa5; 96]].concat();
+                from.send_to(&payload, address).unwrap();
+                let mut got = [0; 200];
+                match to.recv(&mut got) {
+                    Ok(bytes) if got[..4] == number.to_be_bytes() => {
+                        assert_eq!(&got[..bytes], &payload, "what arrives is what was sent");
+                        break;
+                    }
+                    // A late one of the round before.
+                    Ok(_) => {}
+                    Err(_) => assert!(Instant::now() < deadline, "{address}: {number} lost"),
+                }
+            }
+        }
+    }
+}
+
+/// Waits until `is` is true, or fails saying `what` is not.
+#[track_caller]
+fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is() {
+        assert!(Instant::now() < deadline, "never came to: {what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn exists(pid: u64) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn pids(status: &serde_json::Value) -> Vec<u64> {
+    let segments = status["segments"].as_array().unwrap();
+    segments
+        .iter()
+        .map(|s| s["pid"].as_u64().unwrap())
+        .collect()
+}
+
+fn no_panic(finished: &Finished) {
+    assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+}
+
+fn interface_of(namespace: &str) -> bool {
+    let mut command = Command::new("ip");
+    command.args(["-n", namespace, "link", "show", "eth0"]);
+    run(&mut command).code() == Some(0)
+}
+
+/// The numbers of namespaces and links that name this process.
+fn left_of(pid: u32) -> Vec<String> {
+    let names = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    };
+    let mut left = names("/run/netns");
+    left.retain(|name| name.starts_with(&format!("taut-{pid}-")));
+    let mut links = names("/sys/class/net");
+    links.retain(|name| name.starts_with(&format!("taut{pid}-")));
+    left.extend(links);
+    left
+}
+
+#[test]
+fn every_placement_carries_what_programs_send_and_goes_without_a_trace() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for (placement, segments) in [
+        ("compact", 1),
+        ("threads", 3),
+        ("processes", 3),
+        ("namespaces", 3),
+    ] {
+        let stage = Stage::new(placement);
+        let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
+        exchange(&stage, 50);
+        let status = stage.status();
+        assert_eq!(status["placement"], placement);
+        assert_eq!(
+            status["segments"].as_array().unwrap().len(),
+            segments,
+            "{status}"
+        );
+        let pids = pids(&status);
+        assert!(pids.iter().all(|pid| exists(*pid)), "{status}");
+        let supervisor = up.id();
+        let finished = up.interrupt().success();
+        no_panic(&finished);
+        let last = finished.last_json();
+        assert_eq!(last["event"], "down");
+        for segment in last["status"]["segments"].as_array().unwrap() {
+            let count = |name: &str| segment["counters"][name].as_u64().unwrap();
+            assert!(count("rx_packets") >= 100, "{placement}: {last}");
+            assert!(count("tx_packets") >= 100, "{placement}: {last}");
+            assert_eq!(segment["restarts"], 0, "{placement}: {last}");
+        }
+        assert!(
+            !pids.iter().any(|pid| exists(*pid)),
+            "{placement}: {status}"
+        );
+        assert!(!interface_of(&stage.west.0), "{placement}");
+        assert!(!stage.run_folder().exists(), "{placement}");
+        assert_eq!(left_of(supervisor), Vec::<String>::new(), "{placement}");
+    }
+}
+
+#[test]
+fn a_segment_that_dies_comes_back_while_its_neighbours_go_on() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for placement in ["processes", "namespaces"] {
+        let stage = Stage::new(placement);
+        let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
+        exchange(&stage, 5);
+        let before = pids(&stage.status());
+        for victim in [1, 0, 2] {
+            let pid = Pid::from_raw(pids(&stage.status())[victim] as i32).unwrap();
+            kill_process(pid, Signal::KILL).unwrap();
+            wait_until("started again", || {
+                let status = stage.status();
+                let segment = &status["segments"][victim];
+                segment["restarts"].as_u64().unwrap() > 0 && segment["condition"] == "up"
+            });
+            exchange(&stage, 5);
+        }
+        let after = pids(&stage.status());
+        assert!(
+            before.iter().zip(&after).all(|(b, a)| b != a),
+            "{before:?} {after:?}"
+        );
+        let status = stage.status();
+        for segment in status["segments"].as_array().unwrap() {
+            assert_eq!(segment["restarts"], 1, "{placement}: {status}");
+            assert_eq!(segment["last_words"], "ended by signal 9");
+        }
+        no_panic(&up.interrupt().success());
+    }
+}
+
+#[test]
+fn a_supervisor_that_is_killed_takes_its_chain_with_it() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for placement in ["processes", "namespaces", "compact"] {
+        let stage = Stage::new(placement);
+        let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
+        let pids = pids(&stage.status());
+        let supervisor = up.id();
+        up.kill();
+        wait_until("its processes are gone", || {
+            !pids.iter().any(|pid| exists(*pid))
+        });
+        let finished = run(&mut taut(&["chain", "status", &stage.name]));
+        assert_eq!(finished.code(), Some(2), "{finished:?}");
+        let finished = run(&mut taut(&["chain", "down", &stage.name])).success();
+        assert!(finished.stdout.contains("cleared up"), "{finished:?}");
+        assert!(!stage.run_folder().exists());
+        assert_eq!(left_of(supervisor), Vec::<String>::new());
+        assert!(!interface_of(&stage.west.0), "{placement}");
+        // And it can be put up again.
+        let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
+        exchange(&stage, 2);
+        no_panic(&up.interrupt().success());
+    }
+}
+
+#[test]
+fn a_detached_chain_is_there_until_it_is_taken_down() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let stage = Stage::new("detached");
+    let file = stage.file("placement = \"processes\"", FUNCTIONS);
+    let up = run(taut(&["chain", "up", "--detach"]).arg(&file)).success();
+    assert!(up.stdout.contains("3 segments"), "{up:?}");
+    exchange(&stage, 5);
+    let again = run(taut(&["chain", "up", "--detach"]).arg(&file));
+    assert_eq!(again.code(), Some(2), "{again:?}");
+    assert_eq!(again.stderr.lines().count(), 1, "{again:?}");
+    assert!(
+        again.stderr.contains("there is an interface eth0 already")
+            || again.stderr.contains("is up already"),
+        "{again:?}"
+    );
+    let supervisor = stage.status()["supervisor"].as_u64().unwrap();
+    let down = run(&mut taut(&["chain", "down", &stage.name])).success();
+    assert!(down.stdout.contains("2-xor"), "{down:?}");
+    assert!(!stage.run_folder().exists());
+    wait_until("the supervisor is gone", || !exists(supervisor));
+    assert!(!interface_of(&stage.east.0));
+    let down = run(&mut taut(&["chain", "down", &stage.name]));
+    assert_eq!(down.code(), Some(2), "{down:?}");
+}
+
+#[test]
+fn what_cannot_be_put_up_is_said_in_one_line_and_leaves_nothing() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let stage = Stage::new("wrong");
+    let refused = |head: &str, functions: &str, part: &str| {
+        let file = stage.file(head, functions);
+        let up = Program::start(taut(&["chain", "up"]).arg(&file));
+        let supervisor = up.id();
+        let finished = up.finish();
+        assert_eq!(finished.code(), Some(2), "{finished:?}");
+        assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
+        assert!(finished.stderr.contains(part), "{part}: {finished:?}");
+        assert!(!stage.run_folder().exists());
+        assert_eq!(left_of(supervisor), Vec::<String>::new());
+        assert!(!interface_of(&stage.west.0));
+    };
+    let spread = "placement = \"namespaces\"";
+    refused(
+        spread,
+        "[[function]]\nname = \"xro\"\n",
+        "did you mean \"xor\"?",
+    );
+    refused(
+        spread,
+        "[[function]]\nname = \"burn\"\ncycles = 1\nplace = \"kernel\"\n",
+        "cannot run in the kernel",
+    );
+    refused(
+        "placement = \"processes\"\ncore = 1000",
+        FUNCTIONS,
+        "core 1000 is not among those",
+    );
+    // A file that a function needs, and that only the segment's own process misses.
+    let file = stage.file(spread, FUNCTIONS);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace(&stage.east.0, "taut-no-such")).unwrap();
+    let finished = run(taut(&["chain", "up"]).arg(&file));
+    assert_eq!(finished.code(), Some(2), "{finished:?}");
+    assert!(
+        finished.stderr.contains("ip netns add taut-no-such"),
+        "{finished:?}"
+    );
+    let finished = run(taut(&["forward"]).arg(stage.file(spread, FUNCTIONS)));
+    assert_eq!(finished.code(), Some(2), "{finished:?}");
+    assert!(finished.stderr.contains("taut chain up"), "{finished:?}");
+}
