@@ -180,7 +180,7 @@ impl Deployment {
             processes: Vec::new(),
             heard,
             words,
-            laid: laid,
+            laid,
             folder,
             ended_by: None,
         };
