@@ -2,17 +2,16 @@
 
 use super::header::Mode;
 use super::table_free::TableFree;
-use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use aes::{Aes128, Aes256, Block};
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
+use taut_cipher::CounterMode;
 
-/// Blocks of key stream made at a time: as many as the processors' instructions keep under way, and more.
-const AT_ONCE: usize = 16;
-
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per key, and used without a detour"
+)]
 pub(super) enum Cipher {
     Gcm(LessSafeKey),
-    Ctr128(Aes128),
-    Ctr256(Aes256),
+    Ctr(CounterMode),
     TableFree(Box<TableFree>),
 }
 
@@ -35,8 +34,7 @@ impl Cipher {
                 Self::Gcm(LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?))
             }
             (Mode::Ctr, 16 | 32) if table_free => Self::TableFree(Box::new(TableFree::new(key))),
-            (Mode::Ctr, 16) => Self::Ctr128(Aes128::new_from_slice(key).ok()?),
-            (Mode::Ctr, _) => Self::Ctr256(Aes256::new_from_slice(key).ok()?),
+            (Mode::Ctr, _) => Self::Ctr(CounterMode::new(key)?),
         })
     }
 
@@ -93,25 +91,12 @@ impl Cipher {
         }
     }
 
-    /// Counter mode. (NIST SP 800-38A section 6.5.)
     fn add_key_stream(&self, first: u128, text: &mut [u8]) {
-        let mut counter = first;
-        for some in text.chunks_mut(16 * AT_ONCE) {
-            let mut stream = [[0; 16]; AT_ONCE];
-            let stream = &mut stream[..some.len().div_ceil(16)];
-            for block in &mut *stream {
-                *block = counter.to_be_bytes();
-                counter = counter.wrapping_add(1);
-            }
-            match self {
-                Self::Ctr128(key) => key.encrypt_blocks(Block::cast_slice_from_core_mut(stream)),
-                Self::Ctr256(key) => key.encrypt_blocks(Block::cast_slice_from_core_mut(stream)),
-                Self::TableFree(key) => key.encrypt(stream),
-                // Has a tag as well: never comes here.
-                Self::Gcm(_) => {}
-            }
-            let stream = stream.as_flattened();
-            some.iter_mut().zip(stream).for_each(|(a, b)| *a ^= b);
+        match self {
+            Self::Ctr(key) => key.add_key_stream(first, text),
+            Self::TableFree(key) => key.add_key_stream(first, text),
+            // Has a tag as well: never comes here.
+            Self::Gcm(_) => {}
         }
     }
 }

@@ -48,6 +48,21 @@ impl TableFree {
         Self { round_keys, rounds }
     }
 
+    /// Adds the stream of block `first` and those behind it. (NIST SP 800-38A section 6.5.)
+    pub(super) fn add_key_stream(&self, first: u128, text: &mut [u8]) {
+        let mut counter = first;
+        for some in text.chunks_mut(16 * BLOCKS) {
+            let mut stream = [[0; 16]; BLOCKS];
+            for block in &mut stream {
+                *block = counter.to_be_bytes();
+                counter = counter.wrapping_add(1);
+            }
+            self.encrypt(&mut stream);
+            let stream = stream.as_flattened();
+            some.iter_mut().zip(stream).for_each(|(a, b)| *a ^= b);
+        }
+    }
+
     /// Encrypts any number of blocks, eight at a time. (FIPS 197 section 5.1.)
     pub(super) fn encrypt(&self, blocks: &mut [[u8; 16]]) {
         for some in blocks.chunks_mut(BLOCKS) {
