@@ -892,3 +892,62 @@ fn open_vswitch_is_the_other_end_of_the_tunnel() {
         assert!(summary["fates"][fate].as_u64().unwrap() >= 18, "{summary}");
     }
 }
+
+#[test]
+fn a_kernel_asks_for_the_gateways_address_and_gets_its_echo_responses() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let testbed = Testbed::builder().build().unwrap();
+    let radio = testbed.generator_namespace();
+    let mut sysctl = in_namespace(radio, "sysctl");
+    run(sysctl.args(["-qw", "net.ipv6.conf.gen0.disable_ipv6=0"])).success();
+    ip(&format!("-n {radio} link set gen0 arp on up"));
+    ip(&format!("-n {radio} addr add {PEER}/24 dev gen0"));
+    ip(&format!(
+        "-n {radio} addr add 2001:db8::7/64 dev gen0 nodad"
+    ));
+
+    let folder = scratch();
+    let chain = folder.path().join("gateway.toml");
+    let gateway_mac = "02:00:00:00:99:01";
+    let text = format!(
+        "ports = [\"af_packet:dut0\", \"af_packet:dut1\"]\n[[function]]\nname = \"gtpu\"\n\
+         address = [\"{OWN}\", \"2001:db8::1\"]\nmac = [\"{gateway_mac}\", \"02:00:00:00:99:02\"]\n"
+    );
+    std::fs::write(&chain, text).unwrap();
+    let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+    command.args(["forward", "--json", "--quiet"]).arg(&chain);
+    let mut forward = Program::start(&mut command);
+    forward.wait_until("both links up", |_, stderr| {
+        stderr.matches(": up").count() >= 2
+    });
+
+    for (from, to) in [(PEER, OWN), ("2001:db8::7", "2001:db8::1")] {
+        let inside = testbed.enter_generator().unwrap();
+        let socket = UdpSocket::bind((address(from), 2152)).unwrap();
+        drop(inside);
+        let soon = Duration::from_millis(500);
+        socket.set_read_timeout(Some(soon)).unwrap();
+        let mut request = [0; 64];
+        let length = emit_echo_request(7, &mut request).unwrap();
+        // The first ones may wait for the answer to the kernel's question, or get lost on a busy machine.
+        let answered = (0..40).any(|_| {
+            let sent = socket.send_to(&request[..length], (address(to), 2152));
+            let mut response = [0; 64];
+            sent.is_ok()
+                && socket.recv(&mut response).is_ok_and(|length| {
+                    let response = Gtpu::new(&response[..length]).unwrap();
+                    (response.message_type().0, response.sequence()) == (2, Some(7))
+                })
+        });
+        let mut shown = Command::new("ip");
+        let shown = run(shown.args(["-n", radio, "neigh", "show", "to", to])).success();
+        assert!(answered, "{to}: {shown:?} {}", forward.interrupt().stdout);
+        assert!(shown.stdout.contains(gateway_mac), "{shown:?}");
+    }
+    let summary = forward.interrupt().success().last_json();
+    for fate in ["neighbour answered", "echo answered"] {
+        assert!(summary["fates"][fate].as_u64().unwrap() >= 2, "{summary}");
+    }
+}

@@ -21,7 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
     untagged,
     expecting = "want a MAC address such as \"02:00:00:00:00:01\", or a list of them"
 )]
-enum Text {
+pub(crate) enum Text {
     One(String),
     Each(Vec<String>),
 }
@@ -33,8 +33,9 @@ pub(crate) struct Settings {
     destination: Option<Text>,
 }
 
-/// Addresses by outgoing port.
-enum Macs {
+/// Addresses by port.
+#[derive(Debug, Clone)]
+pub(crate) enum Macs {
     /// Those of the frame stay.
     Keep,
     One(Mac),
@@ -43,7 +44,7 @@ enum Macs {
 }
 
 impl Macs {
-    fn new(key: &str, text: Option<Text>) -> Result<Self, SettingsError> {
+    pub(crate) fn new(key: &str, text: Option<Text>) -> Result<Self, SettingsError> {
         let parse = |text: String| {
             text.parse().map_err(|_| {
                 SettingsError(format!(
@@ -63,7 +64,7 @@ impl Macs {
     }
 
     #[inline(always)]
-    fn of(&self, port: usize) -> Option<Mac> {
+    pub(crate) fn of(&self, port: usize) -> Option<Mac> {
         match self {
             Self::Keep => None,
             Self::One(mac) => Some(*mac),

@@ -7,7 +7,7 @@
 use crate::hand::{Arrival, Crafted, Hand, Made, NoHand};
 use crate::interruptions::LoopInterruptions;
 use crate::line::{Line, Next, Pacing, is_filler};
-use crate::stations::{Gateway, LONGEST_BYTES, Stations, may_be_about_neighbours};
+use crate::stations::{Gateway, Stations};
 use crate::{Pattern, Record, Schedule, Stream, Traffic};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -17,6 +17,7 @@ use taut_port::{
     BATCH_CAPACITY, Batch, Clock, ClockReading, Packet, PoolHandle, Port, PortCounters, PortError,
     PortSpec, Resources, StampClock, ticks,
 };
+use taut_wire::resolution::{LONGEST_BYTES, may_be_about_neighbours};
 use taut_wire::{Mac, PortRange, Received, StampLayout, Sum, claimed_stamp, classify};
 
 /// Packets handed over together at most when several are due at once.

@@ -2,18 +2,12 @@
 //! and how they ask for that of a gateway. ARP (RFC 826) and neighbour discovery (RFC 4861).
 
 use crate::Traffic;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use taut_wire::arp::Operation;
+use taut_wire::resolution::{self, LONGEST_BYTES, arp_frame, neighbour_frame, neighbour_message};
 use taut_wire::{
-    Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, IpProtocol, Ipv6, Ipv6Repr, Mac, Neighbour,
-    NeighbourRepr, UdpFlow, Vlan, checksum, neighbour,
+    Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Mac, NeighbourRepr, UdpFlow, Vlan, neighbour,
 };
-
-/// Bytes of the shortest frame, without check sequence.
-const SHORTEST_BYTES: usize = 60;
-
-/// Bytes of the longest frame made here: a neighbour message behind two VLAN tags.
-pub(crate) const LONGEST_BYTES: usize = 96;
 
 /// IP addresses next to each other, the last included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,61 +85,9 @@ impl Stations {
         last_port: bool,
         reply: &mut [u8; LONGEST_BYTES],
     ) -> Option<usize> {
-        let asked = Ethernet::new(frame).ok()?;
-        let mut header = EthernetRepr::parse(&asked).ok()?;
-        match asked.ethertype() {
-            EtherType::ARP => {
-                let arp = Arp::new(asked.payload()).ok()?;
-                if arp.operation() != Operation::REQUEST || arp.sender_ip() == arp.target_ip() {
-                    return None;
-                }
-                let mac = self.mac(arp.target_ip().into(), first_port, last_port)?;
-                header.destination = arp.sender_mac();
-                header.source = mac;
-                let answer = ArpRepr {
-                    operation: Operation::REPLY,
-                    sender_mac: mac,
-                    sender_ip: arp.target_ip(),
-                    target_mac: arp.sender_mac(),
-                    target_ip: arp.sender_ip(),
-                };
-                arp_frame(&header, &answer, reply)
-            }
-            EtherType::IPV6 => {
-                let (asker, message) = neighbour_message(&asked)?;
-                if !message.is_solicitation() {
-                    return None;
-                }
-                let mac = self.mac(message.target().into(), first_port, last_port)?;
-                // Who has no address yet hears it with all others (RFC 4861 section 7.2.4).
-                let solicited = !asker.is_unspecified();
-                let (to_ip, to_mac) = if solicited {
-                    (asker, message.mac().unwrap_or(asked.source()))
-                } else {
-                    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-                    (all_nodes, Mac([0x33, 0x33, 0, 0, 0, 1]))
-                };
-                header.destination = to_mac;
-                header.source = mac;
-                let answer = NeighbourRepr::Advertisement {
-                    target: message.target(),
-                    mac,
-                    solicited,
-                };
-                neighbour_frame(&header, (message.target(), to_ip), &answer, reply)
-            }
-            _ => None,
-        }
+        let mac = |ip| self.mac(ip, first_port, last_port);
+        resolution::answer(frame, mac, reply)
     }
-}
-
-/// A cheap look at what may ask or answer: everything that is ARP or IPv6, also behind a VLAN tag.
-#[inline(always)]
-pub(crate) fn may_be_about_neighbours(frame: &[u8]) -> bool {
-    matches!(
-        frame.get(12..14),
-        Some([0x08, 0x06] | [0x86, 0xdd] | [0x81, 0x00] | [0x88, 0xa8])
-    )
 }
 
 impl Gateway {
@@ -202,58 +144,6 @@ impl Gateway {
     }
 }
 
-fn arp_frame(
-    header: &EthernetRepr,
-    packet: &ArpRepr,
-    frame: &mut [u8; LONGEST_BYTES],
-) -> Option<usize> {
-    frame.fill(0);
-    let mut ethernet = header.emit(frame).ok()?;
-    packet.emit(ethernet.payload_mut()).ok()?;
-    let len = header.header_len_bytes() + ArpRepr::LEN_BYTES;
-    Some(len.max(SHORTEST_BYTES))
-}
-
-fn neighbour_frame(
-    header: &EthernetRepr,
-    (from, to): (Ipv6Addr, Ipv6Addr),
-    message: &NeighbourRepr,
-    frame: &mut [u8; LONGEST_BYTES],
-) -> Option<usize> {
-    frame.fill(0);
-    let ip = Ipv6Repr {
-        traffic_class: 0,
-        flow_label: 0,
-        next_header: IpProtocol::ICMPV6,
-        hop_limit: neighbour::HOP_LIMIT,
-        source: from,
-        destination: to,
-        payload_len_bytes: NeighbourRepr::LEN_BYTES,
-    };
-    let mut ethernet = header.emit(frame).ok()?;
-    let mut ip = ip.emit(ethernet.payload_mut()).ok()?;
-    let length = NeighbourRepr::LEN_BYTES as u32;
-    let pseudo_header = checksum::pseudo_header_v6(from, to, IpProtocol::ICMPV6, length);
-    message.emit(ip.payload_mut(), pseudo_header).ok()?;
-    let packet = taut_wire::ipv6::HEADER_LEN_BYTES + NeighbourRepr::LEN_BYTES;
-    Some(header.header_len_bytes() + packet)
-}
-
-/// The sender's address and the neighbour message in a frame, if it is a right one from this very link.
-fn neighbour_message<'a>(ethernet: &'a Ethernet<&[u8]>) -> Option<(Ipv6Addr, Neighbour<&'a [u8]>)> {
-    let packet = ethernet.payload();
-    let ip = Ipv6::new(packet).ok()?;
-    if ip.next_header() != IpProtocol::ICMPV6 || ip.hop_limit() != neighbour::HOP_LIMIT {
-        return None;
-    }
-    let start = taut_wire::ipv6::HEADER_LEN_BYTES;
-    let length = ip.payload().len();
-    let message = Neighbour::new(packet.get(start..start + length)?).ok()?;
-    let pseudo_header = ip.pseudo_header(IpProtocol::ICMPV6, length as u32);
-    message.verify_checksum(pseudo_header).ok()?;
-    Some((ip.source(), message))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -286,7 +176,7 @@ mod tests {
         let mut reply = [0; LONGEST_BYTES];
         let question = question(ip, asker_ip, Vlan::Untagged);
         let len = stations.answer(&question, first_port, !first_port, &mut reply)?;
-        assert!(may_be_about_neighbours(&question));
+        assert!(resolution::may_be_about_neighbours(&question));
         let ethernet = Ethernet::new(&reply[..len]).unwrap();
         assert_eq!(ethernet.destination(), ROUTER);
         let gateway = Gateway {

@@ -30,6 +30,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod neighbour;
 pub mod pfcp;
+pub mod resolution;
 pub mod stamp;
 pub mod tcp;
 pub mod udp;

@@ -10,7 +10,7 @@ use taut_port::{Batch, Packet, PoolHandle};
 use taut_wire::gtpu::{ErrorIndication, emit_echo_response, emit_end_marker};
 use taut_wire::{
     EtherType, Ethernet, EthernetRepr, Gtpu, Icmpv4, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr,
-    Mac,
+    Mac, resolution,
 };
 
 /// Frames that may wait to be sent.
@@ -96,6 +96,29 @@ impl Answers {
         };
         let gtpu_port = taut_wire::gtpu::UDP_PORT.to_be_bytes();
         self.queue(port, back(pool, frame, seen, &message[..length], gtpu_port))
+    }
+
+    /// Answers who asks for the MAC address of one of the gateway's own addresses (RFC 826, RFC 4861); false for any other
+    /// frame, and if there is no room.
+    #[cold]
+    pub fn neighbour(
+        &mut self,
+        pool: &PoolHandle,
+        port: usize,
+        frame: &[u8],
+        mac: Mac,
+        own: &Own,
+    ) -> bool {
+        let mut reply = [0; resolution::LONGEST_BYTES];
+        let mac_of = |address| own.has(address).then_some(mac);
+        let Some(length) = resolution::answer(frame, mac_of, &mut reply) else {
+            return false;
+        };
+        let packet = pool.take(length as u16).map(|mut packet| {
+            packet.bytes_mut().copy_from_slice(&reply[..length]);
+            packet
+        });
+        self.queue(port, packet)
     }
 
     /// Ends the stream of packets of a tunnel (section 7.3.2). The MAC addresses are zero: those of the next

@@ -63,6 +63,8 @@ fates! {
     NoRoom: "no room",
     /// An echo request that there is no room to answer.
     EchoUnanswered: "echo unanswered",
+    /// A question for the MAC address of one of the gateway's own addresses, answered.
+    NeighbourAnswered: "neighbour answered",
 }
 
 /// Counts by fate.

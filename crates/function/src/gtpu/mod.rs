@@ -13,6 +13,8 @@ mod fate;
 mod in_kernel;
 mod pfcp;
 mod rewrite;
+#[cfg(test)]
+mod scapy;
 mod seen;
 mod server;
 mod table;
@@ -25,6 +27,7 @@ pub(crate) use in_kernel::gateway_settings;
 pub use server::{Answer, Request};
 pub use table::{BYTES_PER_BEARER, Matching};
 
+use crate::mac_rewrite::{self, Macs};
 use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use answer::Answers;
 use bearer::Kind;
@@ -41,6 +44,7 @@ use table::{Slot, Table};
 use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError};
 use taut_wire::gtpu::MessageType;
+use taut_wire::resolution;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "gtpu",
@@ -90,6 +94,7 @@ struct Settings {
     mtu: usize,
     #[serde(default)]
     others: Others,
+    mac: Option<mac_rewrite::Text>,
     load: Option<PathBuf>,
     control: Option<PathBuf>,
     pfcp: Option<pfcp::Settings>,
@@ -106,11 +111,12 @@ fn usual_mtu() -> usize {
 /// [`Settings`] that make sense.
 struct Checked {
     own: Vec<IpAddr>,
+    macs: Macs,
     settings: Settings,
 }
 
 impl Settings {
-    fn check(self) -> Result<Checked, SettingsError> {
+    fn check(mut self) -> Result<Checked, SettingsError> {
         let own = match &self.address {
             Addresses::One(address) => vec![*address],
             Addresses::Several(addresses) => addresses.clone(),
@@ -128,8 +134,13 @@ impl Settings {
         if let Some(pfcp) = &self.pfcp {
             pfcp.check().map_err(SettingsError)?;
         }
+        let macs = Macs::new("mac", self.mac.take())?;
         let settings = self;
-        Ok(Checked { own, settings })
+        Ok(Checked {
+            own,
+            macs,
+            settings,
+        })
     }
 }
 
@@ -156,10 +167,14 @@ impl Gateway {
     }
 
     fn start(&mut self) -> Result<Control, PortError> {
-        let Checked { own, settings } = &self.checked;
+        let Checked {
+            own,
+            macs,
+            settings,
+        } = &self.checked;
         let (sender, receiver) = changes(self.kernel.clone());
         let mut control = Control::new(own.clone(), settings.bearers, sender);
-        let mut plane = Plane::new(own, settings, receiver, self.kernel.clone())?;
+        let mut plane = Plane::new(own, macs, settings, receiver, self.kernel.clone())?;
         if let Some(file) = &settings.load {
             let wrong = |line: Option<usize>, what: String| {
                 let line = line.map_or(String::new(), |line| format!("{line}: "));
@@ -224,6 +239,8 @@ struct Plane {
     /// By number less 1.
     paths: Vec<KnownPath>,
     own: Own,
+    /// By port, what its own addresses are answered for with.
+    macs: Macs,
     mtu: usize,
     others: Others,
     pool: PoolHandle,
@@ -243,6 +260,7 @@ struct KnownPath {
 impl Plane {
     fn new(
         own: &[IpAddr],
+        macs: &Macs,
         settings: &Settings,
         receiver: Receiver,
         kernel: Kernel,
@@ -251,6 +269,7 @@ impl Plane {
             table: Table::new(settings.matching, settings.bearers),
             paths: Vec::with_capacity(usize::from(u16::MAX)),
             own: Own::new(own),
+            macs: macs.clone(),
             mtu: settings.mtu,
             others: settings.others,
             pool: PoolHandle::new(POOL_SLOTS, false)?,
@@ -359,6 +378,12 @@ impl Plane {
                 Seen::Tunnelled(tunnelled) => self.tunnelled(packet, tunnelled, &found[i], context),
                 Seen::Plain { ip, .. } => self.plain(packet, usize::from(*ip), &found[i], context),
             };
+            let may_ask = matches!(fate, Fate::Other | Fate::UnknownUser);
+            if may_ask && self.answer_neighbour(packet, context) {
+                self.counts[Fate::NeighbourAnswered as usize] += 1;
+                batch.mark_dropped(i);
+                continue;
+            }
             let fate = match (fate, self.others) {
                 (Fate::Other | Fate::UnknownUser, Others::Forward) => Fate::Passed,
                 (fate, _) => fate,
@@ -445,6 +470,17 @@ impl Plane {
             known.port = to_port;
         }
         Some(known.path)
+    }
+
+    /// Answers a question for the gateway's own MAC address, where it has one.
+    #[inline]
+    fn answer_neighbour(&mut self, packet: &Packet, context: &Context) -> bool {
+        let port = context.from_port;
+        let Some(mac) = self.macs.of(port) else {
+            return false;
+        };
+        resolution::may_be_about_neighbours(packet.bytes())
+            && (self.answers).neighbour(&self.pool, port, packet.bytes(), mac, &self.own)
     }
 
     #[cold]

@@ -31,6 +31,13 @@ impl Own {
         own
     }
 
+    pub fn has(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.v4.contains(&address),
+            IpAddr::V6(address) => self.v6.contains(&address),
+        }
+    }
+
     pub fn v4(&self) -> Option<Ipv4Addr> {
         self.v4.first().copied()
     }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod scapy;
+
 use super::*;
 use proptest::prelude::*;
 use std::io::{BufRead, BufReader, Write};

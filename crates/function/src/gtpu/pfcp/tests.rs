@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod scapy;
+
 use super::super::change::{Receiver, changes};
 use super::super::{Action, Bearer, Match, Path};
 use super::node::Node;

@@ -1,0 +1,151 @@
+//! PFCP as scapy makes it, in one conversation.
+
+use super::super::super::scapy::messages;
+use super::*;
+
+/// The cause of each response and the element or rule that it names; none for messages without a cause.
+type Wanted = (&'static str, Option<(Cause, Named)>);
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Named {
+    Nothing,
+    Element(E),
+    /// Type (section 8.2.80: 0 PDR, 1 FAR) and number.
+    Rule(u8, u32),
+}
+
+const fn accepted(name: &'static str) -> Wanted {
+    (name, Some((Cause::ACCEPTED, Named::Nothing)))
+}
+
+const fn missing(name: &'static str, element: E) -> Wanted {
+    let cause = Cause::MANDATORY_IE_MISSING;
+    (name, Some((cause, Named::Element(element))))
+}
+
+const fn refused(name: &'static str, cause: Cause) -> Wanted {
+    (name, Some((cause, Named::Nothing)))
+}
+
+const fn rule(name: &'static str, kind: u8, number: u32) -> Wanted {
+    (name, Some((Cause::RULE_FAILURE, Named::Rule(kind, number))))
+}
+
+const WANTED: [Wanted; 28] = [
+    ("heartbeat", None),
+    refused("establishment-without-association", Cause::NO_ASSOCIATION),
+    missing("association-without-node", E::NODE_ID),
+    missing("association-without-stamp", E::RECOVERY_TIME_STAMP),
+    accepted("association"),
+    missing("establishment-without-node", E::NODE_ID),
+    missing("establishment-without-seid", E::F_SEID),
+    missing("establishment-without-pdr", E::CREATE_PDR),
+    missing("establishment-without-far", E::CREATE_FAR),
+    missing("establishment-pdr-without-pdi", E::PDI),
+    missing("establishment-far-without-action", E::APPLY_ACTION),
+    rule("establishment-of-unknown-far", 0, 1),
+    (
+        "establishment-teid-0",
+        Some((Cause::MANDATORY_IE_INCORRECT, Named::Element(E::F_TEID))),
+    ),
+    accepted("establishment"),
+    accepted("move"),
+    accepted("close-gate"),
+    rule("update-unknown-far", 1, 9),
+    accepted("remove-downlink"),
+    rule("remove-unknown-pdr", 0, 2),
+    accepted("deletion"),
+    refused("deletion-again", Cause::SESSION_NOT_FOUND),
+    refused("pfd-management", Cause::SERVICE_NOT_SUPPORTED),
+    accepted("release"),
+    ("version-2", None),
+    ("length-lies", None),
+    ("header-cut", None),
+    ("element-cut", None),
+    refused("element-length-lies", Cause::INVALID_LENGTH),
+];
+
+fn named(response: &Response) -> Named {
+    let find = |kind: E| response.elements.iter().find(|(found, _)| *found == kind);
+    if let Some((_, value)) = find(E::OFFENDING_IE) {
+        return Named::Element(E(u16::from_be_bytes([value[0], value[1]])));
+    }
+    if let Some((_, value)) = find(E::FAILED_RULE_ID) {
+        let number = value[1..]
+            .iter()
+            .fold(0, |n, byte| n << 8 | u32::from(*byte));
+        return Named::Rule(value[0], number);
+    }
+    Named::Nothing
+}
+
+/// Where a message has its sequence number: behind the session's number, if it has one.
+fn sequence(message: &[u8]) -> u32 {
+    let at = if message[0] & 1 == 1 { 12 } else { 4 };
+    u32::from_be_bytes([0, message[at], message[at + 1], message[at + 2]])
+}
+
+#[test]
+fn every_message_is_answered_by_its_cause_and_what_it_asks_for_is_in_force() {
+    let all = messages("pfcp/");
+    assert_eq!(all.len(), WANTED.len());
+    let mut core = Core::new(100);
+    let user = Match::User(IpAddr::from(USER));
+    let (mut seid, mut uplink) = (0_u64, None);
+    for ((name, mut message), (wanted, outcome)) in all.into_iter().zip(WANTED) {
+        assert_eq!(name, wanted);
+        let of_session = message[0] & 1 == 1 && !name.starts_with("establishment");
+        if of_session {
+            // Only now it is known which number the session got.
+            message[4..12].copy_from_slice(&seid.to_be_bytes());
+        }
+        let response = core.raw(&message, SMF);
+        if let Some((cause, names)) = outcome {
+            let response = Response::read(&response.unwrap(), sequence(&message));
+            assert_eq!(response.kind, message[1] + 1, "{name}");
+            assert_eq!(response.get(E::CAUSE), [cause.0], "{name}: {response:?}");
+            assert_eq!(named(&response), names, "{name}");
+            if name == "establishment" {
+                assert_eq!(response.seid, Some(0x77));
+                seid = response.up_seid();
+                let created = response.created();
+                assert_eq!((created.len(), created[0].0), (1, 1));
+                uplink = Some(Match::Teid(created[0].1));
+            }
+        } else if name == "heartbeat" {
+            let response = Response::read(&response.unwrap(), sequence(&message));
+            assert_eq!(response.get(E::RECOVERY_TIME_STAMP).len(), 4);
+        } else if name == "version-2" {
+            let response = response.unwrap();
+            assert_eq!(response[1], M::VERSION_NOT_SUPPORTED.0);
+        } else {
+            assert_eq!(response, None, "{name}");
+        }
+        let downlink = core.action(user);
+        let to = |teid: u32, host: u8| {
+            let action = downlink.unwrap();
+            let Action::Encapsulate {
+                teid: found,
+                path,
+                qfi,
+            } = action
+            else {
+                panic!("{name}: {action:?}");
+            };
+            assert_eq!((found, qfi), (teid, Some(9)), "{name}");
+            assert_eq!(path.remote, IpAddr::from([192, 0, 2, host]), "{name}");
+        };
+        match name {
+            "establishment" => to(0x20, 7),
+            "move" => to(0x30, 8),
+            "close-gate" | "update-unknown-far" => assert_eq!(downlink, Some(Action::Drop)),
+            _ => assert_eq!(downlink, None, "{name}"),
+        }
+        let is_there = uplink.and_then(|teid| core.action(teid));
+        let lives = seid != 0
+            && !["deletion", "deletion-again", "pfd-management", "release"].contains(&name)
+            && outcome.is_some()
+            && name != "element-length-lies";
+        assert_eq!(is_there, lives.then_some(Action::Decapsulate), "{name}");
+    }
+}

@@ -1,0 +1,95 @@
+//! GTP-U as scapy makes it.
+
+use super::super::scapy::messages;
+use super::*;
+
+/// What becomes of each, and whether the base station hears of it: the type of the message that it gets.
+const WANTED: [(&str, Fate, Option<u8>); 24] = [
+    ("plain", Fate::Decapsulated, None),
+    ("plain-v6-user", Fate::Decapsulated, None),
+    ("sequence", Fate::Decapsulated, None),
+    ("npdu", Fate::Decapsulated, None),
+    ("session", Fate::Decapsulated, None),
+    ("session-sequence", Fate::Decapsulated, None),
+    ("session-times", Fate::Decapsulated, None),
+    ("pdcp-session", Fate::Decapsulated, None),
+    ("unknown-extension-optional", Fate::Decapsulated, None),
+    ("unknown-extension-required", Fate::UnknownExtension, None),
+    ("unknown-teid", Fate::UnknownTeid, Some(26)),
+    ("end-marker", Fate::Consumed, None),
+    ("echo-request", Fate::EchoAnswered, Some(2)),
+    ("echo-response", Fate::Consumed, None),
+    ("error-indication", Fate::ErrorIndication, None),
+    ("extension-headers-notification", Fate::UnknownMessage, None),
+    ("no-such-message", Fate::UnknownMessage, None),
+    ("version-2", Fate::BadVersion, None),
+    ("prime", Fate::BadVersion, None),
+    ("header-cut", Fate::Malformed, None),
+    ("options-cut", Fate::Malformed, None),
+    ("length-lies", Fate::Malformed, None),
+    ("extension-of-no-length", Fate::Malformed, None),
+    ("extension-longer-than-all", Fate::Malformed, None),
+];
+
+#[test]
+fn every_message_meets_its_fate_and_user_packets_come_out_whole() {
+    let all = messages("gtpu/");
+    assert_eq!(all.len(), WANTED.len());
+    for ((name, frame), (wanted, fate, answer)) in all.into_iter().zip(WANTED) {
+        assert_eq!(name, wanted);
+        let mut gateway = Bench::with("0x10,decapsulate");
+        let left = gateway.pass(std::slice::from_ref(&frame), 0);
+        assert_eq!(gateway.count(fate), 1, "{name}: {:?}", gateway.plane.counts);
+        assert_eq!(gateway.counted(), 1, "{name}");
+        if fate == Fate::Decapsulated {
+            let [left] = left.as_slice() else {
+                panic!("{name}: {left:?}")
+            };
+            let user = Ethernet::new(&left[..]).unwrap();
+            let packet = user.payload();
+            // scapy puts the user packet last.
+            assert!(frame.ends_with(packet), "{name}");
+            let text = b"user packet";
+            let version = packet[0] >> 4;
+            assert_eq!(version, if name == "plain-v6-user" { 6 } else { 4 });
+            assert!(packet.ends_with(text), "{name}");
+        } else {
+            assert!(left.is_empty(), "{name}");
+        }
+        let answers = gateway.answers(0);
+        assert_eq!(answers.len(), usize::from(answer.is_some()), "{name}");
+        for frame in &answers {
+            let opened = open(frame);
+            assert_eq!(Some(opened.message), answer, "{name}");
+            assert_eq!(opened.destination, address("192.0.2.7"), "{name}");
+            if fate == Fate::EchoAnswered {
+                assert_eq!(opened.sequence, Some(7));
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_of_scapy_are_relayed_with_all_they_have() {
+    let all = messages("gtpu/");
+    let relayed = [
+        "plain",
+        "sequence",
+        "session",
+        "session-times",
+        "pdcp-session",
+        "unknown-extension-optional",
+        "end-marker",
+    ];
+    for name in relayed {
+        let (_, frame) = all.iter().find(|(n, _)| *n == name).unwrap();
+        let mut gateway = Bench::with("0x10,relay,0x77,192.0.2.9");
+        let left = gateway.pass(std::slice::from_ref(frame), 0);
+        let [left] = left.as_slice() else {
+            panic!("{name}: {left:?}")
+        };
+        assert_eq!(open(left).teid, 0x77, "{name}");
+        // Behind the TEID nothing changes.
+        assert_eq!(left[50..frame.len()], frame[50..], "{name}");
+    }
+}
