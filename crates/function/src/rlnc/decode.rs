@@ -1,11 +1,12 @@
 //! Packets on their way out of the code.
 
 use super::header::{Header, Kind, LEN_BYTES};
+use super::order::{InOrder, Turn};
 use super::symbol::{self, Recovered};
 use super::{Counts, Own, Settings, Verdict, ethernet_like};
 use crate::datagram::Datagram;
-use taut_code::{Combination, Decoder};
-use taut_port::Packet;
+use taut_code::{Combination, Decoder, Refused};
+use taut_port::{Batch, Packet};
 
 /// Packets in a row of another session before it takes the place of the present one: a forged packet ends none.
 const PROOF: u32 = 4;
@@ -15,6 +16,8 @@ pub(super) struct Decode {
     session: Sessions,
     most_payload_bytes: usize,
     symbol: Vec<u8>,
+    /// Where packets leave in order.
+    order: Option<InOrder>,
 }
 
 /// Whose numbers count.
@@ -61,6 +64,7 @@ impl Decode {
             session: Sessions::default(),
             most_payload_bytes: settings.payload,
             symbol: vec![0; size],
+            order: (settings.patience()).map(|patience| InOrder::new(settings.span(), patience)),
         }
     }
 
@@ -79,6 +83,7 @@ impl Decode {
         let session = self.session.see(header.session);
         if session == Session::Begins {
             self.decoder.begin_again();
+            self.order.iter_mut().for_each(InOrder::begin_again);
         }
         let is_ours = session != Session::Strange;
         match header.kind {
@@ -111,24 +116,38 @@ impl Decode {
         }
         let length = symbol::write(packet.bytes(), datagram, LEN_BYTES, &mut self.symbol);
         datagram.remove(packet, LEN_BYTES, &own.pool);
-        counts.uncoded += 1;
         if !is_ours {
+            counts.uncoded += 1;
             return Verdict::Goes;
         }
         let Self {
             decoder,
             symbol,
             most_payload_bytes,
+            order,
             ..
         } = self;
         let before = decoder.account().lost;
         let like = packet.bytes();
-        // What cannot be used for others is a good packet all the same.
-        let _ = decoder.source(header.number, &symbol[..length], |_, symbol| {
-            send(symbol, *most_payload_bytes, like, port, own, counts);
+        let taken = decoder.source(header.number, &symbol[..length], |number, symbol| {
+            let packet = recovered(symbol, *most_payload_bytes, like, own);
+            send(number, packet, order.as_mut(), port, own, counts);
         });
         counts.lost += decoder.account().lost - before;
-        Verdict::Goes
+        let verdict = match (order, taken) {
+            (Some(_), Err(Refused::TooOld)) => {
+                counts.late += 1;
+                Verdict::Ends
+            }
+            (Some(order), Ok(_)) => {
+                order.advance_to(decoder.range().start);
+                in_turn(header.number, packet, order, own, counts)
+            }
+            // What cannot be used for others is a good packet all the same.
+            _ => Verdict::Goes,
+        };
+        counts.uncoded += u64::from(verdict == Verdict::Goes);
+        verdict
     }
 
     #[expect(clippy::too_many_arguments, reason = "one packet and what it touches")]
@@ -152,37 +171,98 @@ impl Decode {
         let most = self.most_payload_bytes;
         let like = packet.bytes();
         let before = self.decoder.account().lost;
-        let taken = self.decoder.combination(&combination, |_, symbol| {
-            send(symbol, most, like, port, own, counts);
+        let order = &mut self.order;
+        let taken = self.decoder.combination(&combination, |number, symbol| {
+            let packet = recovered(symbol, most, like, own);
+            send(number, packet, order.as_mut(), port, own, counts);
         });
         counts.lost += self.decoder.account().lost - before;
         match taken {
             Ok(_) => counts.repairs_used += 1,
             Err(_) => counts.broken += 1,
         }
+        if let (Some(order), Ok(_)) = (order, taken) {
+            order.advance_to(self.decoder.range().start);
+        }
+    }
+
+    /// After each batch: adds what waited for its turn.
+    pub(super) fn release(&mut self, batch: &mut Batch, counts: &mut Counts) {
+        if let Some(order) = &mut self.order {
+            order.release(batch, counts);
+        }
     }
 }
 
-/// Sends a recovered packet, its Ethernet header that of `like`.
-fn send(
+/// A source packet goes if it is its turn; otherwise a copy waits, so that the port has its memory back.
+fn in_turn(
+    number: u64,
+    packet: &Packet,
+    order: &mut InOrder,
+    own: &mut Own,
+    counts: &mut Counts,
+) -> Verdict {
+    match order.turn(number) {
+        Turn::Now => {
+            order.went(number);
+            return Verdict::Goes;
+        }
+        Turn::Past => counts.late += 1,
+        Turn::Later => {
+            let bytes = packet.bytes();
+            if let Some(mut copy) = own.pool.take(bytes.len() as u16) {
+                copy.bytes_mut().copy_from_slice(bytes);
+                order.keep(number, copy);
+                counts.uncoded += 1;
+                counts.waited += 1;
+            } else {
+                counts.no_room += 1;
+            }
+        }
+    }
+    Verdict::Ends
+}
+
+/// A recovered packet, its Ethernet header that of `like`; none where there is no memory.
+fn recovered(
     symbol: &[u8],
     most_payload_bytes: usize,
     like: &[u8],
+    own: &mut Own,
+) -> Option<Packet> {
+    let mut header = [0; 22];
+    let recovered = Recovered::of(symbol, most_payload_bytes)?;
+    let ethernet = ethernet_like(like, recovered.is_v4(), &mut header)?;
+    let length = ethernet.len() + recovered.len_bytes();
+    let mut packet = own.pool.take(length as u16)?;
+    let frame = packet.bytes_mut();
+    frame[..ethernet.len()].copy_from_slice(ethernet);
+    recovered.write(&mut frame[ethernet.len()..]).ok()?;
+    Some(packet)
+}
+
+/// Sends a recovered packet, in its turn where there is an order.
+fn send(
+    number: u64,
+    packet: Option<Packet>,
+    order: Option<&mut InOrder>,
     port: usize,
     own: &mut Own,
     counts: &mut Counts,
 ) {
-    let mut header = [0; 22];
-    let made = Recovered::of(symbol, most_payload_bytes).and_then(|recovered| {
-        let ethernet = ethernet_like(like, recovered.is_v4(), &mut header)?;
-        let length = ethernet.len() + recovered.len_bytes();
-        let mut packet = own.pool.take(length as u16)?;
-        let frame = packet.bytes_mut();
-        frame[..ethernet.len()].copy_from_slice(ethernet);
-        recovered.write(&mut frame[ethernet.len()..]).ok()?;
-        Some(packet)
-    });
-    if made.is_some_and(|packet| own.put(port, packet)) {
+    let sent = match (packet, order) {
+        (None, _) => false,
+        (Some(packet), None) => own.put(port, packet),
+        (Some(_), Some(order)) if order.turn(number) == Turn::Past => {
+            counts.late += 1;
+            return;
+        }
+        (Some(packet), Some(order)) => {
+            order.keep(number, packet);
+            true
+        }
+    };
+    if sent {
         counts.recovered += 1;
     } else {
         counts.lost += 1;

@@ -3,11 +3,13 @@
 //! `taut_code`.)
 //!
 //! Source packets go out at once with a header of 16 bytes, repairs follow in packets of the same addresses. At
-//! the other end headers are taken off as packets come, and what repairs give back leaves as soon as it is known.
+//! the other end headers are taken off as packets come, and what repairs give back leaves as soon as it is known, or
+//! all leave in their order.
 
 mod decode;
 mod encode;
 mod header;
+mod order;
 mod recode;
 mod symbol;
 #[cfg(test)]
@@ -50,6 +52,14 @@ enum Code {
     Block,
 }
 
+/// In what order decoded packets leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Order {
+    AsDecoded,
+    InOrder,
+}
+
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Settings {
@@ -64,6 +74,8 @@ struct Settings {
     span: Option<usize>,
     payload: usize,
     flush: String,
+    order: Order,
+    patience: String,
     seed: Option<u64>,
 }
 
@@ -79,6 +91,8 @@ impl Default for Settings {
             span: None,
             payload: 1400,
             flush: "2ms".to_string(),
+            order: Order::AsDecoded,
+            patience: "20ms".to_string(),
             seed: None,
         }
     }
@@ -114,6 +128,11 @@ impl Settings {
         self.span.unwrap_or(LEAST_SPAN.max(4 * self.symbols()))
     }
 
+    /// How long decoded packets wait for those before them; none if they do not.
+    fn patience(&self) -> Option<Duration> {
+        duration(&self.patience).filter(|_| self.order == Order::InOrder)
+    }
+
     fn check(&self) -> Result<(), SettingsError> {
         let wrong = |text: String| Err(SettingsError(text));
         Encoder::new(self.scheme(), 1, 1.0, 0).map_err(|e| SettingsError(e.to_string()))?;
@@ -122,6 +141,15 @@ impl Settings {
                 "encode and recode: a hop either ends the code or combines anew; leave one out"
                     .into(),
             );
+        }
+        if self.recode && self.order == Order::InOrder {
+            return wrong("order = \"in-order\": packets get their order where they are decoded; leave it out with recode".into());
+        }
+        if duration(&self.patience).is_none() {
+            let patience = &self.patience;
+            return wrong(format!(
+                "patience = \"{patience}\": want a time, such as 20ms"
+            ));
         }
         if let Some(port) = self.encode.iter().find(|port| **port >= DIRECTIONS) {
             return wrong(format!(
@@ -164,6 +192,9 @@ struct Counts {
     malformed: u64,
     broken: u64,
     no_room: u64,
+    late: u64,
+    waited: u64,
+    overdue: u64,
 }
 
 /// What a packet that was handled is from now on.
@@ -360,8 +391,12 @@ impl Function for Rlnc {
                 batch.mark_dropped(i);
             }
         }
-        if let Direction::Encode(it) = direction {
-            it.flush_when_idle(arrived == 0, *flush_after, port, own, counts);
+        match direction {
+            Direction::Encode(it) => {
+                it.flush_when_idle(arrived == 0, *flush_after, port, own, counts);
+            }
+            Direction::Decode(it) => it.release(batch, counts),
+            Direction::Recode(_) => {}
         }
         own.release(port, batch);
     }
@@ -392,9 +427,12 @@ impl Function for Rlnc {
             ("dropped: malformed", c.malformed),
             ("dropped: broken coding header", c.broken),
             ("dropped: no memory", c.no_room),
+            ("dropped: behind its turn", c.late),
             ("repairs sent, beside the above", c.repairs_sent),
             ("recovered, beside the above", c.recovered),
             ("lost for good, beside the above", c.lost),
+            ("waited for its turn, beside the above", c.waited),
+            ("not waited for any longer, beside the above", c.overdue),
         ]
     }
 }

@@ -267,3 +267,116 @@ fn settings_that_cannot_be_say_why() {
         assert!(found.contains(part), "{text}: {found}");
     }
 }
+
+/// Places of frames among those sent.
+fn places(received: &[Vec<u8>], sent: &[Vec<u8>]) -> Vec<usize> {
+    let place = |frame: &Vec<u8>| sent.iter().position(|it| it == frame).unwrap();
+    received.iter().map(place).collect()
+}
+
+#[test]
+fn in_order_packets_leave_in_their_order_whatever_was_lost_or_overtaken() {
+    for case in 0..60_u64 {
+        let mut random = fastrand::Rng::with_seed(case);
+        let code = if case % 2 == 0 {
+            "code = 'block'"
+        } else {
+            "redundancy = 0.5"
+        };
+        let mut encoder = function(&format!(
+            "encode = [1]\n{code}\nseed = {case}\nflush = '0ns'"
+        ));
+        let mut decoder = function(&format!(
+            "encode = [0]\n{code}\norder = 'in-order'\npatience = '100s'\nspan = 256"
+        ));
+        let burst = random.usize(1..=64);
+        let sent: Vec<Vec<u8>> = (0..random.usize(64..200)).map(frame).collect();
+        let coded = pass(&mut *encoder, &sent, 1, burst);
+        let last = coded.len() - 14;
+        let mut arrived: Vec<Vec<u8>> = coded
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| index % 9 != 4 || *index >= last)
+            .map(|(_, frame)| frame.clone())
+            .collect();
+        // Neighbours change places, some come twice; the first one shows where it begins.
+        for _ in 0..10 {
+            let at = random.usize(1..arrived.len() - 14);
+            arrived.swap(at, at + random.usize(1..6));
+            arrived.insert(at + 6, arrived[at].clone());
+        }
+        let received = pass(&mut *decoder, &arrived, 1, burst);
+        received.iter().for_each(|it| is_sound(it));
+        if case % 2 == 1 {
+            assert_eq!(
+                places(&received, &sent),
+                (0..sent.len()).collect::<Vec<_>>(),
+                "{case}"
+            );
+        } else {
+            // A block may have lost more than its repairs; behind that all wait.
+            let found = places(&received, &sent);
+            assert!(
+                found.iter().copied().eq(0..found.len()),
+                "{case}: {found:?}"
+            );
+        }
+        assert_eq!(count(&*decoder, "not waited for"), 0);
+        // Every packet has one fate; those that leave are the uncoded and the recovered.
+        let left = count(&*decoder, "uncoded") + count(&*decoder, "recovered");
+        assert!(left >= received.len() as u64 && left <= sent.len() as u64);
+        assert!(count(&*decoder, "waited") > 0 && count(&*decoder, "dropped: behind") > 0);
+    }
+}
+
+#[test]
+fn in_order_a_packet_that_never_comes_is_waited_for_no_longer_than_said() {
+    let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
+    let mut encoder = function("encode = [1]\nredundancy = 0.001");
+    let mut coded = pass(&mut *encoder, &sent, 1, 32);
+    coded.truncate(40);
+    let missing = coded.remove(20);
+    // By time: at once, here.
+    let mut decoder = function("encode = [0]\norder = 'in-order'\npatience = '0ns'");
+    let received = pass(&mut *decoder, &coded, 1, 64);
+    let expected: Vec<usize> = (0..40).filter(|place| *place != 20).collect();
+    assert_eq!(places(&received, &sent), expected);
+    assert_eq!(count(&*decoder, "not waited for"), 1);
+    // And what comes after all has missed its turn.
+    assert!(pass(&mut *decoder, std::slice::from_ref(&missing), 1, 1).is_empty());
+    assert_eq!(count(&*decoder, "dropped: behind its turn"), 1);
+
+    // By the span: as soon as the decoder can't recover it any more.
+    let mut decoder =
+        function("encode = [0]\norder = 'in-order'\npatience = '100s'\nspan = 16\nsymbols = 8");
+    let received = pass(&mut *decoder, &coded, 1, 1);
+    assert_eq!(places(&received, &sent), expected);
+    assert_eq!(count(&*decoder, "lost"), 1);
+    assert_eq!(count(&*decoder, "not waited for"), 0);
+    // Fewer than the span behind a gap: they wait.
+    let mut decoder = function("encode = [0]\norder = 'in-order'\npatience = '100s'");
+    assert_eq!(pass(&mut *decoder, &coded, 1, 64).len(), 20);
+    assert_eq!(count(&*decoder, "waited"), 19);
+    // Another sender begins: what waits is let go, before its packets.
+    let mut encoder = function("encode = [1]\nredundancy = 0.001");
+    let again = pass(&mut *encoder, &sent, 1, 32);
+    let received = pass(&mut *decoder, &again[..40], 1, 64);
+    assert_eq!(received.len(), 19 + 40);
+}
+
+#[test]
+fn an_order_that_cannot_be_is_refused() {
+    for (settings, part) in [
+        (
+            "recode = true\norder = 'in-order'",
+            "leave it out with recode",
+        ),
+        ("order = 'in-order'\npatience = 'long'", "want a time"),
+        ("order = 'sorted'", "in-order"),
+    ] {
+        let Err(refused) = build("rlnc", settings.parse().unwrap()) else {
+            panic!("{settings}");
+        };
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
+}
