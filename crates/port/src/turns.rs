@@ -13,7 +13,7 @@ pub const SHORTEST_TURN: Duration = Duration::from_micros(100);
 pub fn ask_for_short_turns() -> bool {
     // SAFETY: all zeros is a value of this struct of integers.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    let size = std::mem::size_of::<libc::sched_attr>() as u32;
+    let size = size_of::<libc::sched_attr>() as u32;
     // SAFETY: the kernel writes at most `size` bytes into the struct, which is alive.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     if got != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
