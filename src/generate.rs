@@ -13,15 +13,15 @@ use std::time::{Duration, SystemTime};
 use taut_host::energy::Reading;
 use taut_host::{EnergyUse, Meter, MeterError, Snapshot, SystemActivity};
 use taut_lab::comparison::{Notes, RunError, Site};
-use taut_lab::evaluate::Causes;
+use taut_lab::evaluate::SlowestPackets;
 use taut_lab::live::Dashboard;
+use taut_lab::report::write_recording;
 use taut_lab::results::{
     MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread,
 };
 use taut_lab::rfc2544::DeviceUnderTest;
 use taut_lab::tapped::{Inside, TrialTap};
 use taut_measure::{LatencyHistogram, SequenceReport, Summary};
-use taut_model::Cause;
 use taut_port::{Clock, LoggedInterruptions, PortCounters, PortError, PortSpec, StampClock};
 use taut_traffic::{
     Flood, Flow, FromIntended, Instrument, Observed, Pacing, Pattern, Rate, RateError, Sampler,
@@ -657,55 +657,23 @@ struct StreamReport<'a> {
     stamp_error_ns: Option<f64>,
     unknown_stamps: bool,
     samples: Option<Kept>,
-    slowest: Option<SlowestCauses>,
+    slowest: Option<SlowestPackets>,
 }
 
 /// What a stream's slowest packets waited for.
-#[derive(serde::Serialize)]
-struct SlowestCauses {
-    /// The least latency among them, ns.
-    above_ns: f64,
-    #[serde(flatten)]
-    causes: Causes,
-}
-
-impl SlowestCauses {
-    fn of(
-        record: &Observed,
-        found: &MeasuredInterruptions,
-        clock: &Clock,
-        seconds: f64,
-    ) -> Option<Self> {
-        let usual_ns = Summary::from_histogram(&record.summaries.latency)?.p50_ns?;
-        let packets = record.slowest.packets();
-        let above_ticks = packets.iter().map(|packet| packet.1).min()?;
-        let in_ns = packets
-            .iter()
-            .map(|(sent, latency)| (clock.to_ns(*sent), clock.to_ns(*latency)));
-        Some(Self {
-            above_ns: clock.to_ns(above_ticks),
-            causes: Causes::of_slowest(found, seconds * 1e9, usual_ns as f64, in_ns),
-        })
-    }
-
-    fn line(&self) -> String {
-        let causes = Cause::ALL.into_iter().filter_map(|cause| {
-            let share = self.causes.share(cause);
-            (share > 0.0).then(|| format!("{} {:.0} %", cause.name(), share * 100.0))
-        });
-        let causes: Vec<String> = causes.collect();
-        let device = if self.causes.device_known {
-            ""
-        } else {
-            " (the device's core is not known)"
-        };
-        format!(
-            "slowest    {} packets from {} on: {}{device}",
-            self.causes.spikes,
-            quantity::ns(self.above_ns),
-            causes.join(", ")
-        )
-    }
+fn slowest(
+    record: &Observed,
+    found: &MeasuredInterruptions,
+    clock: &Clock,
+    seconds: f64,
+) -> Option<SlowestPackets> {
+    let usual_ns = Summary::from_histogram(&record.summaries.latency)?.p50_ns?;
+    let packets = record.slowest.packets();
+    let in_ns: Vec<(f64, f64)> = packets
+        .iter()
+        .map(|(sent, latency)| (clock.to_ns(*sent), clock.to_ns(*latency)))
+        .collect();
+    SlowestPackets::of(found, seconds * 1e9, usual_ns as f64, &in_ns)
 }
 
 /// What became of a stream's samples.
@@ -735,7 +703,7 @@ impl StreamReport<'_> {
                 "latency_ns": Summary::from_histogram(&s.stamped_latency)})), "jitter_ns": s.jitter.summary(),
             "send_slip_ns": Summary::from_histogram(&s.slip), "sequence": self.account,
             "send_gap_ns": s.gaps.summary(), "interrupted_send_gap_ns": s.interrupted_gaps.summary(),
-            "samples": self.samples, "slowest": self.slowest})
+            "samples": self.samples, "slowest": self.slowest.as_ref().map(|slowest| &slowest.summary)})
     }
 
     fn print(&self) {
@@ -776,7 +744,7 @@ impl StreamReport<'_> {
             ));
         }
         if let Some(slowest) = &self.slowest {
-            print::line(slowest.line());
+            print::line(format!("slowest    {}", slowest.summary.line()));
         }
         if let Some(Kept { kept, account }) = self.samples {
             print::line(format!(
@@ -826,9 +794,11 @@ fn report(
                 stamp_error_ns: outcome.stamp_error_ns,
                 unknown_stamps: outcome.unknown_stamps,
                 samples: samples.get(index).copied(),
-                slowest: outcome.interruptions.as_ref().ok().and_then(|found| {
-                    SlowestCauses::of(record, found, &bench.clock, tally.seconds)
-                }),
+                slowest: outcome
+                    .interruptions
+                    .as_ref()
+                    .ok()
+                    .and_then(|found| slowest(record, found, &bench.clock, tally.seconds)),
             }
         })
         .collect();
@@ -836,6 +806,8 @@ fn report(
     // The first stream's account also stands at the top: most traffic is one stream.
     let mut summary = all[0].clone();
     summary["event"] = "summary".into();
+    summary["started"] = taut_lab::quantity::instant(outcome.begun).into();
+    summary["command_line"] = std::env::args().collect::<Vec<_>>().join(" ").into();
     summary["ports"] = json!(outcome.ports);
     summary["device"] = bench.device_json();
     summary["versions"] = versions();
@@ -854,6 +826,10 @@ fn report(
         let written = write_folder(folder, &streams, outcome.begun, &summary);
         problem = problem.or(written.err());
     }
+    let page = match (&recorded.folder, &problem) {
+        (Some(folder), None) => Some(write_recording(folder.path())?),
+        _ => None,
+    };
     if arguments.json {
         print::line(&summary);
     } else {
@@ -872,11 +848,28 @@ fn report(
         }
         print::line(energy_line(&outcome.energy));
         print_port_losses(bench.port_names().iter().zip(&outcome.ports));
+        print_page(page.as_deref());
     }
     match problem {
         Some(problem) => Err(problem.into()),
         None => verdict(arguments, &streams),
     }
+}
+
+fn print_page(page: Option<&Path>) {
+    if let Some(page) = page {
+        print::line(format!("report: {}", page.display()));
+    }
+}
+
+/// Writes the report of a folder of `--out` again, from what lies there.
+pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
+    let page = write_recording(folder)?;
+    if json {
+        return print::summary(folder);
+    }
+    print_page(Some(&page));
+    Ok(())
 }
 
 /// What a tap saw: the device alone; the rest of a packet's latency is the generator's sockets and wires.
@@ -947,6 +940,9 @@ fn write_folder(
     for (index, stream) in streams.iter().enumerate() {
         let duration = Duration::from_secs_f64(stream.tally.seconds);
         folder.write_histogram(index, &stream.summaries.latency, begun, duration)?;
+        if let Some(slowest) = &stream.slowest {
+            folder.write_slowest(index, slowest)?;
+        }
     }
     folder.write_summary(summary)
 }

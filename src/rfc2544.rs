@@ -18,7 +18,7 @@ use taut_lab::rfc2544::{
     self, BenchError, Evaluation, Lengths, Limits, Part, Plan, Results, Settings, render_text,
 };
 use taut_measure::Method;
-use taut_port::Clock;
+use taut_port::{Clock, LoggedInterruptions};
 use taut_traffic::{Rate, Sizes};
 
 /// What every benchmark takes.
@@ -94,6 +94,10 @@ pub struct Latency {
     /// Watch latency trials on the device's wires too: latency of the device only, beside the generator's
     #[arg(long)]
     tap: bool,
+    /// File in which the `taut forward` behind the ports notes when its core was taken away (its --interruptions), to
+    /// tell what the slowest packets waited for; a --device of ours needs none
+    #[arg(long, value_name = "FILE", requires = "port")]
+    device_interruptions: Option<PathBuf>,
 }
 
 impl Default for Latency {
@@ -102,6 +106,7 @@ impl Default for Latency {
             at: vec![0.1, 0.5, 0.9],
             latency_seconds: None,
             tap: false,
+            device_interruptions: None,
         }
     }
 }
@@ -218,7 +223,7 @@ pub fn throughput(arguments: &ThroughputArguments) -> Result<(), Failure> {
         &Latency::default(),
         &Bursts::default(),
     );
-    measure(&arguments.common, settings?, None)
+    measure(&arguments.common, settings?, None, None)
 }
 
 pub fn latency(arguments: &LatencyArguments) -> Result<(), Failure> {
@@ -228,7 +233,8 @@ pub fn latency(arguments: &LatencyArguments) -> Result<(), Failure> {
     };
     let common = &arguments.common;
     let settings = settings(common, parts, &arguments.latency, &Bursts::default())?;
-    measure(common, settings, arguments.rate)
+    let log = arguments.latency.device_interruptions.as_deref();
+    measure(common, settings, arguments.rate, log)
 }
 
 pub fn loss(arguments: &LossArguments) -> Result<(), Failure> {
@@ -238,14 +244,14 @@ pub fn loss(arguments: &LossArguments) -> Result<(), Failure> {
         &Latency::default(),
         &Bursts::default(),
     );
-    measure(&arguments.common, settings?, None)
+    measure(&arguments.common, settings?, None, None)
 }
 
 pub fn back_to_back(arguments: &BackToBackArguments) -> Result<(), Failure> {
     let parts = vec![Part::Throughput, Part::BackToBack];
     let common = &arguments.common;
     let settings = settings(common, parts, &Latency::default(), &arguments.bursts)?;
-    measure(common, settings, None)
+    measure(common, settings, None, None)
 }
 
 pub fn soak(arguments: &SoakArguments) -> Result<(), Failure> {
@@ -262,7 +268,7 @@ pub fn soak(arguments: &SoakArguments) -> Result<(), Failure> {
     let usual = if common.quick { 10.0 } else { 3600.0 };
     let seconds = arguments.seconds.unwrap_or(usual);
     set_soak(&mut settings, seconds, arguments.interval)?;
-    measure(common, settings, arguments.rate)
+    measure(common, settings, arguments.rate, None)
 }
 
 pub fn all(arguments: &AllArguments) -> Result<(), Failure> {
@@ -278,7 +284,8 @@ pub fn all(arguments: &AllArguments) -> Result<(), Failure> {
     if let Some(seconds) = arguments.soak {
         set_soak(&mut settings, seconds, None)?;
     }
-    measure(common, settings, None)
+    let log = arguments.latency.device_interruptions.as_deref();
+    measure(common, settings, None, log)
 }
 
 /// Shortest soak and interval, s.
@@ -406,7 +413,15 @@ fn pps(rate: Rate, sizes: &[Sizes], name: &str) -> Result<f64, Failure> {
     }
 }
 
-fn measure(common: &Common, mut settings: Settings, rate: Option<Rate>) -> Result<(), Failure> {
+fn measure(
+    common: &Common,
+    mut settings: Settings,
+    rate: Option<Rate>,
+    device_log: Option<&Path>,
+) -> Result<(), Failure> {
+    if let Some(path) = device_log {
+        LoggedInterruptions::read(path)?;
+    }
     let device = common.target.device_under_test()?;
     let sizes = if common.size.is_empty() {
         let mut usual = Lengths::of(settings.mode).sizes;
@@ -457,6 +472,7 @@ fn measure(common: &Common, mut settings: Settings, rate: Option<Rate>) -> Resul
         command_line: std::env::args().collect::<Vec<_>>().join(" "),
         core: common.core,
         patience: Duration::from_secs_f64(common.wait),
+        device_log: device_log.map(Path::to_path_buf),
     };
     let folder = watched(common, &plan, stop)?;
     let shown = show(&folder, common.json);

@@ -82,6 +82,11 @@ fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
             assert_eq!(loads.len(), 3, "{size}");
             for load in loads {
                 assert!(load["packets"].as_u64().unwrap() > 0, "{load}");
+                let slowest = &load["slowest"];
+                assert_eq!(slowest["device_known"], true, "{load}");
+                let by_cause = slowest["by_cause"].as_object().unwrap();
+                let sum: u64 = by_cause.values().map(|n| n.as_u64().unwrap()).sum();
+                assert_eq!(slowest["spikes"], sum, "{load}");
                 // Too few packets for it at these lengths.
                 assert_eq!(load["quantiles"][5]["ns"], Value::Null, "{load}");
             }
@@ -110,6 +115,8 @@ fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
         "Back-to-back frames",
         "Soak",
         "figures/loss.svg",
+        "figures/slowest.svg",
+        "What the slowest packets waited for",
         "Limits missed",
     ] {
         assert_eq!(page.contains(part), part != "Limits missed", "{part}");

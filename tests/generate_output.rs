@@ -64,8 +64,11 @@ fn samples_histogram_summary_and_worst_packets_agree() {
         let more = "--rate 20k --seconds 0.5 --json --worst 5 --max-loss 1";
         let ours = against_forward(more, &out).success().last_json();
         let want = [
+            "figures",
             "latency.hlog",
+            "report.html",
             "samples.parquet",
+            "slowest.json",
             "summary.json",
             "worst.pcapng",
         ];
@@ -79,6 +82,16 @@ fn samples_histogram_summary_and_worst_packets_agree() {
             ours["sequence"]["received_unique"].as_u64().unwrap()
         );
         assert_eq!(ours["samples"]["kept"], rows);
+        let each = json(&out.join("slowest.json"));
+        assert_eq!(each["each"].as_array().unwrap().len(), 10, "{each}");
+        assert_eq!(each["by_cause"], ours["slowest"]["by_cause"]);
+        // The page is made from the folder alone, again with the same bytes.
+        let page = fs::read(out.join("report.html")).unwrap();
+        let shown = run(&mut taut(&["report", &out.display().to_string(), "--json"])).success();
+        assert_eq!(shown.last_json(), ours);
+        assert!(page == fs::read(out.join("report.html")).unwrap());
+        let page = String::from_utf8(page).unwrap();
+        assert!(page.contains("What the slowest packets waited for"));
         let log = fs::read_to_string(out.join("latency.hlog")).unwrap();
         assert!(
             log.starts_with("#[Histogram log format version 1.3]"),
@@ -136,7 +149,16 @@ fn streams_have_folders_of_their_own() {
         traffic.display()
     );
     run(&mut generate(&arguments, &out)).success();
-    assert_eq!(files_in(&out), ["1-voice", "2-bulk", "summary.json"]);
+    assert_eq!(
+        files_in(&out),
+        [
+            "1-voice",
+            "2-bulk",
+            "figures",
+            "report.html",
+            "summary.json"
+        ]
+    );
     let summary = json(&out.join("summary.json"));
     for (index, name) in ["1-voice", "2-bulk"].into_iter().enumerate() {
         let (rows, arrived) = rows_of(&out.join(name).join("samples.parquet"));
@@ -185,7 +207,13 @@ fn ctrl_c_leaves_whole_files() {
     assert_eq!(rows, tally("sent") + tally("refused"));
     assert_eq!(
         files_in(&out),
-        ["latency.hlog", "samples.parquet", "summary.json"]
+        [
+            "figures",
+            "latency.hlog",
+            "report.html",
+            "samples.parquet",
+            "summary.json"
+        ]
     );
 }
 

@@ -1,5 +1,7 @@
 //! Numbers as people read them: times, rates and shares with a unit that fits their size.
 
+use std::time::SystemTime;
+
 /// What a number on an axis, in a table or in a tooltip stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
@@ -88,6 +90,11 @@ impl Quantity {
 pub fn time(ns: f64) -> String {
     let (scaled, unit) = time_unit(ns);
     format!("{} {unit}", three_digits(scaled))
+}
+
+/// A point in time to the second: `2026-11-21T08:15:00Z` (RFC 3339).
+pub fn instant(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string()
 }
 
 /// A rate with three significant digits: `100 kpkt/s`, `14.9 Mpkt/s`.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use taut_model::{Attribution, Cause, Gap, Interrupt, Scene, Ticks, find_ticks};
 
 use crate::results::{MeasuredInterruptions, Run, Sample};
@@ -12,7 +12,7 @@ use crate::results::{MeasuredInterruptions, Run, Sample};
 const DRAWN: usize = 10_000;
 
 /// The causes of a device's spikes, over all runs that know any.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Causes {
     /// Packets above their run's 99.9th percentile.
     pub spikes: u64,
@@ -43,38 +43,15 @@ impl Causes {
         count as f64 / self.spikes.max(1) as f64
     }
 
-    /// Of the slowest packets of one measurement (when each was sent and its latency, ns, in the order of sending), with
-    /// the interruptions that were noted in it.
-    pub fn of_slowest(
-        found: &MeasuredInterruptions,
-        duration_ns: f64,
-        usual_ns: f64,
-        slowest: impl IntoIterator<Item = (f64, f64)>,
-    ) -> Self {
-        let mut run = RunCauses::new(found, 1.0, duration_ns, usual_ns, 0);
-        for (sent_ns, latency_ns) in slowest {
-            run.add(sent_ns, sent_ns, latency_ns);
-        }
-        let mut causes = Self::default();
-        causes.add(run);
-        causes.aliasing = None;
-        causes
-    }
-
-    /// Adds what a run brought.
-    pub(super) fn add(&mut self, run: RunCauses) {
-        self.device_known = run.device_known && (self.device_known || self.spikes == 0);
-        self.spikes += run.spikes;
-        self.unkept += run.unkept;
-        for (cause, count) in run.by_cause {
+    /// Adds those of another run.
+    pub fn merge(&mut self, other: Self) {
+        self.device_known = other.device_known && (self.device_known || self.spikes == 0);
+        self.spikes += other.spikes;
+        self.unkept += other.unkept;
+        for (cause, count) in other.by_cause {
             *self.by_cause.entry(cause).or_default() += count;
         }
-        if self.aliasing.is_none() && !run.scene.interrupts.is_empty() {
-            self.aliasing = Some(Aliasing {
-                scene: run.scene,
-                measured: run.ticked,
-            });
-        }
+        self.aliasing = self.aliasing.take().or(other.aliasing);
     }
 }
 
@@ -108,7 +85,7 @@ impl RunCauses {
         ))
     }
 
-    fn new(
+    pub(super) fn new(
         found: &MeasuredInterruptions,
         rate_pps: f64,
         duration_ns: f64,
@@ -149,7 +126,7 @@ impl RunCauses {
         self.add(due_ns, sent_ns, f64::from(sample.latency_ns?))
     }
 
-    fn add(&mut self, due_ns: f64, sent_ns: f64, latency_ns: f64) -> Option<Cause> {
+    pub(super) fn add(&mut self, due_ns: f64, sent_ns: f64, latency_ns: f64) -> Option<Cause> {
         let cause = self.attribution.cause(sent_ns, latency_ns)?;
         if matches!(cause, Cause::DeviceTick | Cause::GeneratorTick) && self.ticked.len() < DRAWN {
             self.ticked.push((due_ns / 1e9, latency_ns));
@@ -159,6 +136,21 @@ impl RunCauses {
             *self.by_cause.entry(cause).or_default() += 1;
         }
         Some(cause)
+    }
+
+    /// What it brought.
+    pub(super) fn finish(self) -> Causes {
+        let has_ticks = !self.scene.interrupts.is_empty();
+        Causes {
+            spikes: self.spikes,
+            by_cause: self.by_cause,
+            device_known: self.device_known,
+            unkept: self.unkept,
+            aliasing: has_ticks.then_some(Aliasing {
+                scene: self.scene,
+                measured: self.ticked,
+            }),
+        }
     }
 }
 
@@ -186,34 +178,11 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_packets_get_their_causes_and_ticks_their_simulation() {
+    fn ticks_get_their_simulation() {
         let found = MeasuredInterruptions {
             generator: ticking(),
-            device: Some(CoreInterruptions {
-                unkept: 3,
-                each: vec![(7_000_000, 90_000)],
-            }),
+            device: None,
         };
-        // Into a tick, into the device's gap, behind that, and for no reason.
-        let slowest = [
-            (1_001_000.0, 6_000.0),
-            (7_010_000.0, 81_000.0),
-            (7_090_900.0, 9_000.0),
-            (9_900_000.0, 12_000.0),
-        ];
-        let causes = Causes::of_slowest(&found, 2e9, 1_000.0, slowest);
-        assert_eq!(
-            (causes.spikes, causes.unkept, causes.device_known),
-            (4, 3, true)
-        );
-        for cause in [
-            Cause::GeneratorTick,
-            Cause::DeviceOther,
-            Cause::Behind,
-            Cause::Unexplained,
-        ] {
-            assert_eq!(causes.share(cause), 0.25, "{cause:?}");
-        }
         let run = RunCauses::new(&found, 1e4, 2e9, 1_000.0, 0);
         let [interrupt] = run.scene.interrupts.as_slice() else {
             panic!("{:?}", run.scene);
@@ -235,14 +204,14 @@ mod tests {
         let run = |found| {
             let mut run = RunCauses::new(found, 1e4, 2e9, 1_000.0, 0);
             run.add(0.0, 0.0, 2_000.0);
-            run
+            run.finish()
         };
         let mut causes = Causes::default();
-        causes.add(run(&with));
+        causes.merge(run(&with));
         assert!(causes.device_known && causes.aliasing.is_some());
-        causes.add(run(&without));
+        causes.merge(run(&without));
         assert!(!causes.device_known);
-        causes.add(run(&with));
+        causes.merge(run(&with));
         assert!(!causes.device_known);
         assert_eq!(causes.spikes, 3);
     }

@@ -4,6 +4,7 @@
 mod causes;
 mod load;
 mod ratio;
+mod slowest;
 mod table;
 mod timeline;
 
@@ -20,6 +21,7 @@ use crate::results::{CbrResult, DeviceInfo, Results, Run};
 pub use causes::{Aliasing, Causes};
 pub use load::LoadPoint;
 pub use ratio::{Ratio, policy, ratios};
+pub use slowest::{SlowestPackets, SlowestSummary};
 pub use table::{Row, render_text_table, rows};
 pub use timeline::Timeline;
 
@@ -211,7 +213,7 @@ impl Device {
             }
             self.jitter.merge(jitter.histogram());
             if let Some(causes) = causes {
-                self.causes.get_or_insert_default().add(causes);
+                self.causes.get_or_insert_default().merge(causes.finish());
             }
         }
         self.timeline = timeline.finish();

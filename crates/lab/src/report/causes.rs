@@ -1,5 +1,7 @@
 //! What the slowest packets waited for: table, colours, and the expected effect of timer ticks beside the measured one.
 
+use std::collections::BTreeSet;
+
 use taut_model::Cause;
 
 use crate::evaluate::{Causes, Device, Evaluation};
@@ -28,25 +30,23 @@ fn series(cause: Cause) -> Series {
     }
 }
 
-/// The causes that any device's worst packets have.
-pub(super) fn keys(devices: &[Device]) -> Vec<Series> {
-    let present = |cause: &Cause| {
-        devices
-            .iter()
-            .any(|device| device.timeline.causes.contains(&Some(*cause)))
-    };
-    Cause::ALL.into_iter().filter(present).map(series).collect()
+/// The causes that are among these.
+pub(crate) fn keys(causes: impl Iterator<Item = Option<Cause>>) -> Vec<Series> {
+    let present: BTreeSet<Cause> = causes.flatten().collect();
+    let all = Cause::ALL.into_iter();
+    all.filter(|cause| present.contains(cause))
+        .map(series)
+        .collect()
 }
 
-/// A device's worst packets by cause; those of a device without any known, in its own colour.
-pub(super) fn by_cause(device: &Device, own: Style) -> Vec<(Series, Vec<(f64, f64)>)> {
-    let timeline = &device.timeline;
+/// The worst packets of a device (time in s, latency in ns, cause) by cause; those without any known, in its own colour.
+pub(crate) fn by_cause(
+    worst: &[((f64, f64), Option<Cause>)],
+    own: Style,
+) -> Vec<(Series, Vec<(f64, f64)>)> {
     let of = |cause: Option<Cause>| -> Vec<(f64, f64)> {
-        let worst = timeline.worst.iter().zip(&timeline.causes);
-        worst
-            .filter(|(_, found)| **found == cause)
-            .map(|(point, _)| *point)
-            .collect()
+        let with = worst.iter().filter(|(_, found)| *found == cause);
+        with.map(|(point, _)| *point).collect()
     };
     let unknown = Series {
         label: "one of the worst".to_owned(),
@@ -64,11 +64,17 @@ pub(super) fn rows(evaluation: &Evaluation) -> Vec<(String, Vec<String>)> {
     let row = |device: &Device| {
         let causes = device.causes.as_ref()?;
         let name = format!("{} ({})", device.info.label, device.info.transport.name());
-        let mut cells = vec![count(causes.spikes)];
-        cells.extend(Cause::ALL.map(|cause| cell(causes, cause)));
-        Some((name, cells))
+        Some((name, cells(causes)))
     };
     evaluation.devices.iter().filter_map(row).collect()
+}
+
+/// How many packets, then the share of each cause.
+pub(crate) fn cells(causes: &Causes) -> Vec<String> {
+    let shares = Cause::ALL.map(|cause| cell(causes, cause));
+    std::iter::once(count(causes.spikes))
+        .chain(shares)
+        .collect()
 }
 
 fn cell(causes: &Causes, cause: Cause) -> String {

@@ -1,13 +1,14 @@
 //! The report's figures: what of the evaluation goes into which plot, and what its caption says.
 
 use super::causes;
-use crate::evaluate::{Device, Evaluation, Spread};
+use crate::evaluate::{Device, Evaluation, Spread, Timeline};
 use crate::figure::{
     Column, Distribution, Item, Series, Style, cdf, histogram, jitter, load, percentiles,
     throughput, timeline,
 };
 use crate::quantity::count;
 use crate::results::{Kind, Transport};
+use taut_model::Cause;
 
 use super::Drawn;
 
@@ -29,7 +30,8 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
             "repetitions"
         }
     );
-    let causes = causes::keys(&evaluation.devices);
+    let timelines = evaluation.devices.iter().map(|device| &device.timeline);
+    let causes = causes::keys(timelines.flat_map(|timeline| timeline.causes.iter().copied()));
     let mut figures = vec![
         Drawn {
             name: "histogram",
@@ -79,7 +81,7 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
             svg: timeline::draw(
                 &columns(&groups, |device| timeline::Item {
                     series: series(device),
-                    worst: causes::by_cause(device, Style::of(device.index)),
+                    worst: causes::by_cause(&worst(device), Style::of(device.index)),
                     background: &device.timeline.background,
                     ends: &device.timeline.ends,
                     timer: device
@@ -147,6 +149,12 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
     ];
     figures.extend(causes::aliasing(evaluation));
     figures
+}
+
+/// A device's worst packets and what each waited for.
+fn worst(device: &Device) -> Vec<((f64, f64), Option<Cause>)> {
+    let Timeline { worst, causes, .. } = &device.timeline;
+    worst.iter().copied().zip(causes.iter().copied()).collect()
 }
 
 struct Group<'a> {

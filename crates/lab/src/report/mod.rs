@@ -1,15 +1,17 @@
 //! The report: a self-contained page, an SVG file per figure and the summary in JSON, all made from
 //! the results folder alone.
 
-mod causes;
+pub(crate) mod causes;
 mod drawn;
 mod figures;
 mod finding;
 mod page;
 mod rawdata;
+mod recording;
 
 pub(crate) use drawn::{Drawn, write_figures};
 pub use rawdata::flatten;
+pub use recording::{is_recording, write_recording};
 
 /// What all reports look like: CSS.
 pub const STYLE: &str = include_str!("report.css");

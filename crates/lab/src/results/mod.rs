@@ -36,6 +36,7 @@ pub(crate) use folder::{read_each, read_head, refuse_results};
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub(crate) use parts::PartsFolder;
+pub(crate) use recording::{RECORDED_LATENCIES, RECORDED_SLOWEST, stream_folders};
 pub use recording::{Recording, SampleThread};
 pub use run::{CbrResult, Sweep, SweepTrial};
 pub use samples::{Sample, SampleReader, SampleWriter};

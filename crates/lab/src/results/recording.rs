@@ -5,15 +5,18 @@
 //! DIR/summary.json           what `--json` prints at the end; written last
 //! DIR/samples.parquet        one row per packet sent (or samples.csv)
 //! DIR/latency.hlog           the latencies as an HdrHistogram log
+//! DIR/slowest.json           the slowest packets and what they waited for
 //! DIR/inside/latency.hlog    those of the device only, if a tap watched
 //! DIR/worst.pcapng           the slowest packets and those around them, on request
+//! DIR/report.html, figures/  made from the above
 //! ```
 //!
-//! With several streams the last three lie in a folder per stream, `1-NAME`, `2-NAME` and so on.
+//! With several streams the samples, latency.hlog, slowest.json and worst.pcapng lie in a folder per stream, `1-NAME`, `2-NAME` and so on.
 
 use super::ResultsError;
-use super::folder::write_whole;
+use super::folder::{write_json, write_whole};
 use super::packets::{PacketFormat, PacketSample, PacketWriter};
+use crate::evaluate::SlowestPackets;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +26,23 @@ use taut_measure::LatencyHistogram;
 use taut_port::Clock;
 use taut_port::pcap::{Annotated, write_annotated};
 use taut_traffic::{Arrived, Blocks, Sampled, Sampler, sampler};
+
+/// The latencies of a stream as an HdrHistogram log.
+pub(crate) const RECORDED_LATENCIES: &str = "latency.hlog";
+
+/// The slowest packets of a stream.
+pub(crate) const RECORDED_SLOWEST: &str = "slowest.json";
+
+/// The folder of each stream; `dir` itself where there is only one.
+pub(crate) fn stream_folders(dir: &Path, names: &[String]) -> Vec<PathBuf> {
+    match names {
+        [_] => vec![dir.to_owned()],
+        names => (1..)
+            .zip(names)
+            .map(|(number, name)| dir.join(format!("{number}-{}", plain(name))))
+            .collect(),
+    }
+}
 
 /// A folder being filled by one run.
 #[derive(Debug)]
@@ -39,21 +59,14 @@ impl Recording {
     pub fn create(dir: &Path, stream_names: &[String]) -> Result<Self, ResultsError> {
         let was_there = dir.is_dir();
         fs::create_dir_all(dir).map_err(ResultsError::io(dir))?;
-        let streams: Vec<PathBuf> = match stream_names {
-            [_] => vec![dir.to_owned()],
-            names => {
-                let folders = names.iter().enumerate();
-                folders
-                    .map(|(index, name)| dir.join(format!("{}-{}", index + 1, plain(name))))
-                    .collect()
-            }
-        };
+        let streams = stream_folders(dir, stream_names);
         for stream in &streams {
             fs::create_dir_all(stream).map_err(ResultsError::io(stream))?;
             let files = [
                 "samples.parquet",
                 "samples.csv",
-                "latency.hlog",
+                RECORDED_LATENCIES,
+                RECORDED_SLOWEST,
                 "inside/latency.hlog",
                 "worst.pcapng",
             ];
@@ -120,11 +133,20 @@ impl Recording {
         duration: Duration,
     ) -> Result<(), ResultsError> {
         write_log(
-            &self.streams[stream].join("latency.hlog"),
+            &self.streams[stream].join(RECORDED_LATENCIES),
             histogram,
             start,
             duration,
         )
+    }
+
+    /// Writes a stream's `slowest.json`.
+    pub fn write_slowest(
+        &self,
+        stream: usize,
+        slowest: &SlowestPackets,
+    ) -> Result<(), ResultsError> {
+        write_json(&self.streams[stream].join(RECORDED_SLOWEST), slowest)
     }
 
     /// Writes `inside/latency.hlog`: what a tap on the device's wires saw, like [`Self::write_histogram`].

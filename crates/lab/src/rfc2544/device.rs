@@ -1,7 +1,8 @@
 //! The device under test: ports to one that is there already, or one that taut sets up and takes down.
 
+use super::BenchError;
 use crate::comparison::run::with_instrument;
-use crate::comparison::{Choice, Device, RunError, Site, chosen, flow_through, scratch};
+use crate::comparison::{Choice, Device, Notes, RunError, Site, chosen, flow_through, scratch};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_host::netns::GENERATOR_INTERFACES;
@@ -77,6 +78,16 @@ impl DeviceUnderTest {
             }
             Self::Made(device) => device.full_name(),
         }
+    }
+
+    /// Where one that is made notes when its core was taken away; none for one that does not.
+    ///
+    /// # Errors
+    /// When there is no room for the notes.
+    pub fn notes(&self) -> Result<Option<Notes>, BenchError> {
+        let notes_itself = matches!(self, Self::Made(made) if made.notes_interruptions());
+        let notes = notes_itself.then(Notes::new).transpose();
+        notes.map_err(|e| BenchError::Device(format!("cannot make a folder for notes: {e}")))
     }
 
     /// What it is and how to have it by itself.

@@ -2,11 +2,13 @@
 //! spread or interval that its repetitions allow.
 
 use super::results::{Counts, LoadLatency, Measured, Part, Results, Unit};
+use crate::evaluate::SlowestSummary;
 use crate::quantity::{count, rate, share, three_digits, time};
 use crate::results::{Stage, histogram};
 use crate::tapped::Inside;
 use serde::Serialize;
 use taut_measure::{BufferTime, Interval, LatencyHistogram, Limit, block_bootstrap, mean_interval};
+use taut_model::Cause;
 
 /// Quantiles of every latency.
 pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
@@ -84,8 +86,47 @@ pub struct LatencyRow {
     /// The same packets as seen on the device's wires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<InsideRow>,
+    /// What the slowest packets waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest: Option<SlowestSummary>,
+    #[serde(skip)]
+    pub(super) worst: Worst,
     #[serde(skip)]
     pub(super) histogram: LatencyHistogram,
+}
+
+/// The slowest packets at one load, the repetitions end to end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Worst {
+    /// When each was sent (s), its latency (ns), its cause.
+    pub(super) packets: Vec<((f64, f64), Option<Cause>)>,
+    /// When each repetition ends, s.
+    pub(super) ends: Vec<f64>,
+}
+
+impl Worst {
+    fn of(repetitions: &[&LoadLatency]) -> Self {
+        let mut worst = Self::default();
+        let mut begun = 0.0;
+        for load in repetitions {
+            for (sent, latency, cause) in load.slowest.iter().flat_map(|slowest| &slowest.each) {
+                worst.packets.push(((begun + sent, *latency), Some(*cause)));
+            }
+            begun += load.counts.seconds;
+            worst.ends.push(begun);
+        }
+        worst
+    }
+}
+
+fn slowest(repetitions: &[&LoadLatency]) -> Option<SlowestSummary> {
+    let each = repetitions
+        .iter()
+        .filter_map(|load| load.slowest.as_ref().map(|slowest| slowest.summary.clone()));
+    each.reduce(|mut all, one| {
+        all.merge(one);
+        all
+    })
 }
 
 /// Latency of the device alone.
@@ -383,6 +424,8 @@ fn latency_row(repetitions: &[&LoadLatency]) -> LatencyRow {
         loss: (offered - sum(|c| c.received).min(offered)) as f64 / (offered as f64).max(1.0),
         unsent: sum(|c| c.unsent),
         inside: inside_row(repetitions),
+        slowest: slowest(repetitions),
+        worst: Worst::of(repetitions),
         histogram,
     }
 }
@@ -753,6 +796,20 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
         .any(|load| load.inside.is_some())
     {
         out.push(DEVICE_ONLY.to_string());
+    }
+    for row in rows {
+        for (load, slowest) in row
+            .latency
+            .iter()
+            .filter_map(|l| Some((l, l.slowest.as_ref()?)))
+        {
+            out.push(format!(
+                "slowest of {} at {}: {}",
+                row.size,
+                rate(load.rate_pps),
+                slowest.line()
+            ));
+        }
     }
     for row in rows.iter().filter(|row| !row.loss.is_empty()) {
         let points: Vec<String> = row

@@ -16,11 +16,11 @@ pub use lengths::Lengths;
 pub use report::{is_rfc2544, write as write_report};
 pub use results::{Head, Limits, Part, Results, Settings};
 
-use crate::comparison::{self, Observer, RunError, Site};
+use crate::comparison::{self, Notes, Observer, RunError, Site};
 use crate::results::{LeftOut, ResultsError, Stage};
 use results::Folder;
 use session::{Progress, Session};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::{Machine, Snapshot, choose_cores};
@@ -50,6 +50,8 @@ pub struct Plan {
     pub core: Option<usize>,
     /// How long to wait for the other side of the ports.
     pub patience: Duration,
+    /// Where the `taut forward` behind ports notes when its core was taken away.
+    pub device_log: Option<PathBuf>,
 }
 
 /// Why there is no result at all.
@@ -95,6 +97,9 @@ pub fn run(
     } else {
         Vec::new()
     };
+    let notes = plan.device.notes()?;
+    let device_log = notes.as_ref().map(Notes::path);
+    let device_log: Option<&Path> = device_log.or(plan.device_log.as_deref());
     let cores = choose_cores().with_generator(plan.core);
     let clock = plan.clock;
     let mut head = Head {
@@ -125,7 +130,7 @@ pub fn run(
         device_core: cores.device,
         clock,
         tapped: plan.settings.tap,
-        interruptions: None,
+        interruptions: device_log,
     };
     let measured = plan
         .device
@@ -140,6 +145,7 @@ pub fn run(
                 stop,
                 live,
                 tapped: &tapped,
+                device_log,
                 fastest_pps: vec![None; plan.sizes.len()],
                 found_pps: vec![Vec::new(); plan.sizes.len()],
             }

@@ -7,14 +7,17 @@ use super::evaluate::{
 };
 use super::results::{HEAD, Part, Results, Soak, SoakInterval};
 use crate::figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
-use crate::figure::{Chart, Column, Distribution, Item, Scale, Series, Style, percentiles};
+use crate::figure::{
+    Chart, Column, Distribution, Item, Scale, Series, Style, percentiles, timeline,
+};
 use crate::quantity::{Quantity, count, rate, share, three_digits, time};
-use crate::report::{Drawn, ReportError, flatten, write_figures};
+use crate::report::{Drawn, ReportError, causes, flatten, write_figures};
 use crate::results::{Mode, Stage, write_json, write_whole};
 use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::{BURST_PRECISION, Interval, Limit, Method};
+use taut_model::Cause;
 
 /// Frame sizes whose latencies are drawn.
 const DRAWN_SIZES: usize = 3;
@@ -48,6 +51,8 @@ struct Page<'a> {
     throughput: Vec<Vec<Cell>>,
     quantile_names: Vec<String>,
     latency: Vec<Vec<Cell>>,
+    cause_names: Vec<&'static str>,
+    causes: Vec<Vec<String>>,
     loss_names: Vec<String>,
     loss: Vec<Vec<Cell>>,
     bursts: Vec<Vec<Cell>>,
@@ -130,6 +135,8 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
             .collect(),
         quantile_names: QUANTILES.map(percentile).to_vec(),
         latency: evaluation.rows.iter().flat_map(latency_cells).collect(),
+        cause_names: Cause::ALL.map(Cause::name).to_vec(),
+        causes: evaluation.rows.iter().flat_map(cause_cells).collect(),
         loss_names: loss_names(&evaluation.rows),
         loss: loss_cells(&evaluation.rows),
         bursts: evaluation.rows.iter().filter_map(burst_cells).collect(),
@@ -279,6 +286,23 @@ fn inside_cells(inside: &InsideRow) -> Vec<Cell> {
     cells
 }
 
+/// Frame, rate, from when on a packet is among the slowest, how many, the share of each cause.
+fn cause_cells(row: &SizeRow) -> Vec<Vec<String>> {
+    let loads = row.latency.iter();
+    loads
+        .filter_map(|load| {
+            let slowest = load.slowest.as_ref()?;
+            let mut cells = vec![
+                row.size.clone(),
+                rate(load.rate_pps),
+                time(slowest.above_ns),
+            ];
+            cells.extend(causes::cells(&slowest.causes));
+            Some(cells)
+        })
+        .collect()
+}
+
 /// The frame size with the longest loss curve: all curves take the same steps.
 fn longest_loss(rows: &[SizeRow]) -> &[LossRow] {
     let longest = rows.iter().map(|row| row.loss.as_slice());
@@ -419,6 +443,7 @@ fn draw(evaluation: &Evaluation<'_>) -> Vec<Drawn> {
     }
     if settings.has(Part::Latency) {
         figures.push(draw_latency(evaluation));
+        figures.extend(draw_slowest(evaluation));
     }
     if settings.has(Part::Loss) {
         figures.push(draw_loss(evaluation));
@@ -531,6 +556,42 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
         svg: percentiles::draw(&columns),
         data: None,
     }
+}
+
+/// The slowest packets over time, by what they waited for; none where that was not noted.
+fn draw_slowest(evaluation: &Evaluation<'_>) -> Option<Drawn> {
+    let rows = &evaluation.rows;
+    let drawn = drawn_sizes(rows.len());
+    let loads = || drawn.iter().flat_map(|index| &rows[*index].latency);
+    let keys = causes::keys(loads().flat_map(|load| load.worst.packets.iter().map(|p| p.1)));
+    if keys.is_empty() {
+        return None;
+    }
+    let columns: Vec<Column<timeline::Item<'_>>> = drawn
+        .iter()
+        .map(|index| Column {
+            heading: format!("{} bytes", rows[*index].size),
+            items: rows[*index]
+                .latency
+                .iter()
+                .enumerate()
+                .map(|(index, load)| timeline::Item {
+                    series: series(index, load.short_load()),
+                    worst: causes::by_cause(&load.worst.packets, Style::of(index)),
+                    background: &[],
+                    ends: &load.worst.ends,
+                    timer: None,
+                })
+                .collect(),
+        })
+        .collect();
+    Some(Drawn {
+        name: "slowest",
+        title: "The slowest packets, by what they waited for",
+        caption: "One packet in a thousand at each load, 4096 at most per repetition: those that took longest, over the time at which they were sent. Dotted verticals divide the repetitions.".to_string(),
+        svg: timeline::draw(&columns, &keys.iter().collect::<Vec<_>>()),
+        data: None,
+    })
 }
 
 fn draw_loss(evaluation: &Evaluation<'_>) -> Drawn {
@@ -674,6 +735,7 @@ mod tests {
     use super::super::results::{Burst, Counts, Folder, LoadLatency, Measured, Unit};
     use super::super::{Head, Limits, Settings};
     use super::*;
+    use crate::evaluate::{Causes, SlowestPackets, SlowestSummary};
     use std::fs;
     use taut_measure::{LatencyHistogram, ThroughputSearch, ThroughputSettings, TrialOutcome};
 
@@ -756,7 +818,26 @@ mod tests {
             summary: taut_measure::Summary::from_histogram(&whole),
             slices,
             inside: None,
+            slowest: slowest(packets),
         }
+    }
+
+    /// One of the device's ticks, and something that nobody knows.
+    fn slowest(packets: u64) -> Option<SlowestPackets> {
+        let summary = SlowestSummary {
+            above_ns: 1_590.0,
+            causes: Causes {
+                spikes: 2,
+                by_cause: [(Cause::DeviceTick, 1), (Cause::Unexplained, 1)].into(),
+                device_known: true,
+                ..Causes::default()
+            },
+        };
+        let each = vec![
+            (0.25, 1_590.0, Cause::DeviceTick),
+            (0.5, 1_599.0, Cause::Unexplained),
+        ];
+        (packets > 0).then_some(SlowestPackets { summary, each })
     }
 
     fn throughput() -> Measured {
@@ -885,6 +966,11 @@ mod tests {
             (2_990.0..3_030.0).contains(&buffer.corrected_packets),
             "{buffer:?}"
         );
+        let slowest = many.slowest.as_ref().unwrap();
+        assert_eq!(slowest.causes.spikes, 4);
+        assert_eq!(slowest.causes.share(Cause::DeviceTick), 0.5);
+        let times: Vec<f64> = many.worst.packets.iter().map(|p| p.0.0).collect();
+        assert_eq!(times, [0.25, 0.5, 1.25, 1.5], "repetitions end to end");
         assert!(evaluation.rows[1].throughput.is_none());
         assert_eq!(evaluation.missed.len(), 2, "{:?}", evaluation.missed);
         let warnings = evaluation.warnings.join("\n");
@@ -899,6 +985,8 @@ mod tests {
             text.contains("no data") && text.contains("soak of 64"),
             "{text}"
         );
+        let line = "slowest of 64 at 900 kpkt/s: 4 packets from 1.59 µs on: device's core: timer tick 50.0 %";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]
@@ -912,7 +1000,7 @@ mod tests {
         assert!(!page.contains("NaN") && page.len() < 5_000_000);
         assert_eq!(page, fs::read_to_string(write(&dir).unwrap()).unwrap());
         let figures = fs::read_dir(dir.join("figures")).unwrap().count();
-        assert_eq!(figures, 4);
+        assert_eq!(figures, 5);
     }
 
     #[test]

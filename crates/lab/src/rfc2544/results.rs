@@ -9,6 +9,7 @@
 //! DIR/figures/, summary.json, report.html     made from the above
 //! ```
 
+use crate::evaluate::SlowestPackets;
 use crate::results::{
     LeftOut, Mode, Noise, ResultsError, Stage, histogram, read_each, read_head, read_json,
     refuse_results, write_json, write_whole,
@@ -198,6 +199,9 @@ pub struct LoadLatency {
     /// The same packets as a tap on the device's wires saw them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
+    /// The slowest packets and what they waited for; none where nothing came back, or measured before this was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowest: Option<SlowestPackets>,
 }
 
 impl LoadLatency {

@@ -5,9 +5,11 @@ use super::soak;
 use super::watched::{self, Account};
 use crate::comparison::Observer;
 use crate::comparison::run::RunError;
+use crate::evaluate::SlowestPackets;
 use crate::quantity::{count, rate};
-use crate::results::buckets;
+use crate::results::{MeasuredInterruptions, buckets};
 use crate::tapped::TrialTap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_measure::{
@@ -15,7 +17,7 @@ use taut_measure::{
     ThroughputSettings, TrialOutcome,
 };
 use taut_port::Clock;
-use taut_traffic::{Instrument, Live, Record, Sizes, Tally, Traffic, Trial};
+use taut_traffic::{Instrument, Live, Record, Sizes, Slowest, Tally, Traffic, Trial};
 
 /// Before a trial counts, the same rate is offered for this share of it, so that caches, queues and what
 /// wakes up on demand are as they will stay.
@@ -145,20 +147,22 @@ fn search_settings(settings: &Settings, max_pps: f64) -> Result<ThroughputSettin
     })
 }
 
-/// Latencies in slices of time, and the sequence's account.
+/// Latencies in slices of time, the slowest packets, and the sequence's account.
 struct Sliced {
     ns_per_tick: f64,
     slices_per_tick: f64,
     slices: Vec<LatencyHistogram>,
+    slowest: Slowest,
     sequence: SequenceTracker,
 }
 
 impl Sliced {
-    fn new(clock: &Clock, seconds: f64, slices: usize) -> Self {
+    fn new(clock: &Clock, seconds: f64, slices: usize, packets: f64) -> Self {
         Self {
             ns_per_tick: clock.to_ns(1),
             slices_per_tick: slices as f64 / clock.to_ticks(seconds * 1e9).max(1.0),
             slices: vec![LatencyHistogram::new(); slices],
+            slowest: Slowest::of(packets as u64),
             sequence: SequenceTracker::new(),
         }
     }
@@ -184,6 +188,7 @@ impl Record for Sliced {
         let last = self.slices.len() - 1;
         let latency_ns = (latency_ticks as f64 * self.ns_per_tick) as u64;
         self.slices[slice.min(last)].record(latency_ns);
+        self.slowest.received(latency_ticks, seen_ticks);
         self.sequence.record(sequence);
     }
 
@@ -255,6 +260,8 @@ pub(super) struct Session<'a, 'b> {
     pub(super) live: Option<Live>,
     /// The interfaces that a tap watches.
     pub(super) tapped: &'a [String],
+    /// Where the device notes when its core was taken away, if it does.
+    pub(super) device_log: Option<&'a Path>,
     /// By size, the most that the generator can offer, once it is known.
     pub(super) fastest_pps: Vec<Option<f64>>,
     /// By size, what each repetition found.
@@ -452,7 +459,8 @@ impl Session<'_, '_> {
         for (share, rate_pps) in self.loads(size) {
             self.progress.tell(&format!("{what}: {}", rate(rate_pps)));
             self.ramp(rate_pps, seconds);
-            let mut record = Sliced::new(self.instrument.clock(), seconds, SLICES);
+            let mut record =
+                Sliced::new(self.instrument.clock(), seconds, SLICES, rate_pps * seconds);
             let trial = Trial {
                 rate_pps,
                 duration: Duration::from_secs_f64(seconds),
@@ -478,15 +486,38 @@ impl Session<'_, '_> {
                 let size = self.sizes[size].to_string();
                 self.folder.write_log(&size, &name, &log)?;
             }
+            let summary = Summary::from_histogram(&whole);
+            let usual_ns = summary.as_ref().and_then(|summary| summary.p50_ns);
             loads.push(LoadLatency {
                 share,
                 counts: counts(rate_pps, &tally, &account),
-                summary: Summary::from_histogram(&whole),
+                slowest: usual_ns.and_then(|ns| self.slowest(&record.slowest, seconds, ns as f64)),
+                summary,
                 slices: record.slices.iter().map(buckets).collect(),
                 inside,
             });
         }
         Ok(Measured::Latency { loads })
+    }
+
+    /// What the slowest packets of the last trial waited for; none where the device's notes cannot be read.
+    fn slowest(&mut self, kept: &Slowest, seconds: f64, usual_ns: f64) -> Option<SlowestPackets> {
+        let clock = *self.instrument.clock();
+        let noted = self.instrument.interruptions();
+        let found = match MeasuredInterruptions::of(noted, self.device_log, &clock) {
+            Ok(found) => found,
+            Err(e) => {
+                let note = format!("what the slowest packets waited for is not known: {e}");
+                self.progress.observer.note(&note);
+                return None;
+            }
+        };
+        let packets: Vec<(f64, f64)> = kept
+            .packets()
+            .iter()
+            .map(|(sent, latency)| (clock.to_ns(*sent), clock.to_ns(*latency)))
+            .collect();
+        SlowestPackets::of(&found, seconds * 1e9, usual_ns, &packets)
     }
 
     /// From the highest rate down by tenths of it, then by halves, until two trials in a row lost nothing
@@ -596,7 +627,7 @@ mod tests {
     #[test]
     fn every_packet_lies_in_the_slice_in_which_it_came() {
         let clock = Clock::calibrate(Duration::from_millis(2));
-        let mut sliced = Sliced::new(&clock, 1.0, 4);
+        let mut sliced = Sliced::new(&clock, 1.0, 4, 5.0);
         let at = |seconds: f64| clock.to_ticks(seconds * 1e9) as u64;
         for (sequence, seconds) in [(0, 0.1), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.7)] {
             sliced.received(sequence, at(1e-6), at(seconds));
@@ -604,5 +635,6 @@ mod tests {
         let counts: Vec<u64> = sliced.slices.iter().map(LatencyHistogram::count).collect();
         assert_eq!(counts, [1, 1, 1, 2]);
         assert_eq!(sliced.whole().count(), 5);
+        assert_eq!(sliced.slowest.packets().len(), 1);
     }
 }

@@ -1,0 +1,150 @@
+//! The slowest packets of one measurement, each with what it waited for.
+
+use serde::{Deserialize, Serialize};
+use taut_model::Cause;
+
+use super::Causes;
+use super::causes::RunCauses;
+use crate::quantity::{count, share, time};
+use crate::results::MeasuredInterruptions;
+
+/// The slowest packets of a measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlowestPackets {
+    /// What they waited for, summed up.
+    #[serde(flatten)]
+    pub summary: SlowestSummary,
+    /// When each was sent after the start (s), its latency (ns) and its cause; in the order of sending.
+    pub each: Vec<(f64, f64, Cause)>,
+}
+
+/// What the slowest packets waited for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlowestSummary {
+    /// The least latency among them, ns.
+    pub above_ns: f64,
+    /// How many have which cause.
+    #[serde(flatten)]
+    pub causes: Causes,
+}
+
+impl SlowestPackets {
+    /// Of packets (when each was sent after the start and its latency, ns, in the order of sending) and the interruptions
+    /// noted in their measurement; `usual_ns` is the latency of an undisturbed packet, such as the median. None without
+    /// packets.
+    pub fn of(
+        found: &MeasuredInterruptions,
+        duration_ns: f64,
+        usual_ns: f64,
+        packets: &[(f64, f64)],
+    ) -> Option<Self> {
+        let above_ns = packets.iter().map(|packet| packet.1).reduce(f64::min)?;
+        let mut run = RunCauses::new(found, 1.0, duration_ns, usual_ns, 0);
+        let mut each = Vec::new();
+        for (sent_ns, latency_ns) in packets {
+            if let Some(cause) = run.add(*sent_ns, *sent_ns, *latency_ns) {
+                // To the nanosecond: more is not known, and would fill the file.
+                each.push((sent_ns.round() / 1e9, latency_ns.round(), cause));
+            }
+        }
+        let mut causes = run.finish();
+        // The rate is not known here, so what ticks should do is not either.
+        causes.aliasing = None;
+        Some(Self {
+            summary: SlowestSummary { above_ns, causes },
+            each,
+        })
+    }
+}
+
+impl SlowestSummary {
+    /// Adds those of another measurement.
+    pub fn merge(&mut self, other: Self) {
+        self.above_ns = self.above_ns.min(other.above_ns);
+        self.causes.merge(other.causes);
+    }
+
+    /// In a line: `25 packets from 81.0 µs on: device's core: timer tick 80 %, unexplained 20 %`.
+    pub fn line(&self) -> String {
+        let causes = Cause::ALL.into_iter().filter_map(|cause| {
+            let part = self.causes.share(cause);
+            (part > 0.0).then(|| format!("{} {}", cause.name(), share(part)))
+        });
+        let causes: Vec<String> = causes.collect();
+        let device = if self.causes.device_known {
+            ""
+        } else {
+            " (the device's core is not known)"
+        };
+        format!(
+            "{} packets from {} on: {}{device}",
+            count(self.causes.spikes),
+            time(self.above_ns),
+            causes.join(", ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::results::CoreInterruptions;
+
+    #[test]
+    fn each_of_the_slowest_packets_has_its_cause_and_they_survive_a_file() {
+        let found = MeasuredInterruptions {
+            generator: CoreInterruptions {
+                unkept: 0,
+                each: (0..500)
+                    .map(|n| (n * 4_000_000 + 1_000_000, 6_000))
+                    .collect(),
+            },
+            device: Some(CoreInterruptions {
+                unkept: 3,
+                each: vec![(7_000_000, 90_000)],
+            }),
+        };
+        // Into a tick, into the device's gap, behind that, for no reason, and not slow at all.
+        let packets = [
+            (1_001_000.0, 6_000.0),
+            (7_010_000.0, 81_000.0),
+            (7_090_900.0, 9_000.0),
+            (9_900_000.0, 12_000.0),
+            (9_950_000.0, 1_000.0),
+        ];
+        let slowest = SlowestPackets::of(&found, 2e9, 1_000.0, &packets).unwrap();
+        let causes = &slowest.summary.causes;
+        assert_eq!(
+            (causes.spikes, causes.unkept, causes.device_known),
+            (4, 3, true)
+        );
+        let wanted = [
+            Cause::GeneratorTick,
+            Cause::DeviceOther,
+            Cause::Behind,
+            Cause::Unexplained,
+        ];
+        assert_eq!(
+            slowest.each.iter().map(|each| each.2).collect::<Vec<_>>(),
+            wanted
+        );
+        for cause in wanted {
+            assert_eq!(causes.share(cause), 0.25, "{cause:?}");
+        }
+        let text = serde_json::to_string(&slowest).unwrap();
+        assert_eq!(
+            serde_json::from_str::<SlowestPackets>(&text).unwrap(),
+            slowest
+        );
+        let line = slowest.summary.line();
+        assert!(
+            line.starts_with("4 packets from 1.00 µs on: device's core: other interruption 25.0 %"),
+            "{line}"
+        );
+        let mut both = slowest.summary.clone();
+        both.merge(slowest.summary);
+        assert_eq!(both.causes.spikes, 8);
+        assert_eq!(SlowestPackets::of(&found, 2e9, 1_000.0, &[]), None);
+    }
+}

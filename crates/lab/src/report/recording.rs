@@ -1,0 +1,342 @@
+//! The report of a folder of `taut generate --out`: what was counted, the latencies, and the slowest packets by what
+//! they waited for.
+
+use std::path::{Path, PathBuf};
+
+use askama::Template;
+use serde_json::Value;
+use taut_measure::LatencyHistogram;
+use taut_model::Cause;
+
+use super::{Drawn, ReportError, causes, flatten, write_figures};
+use crate::evaluate::SlowestPackets;
+use crate::figure::{Column, Distribution, Item, Series, Style, percentiles, timeline};
+use crate::quantity::{count, rate, share, time};
+use crate::results::{
+    LeftOut, RECORDED_LATENCIES, RECORDED_SLOWEST, ResultsError, read_json, stream_folders,
+    write_whole,
+};
+
+#[derive(Template)]
+#[template(path = "recording.html")]
+struct Page<'a> {
+    title: String,
+    subtitle: String,
+    state: Option<&'static str>,
+    finding: String,
+    counts: Vec<(String, Vec<String>)>,
+    cause_names: Vec<&'static str>,
+    causes: Vec<(String, Vec<String>)>,
+    figures: &'a [Drawn],
+    activity: Vec<(String, String)>,
+    machine: Vec<(String, String)>,
+    left_out: &'a [LeftOut],
+    problems: &'a [String],
+    command_line: &'a str,
+}
+
+/// A stream as its files have it.
+struct Stream<'a> {
+    name: &'a str,
+    /// Its part of the summary.
+    json: &'a Value,
+    latency: LatencyHistogram,
+    slowest: Option<SlowestPackets>,
+}
+
+/// Whether a folder is one of `taut generate --out`.
+pub fn is_recording(dir: &Path) -> bool {
+    read_json::<Value>(&dir.join("summary.json")).is_ok_and(|summary| summary["event"] == "summary")
+}
+
+/// Writes `figures/` and `report.html` into the folder `dir` of `taut generate --out`, from what lies there, and returns
+/// the page's path. Earlier ones are replaced.
+///
+/// # Errors
+/// When the folder cannot be read or written.
+pub fn write_recording(dir: &Path) -> Result<PathBuf, ReportError> {
+    let summary: Value = read_json(&dir.join("summary.json"))?;
+    let mut problems = Vec::new();
+    let streams = streams(dir, &summary, &mut problems);
+    let figures = draw(&streams);
+    write_figures(dir, &figures)?;
+    let page = page(&summary, &streams, &figures, &problems).render()?;
+    let path = dir.join("report.html");
+    write_whole(&path, page.as_bytes())?;
+    Ok(path)
+}
+
+fn streams<'a>(dir: &Path, summary: &'a Value, problems: &mut Vec<String>) -> Vec<Stream<'a>> {
+    let all = summary["streams"].as_array().map_or(&[][..], Vec::as_slice);
+    let names: Vec<String> = all.iter().map(|json| name(json).to_owned()).collect();
+    let folders = stream_folders(dir, &names);
+    all.iter()
+        .zip(folders)
+        .map(|(json, folder)| {
+            let latency = histogram(&folder.join(RECORDED_LATENCIES)).unwrap_or_else(|e| {
+                problems.push(e);
+                LatencyHistogram::new()
+            });
+            // There is none where nothing came back or nothing was noted.
+            let path = folder.join(RECORDED_SLOWEST);
+            let slowest = path.is_file().then(|| read_json(&path));
+            let slowest = slowest.and_then(|read: Result<_, ResultsError>| {
+                read.map_err(|e| problems.push(e.to_string())).ok()
+            });
+            Stream {
+                name: name(json),
+                json,
+                latency,
+                slowest,
+            }
+        })
+        .collect()
+}
+
+fn name(json: &Value) -> &str {
+    json["name"].as_str().unwrap_or_default()
+}
+
+fn histogram(path: &Path) -> Result<LatencyHistogram, String> {
+    let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let log = std::fs::read(path).map_err(|e| wrong(&e))?;
+    LatencyHistogram::read_hlog(&log).map_err(|e| wrong(&e))
+}
+
+fn page<'a>(
+    summary: &'a Value,
+    streams: &[Stream<'_>],
+    figures: &'a [Drawn],
+    problems: &'a [String],
+) -> Page<'a> {
+    let text = |value: &'a Value| value.as_str().unwrap_or_default();
+    let device = &summary["device"];
+    let stopped = streams.iter().any(|s| s.json["tally"]["stopped"] == true);
+    Page {
+        title: match device["label"].as_str() {
+            Some(label) => format!("Traffic through {label}"),
+            None => "Traffic and what came back".to_owned(),
+        },
+        subtitle: format!(
+            "{} · taut {}",
+            text(&summary["started"]),
+            text(&summary["versions"]["taut"])
+        ),
+        state: stopped.then_some("Ended early: only what was sent until then is shown."),
+        finding: streams.iter().map(finding).collect::<Vec<_>>().join(" "),
+        counts: streams.iter().map(count_cells).collect(),
+        cause_names: Cause::ALL.map(Cause::name).to_vec(),
+        causes: streams.iter().filter_map(cause_cells).collect(),
+        figures,
+        activity: flatten(&summary["activity"]),
+        machine: flatten(&summary["versions"]),
+        left_out: &[],
+        problems,
+        command_line: text(&summary["command_line"]),
+    }
+}
+
+fn number(json: &Value) -> Option<f64> {
+    json.as_f64()
+}
+
+fn time_of(json: &Value) -> String {
+    number(json).map_or("–".to_owned(), time)
+}
+
+fn finding(stream: &Stream<'_>) -> String {
+    let json = stream.json;
+    let sent = number(&json["sent_pps"]).map_or("nothing".to_owned(), rate);
+    let lost = number(&json["lost_share"]).unwrap_or(0.0);
+    let latency = &json["latency_ns"];
+    let took = match number(&latency["p50_ns"]) {
+        Some(p50) => format!(
+            "half of the packets took less than {}, 99 of 100 less than {}",
+            time(p50),
+            time_of(&latency["p99_ns"])
+        ),
+        None => "nothing came back".to_owned(),
+    };
+    let slowest = stream.slowest.as_ref().map_or(String::new(), |slowest| {
+        format!(" The slowest {}.", slowest.summary.line())
+    });
+    format!(
+        "{}: {sent} sent, {} lost; {took}.{slowest}",
+        stream.name,
+        share(lost)
+    )
+}
+
+fn count_cells(stream: &Stream<'_>) -> (String, Vec<String>) {
+    let json = stream.json;
+    let packets = |value: &Value| value.as_u64().map_or("–".to_owned(), count);
+    let latency = &json["latency_ns"];
+    let mut cells = vec![
+        number(&json["asked_pps"]).map_or("–".to_owned(), rate),
+        number(&json["sent_pps"]).map_or("–".to_owned(), rate),
+        packets(&json["tally"]["sent"]),
+        packets(&json["lost"]),
+        packets(&json["tally"]["refused"]),
+        packets(&json["tally"]["unsent"]),
+    ];
+    let quantiles = [
+        "min_ns",
+        "avg_ns",
+        "p50_ns",
+        "p99_ns",
+        "p99_9_ns",
+        "p99_99_ns",
+        "max_ns",
+    ];
+    cells.extend(quantiles.map(|key| time_of(&latency[key])));
+    (stream.name.to_owned(), cells)
+}
+
+fn cause_cells(stream: &Stream<'_>) -> Option<(String, Vec<String>)> {
+    let summary = &stream.slowest.as_ref()?.summary;
+    let mut cells = vec![time(summary.above_ns)];
+    cells.extend(causes::cells(&summary.causes));
+    Some((stream.name.to_owned(), cells))
+}
+
+fn series(index: usize, stream: &Stream<'_>) -> Series {
+    Series {
+        label: stream.name.to_owned(),
+        style: Style::of(index),
+    }
+}
+
+fn draw(streams: &[Stream<'_>]) -> Vec<Drawn> {
+    let mut figures = vec![Drawn {
+        name: "percentiles",
+        title: "Latency by percentile",
+        caption: "Round trip from the stamp to the arrival of every packet. Each nine has equal room; lines are dotted where fewer than ten packets lie beyond.".to_owned(),
+        svg: percentiles::draw(&[Column {
+            heading: "streams".to_owned(),
+            items: streams
+                .iter()
+                .enumerate()
+                .map(|(index, stream)| Item {
+                    series: series(index, stream),
+                    values: Distribution::Latency(&stream.latency),
+                })
+                .collect(),
+        }]),
+        data: None,
+    }];
+    let of = |stream: &Stream<'_>| -> Vec<((f64, f64), Option<Cause>)> {
+        let each = stream.slowest.iter().flat_map(|slowest| &slowest.each);
+        each.map(|(sent, latency, cause)| ((*sent, *latency), Some(*cause)))
+            .collect()
+    };
+    let worst: Vec<_> = streams.iter().map(of).collect();
+    let keys = causes::keys(worst.iter().flatten().map(|packet| packet.1));
+    if keys.is_empty() {
+        return figures;
+    }
+    let seconds = |stream: &Stream<'_>| [number(&stream.json["tally"]["seconds"]).unwrap_or(0.0)];
+    let ends: Vec<[f64; 1]> = streams.iter().map(seconds).collect();
+    let items = streams.iter().zip(&worst).zip(&ends).enumerate();
+    figures.push(Drawn {
+        name: "slowest",
+        title: "The slowest packets, by what they waited for",
+        caption: "One packet in a thousand, 4096 at most: those that took longest, over the time at which they were sent.".to_owned(),
+        svg: timeline::draw(
+            &[Column {
+                heading: "streams".to_owned(),
+                items: items
+                    .map(|(index, ((stream, worst), ends))| timeline::Item {
+                        series: series(index, stream),
+                        worst: causes::by_cause(worst, Style::of(index)),
+                        background: &[],
+                        ends,
+                        timer: None,
+                    })
+                    .collect(),
+            }],
+            &keys.iter().collect::<Vec<_>>(),
+        ),
+        data: None,
+    });
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::evaluate::{Causes, SlowestSummary};
+    use crate::results::write_json;
+    use serde_json::json;
+    use std::time::{Duration, SystemTime};
+
+    fn recording(dir: &Path) {
+        let stream = json!({"name": "traffic", "asked_pps": 1e4, "sent_pps": 1e4, "lost_share": 0.5, "lost": 3,
+            "tally": {"sent": 6, "refused": 0, "unsent": 0, "seconds": 2.0, "stopped": false},
+            "latency_ns": {"p50_ns": 1500, "p99_ns": null, "min_ns": 1000, "avg_ns": 1400.0, "max_ns": 9000}});
+        let summary = json!({"event": "summary", "started": "2026-11-21T08:15:00Z", "command_line": "taut generate <x>",
+            "device": null, "versions": {"taut": "0", "kernel": "1"}, "activity": {"context_switches": 7}, "streams": [stream]});
+        write_json(&dir.join("summary.json"), &summary).unwrap();
+        let mut histogram = LatencyHistogram::new();
+        histogram.record_many(1_500, 6);
+        let mut log = Vec::new();
+        histogram
+            .write_hlog(&mut log, SystemTime::now(), Duration::from_secs(2), None)
+            .unwrap();
+        std::fs::write(dir.join(RECORDED_LATENCIES), log).unwrap();
+        let slowest = SlowestPackets {
+            summary: SlowestSummary {
+                above_ns: 8_000.0,
+                causes: Causes {
+                    spikes: 2,
+                    by_cause: [(Cause::DeviceTick, 1), (Cause::Unexplained, 1)].into(),
+                    device_known: true,
+                    ..Causes::default()
+                },
+            },
+            each: vec![
+                (0.5, 8_000.0, Cause::DeviceTick),
+                (1.5, 9_000.0, Cause::Unexplained),
+            ],
+        };
+        write_json(&dir.join(RECORDED_SLOWEST), &slowest).unwrap();
+    }
+
+    #[test]
+    fn a_recording_gets_a_page_that_colours_its_slowest_packets() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!is_recording(dir.path()));
+        recording(dir.path());
+        assert!(is_recording(dir.path()));
+        let first = std::fs::read(write_recording(dir.path()).unwrap()).unwrap();
+        let page = String::from_utf8(first.clone()).unwrap();
+        for part in [
+            "taut generate &#60;x&#62;",
+            "device&#39;s core: timer tick",
+            "50.0 %",
+            "context_switches",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        let figure = std::fs::read_to_string(dir.path().join("figures/slowest.svg")).unwrap();
+        assert!(figure.contains("timer tick") && figure.contains("unexplained"));
+        let again = std::fs::read(write_recording(dir.path()).unwrap()).unwrap();
+        assert!(first == again);
+    }
+
+    #[test]
+    fn what_is_missing_or_damaged_is_named_and_the_rest_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        recording(dir.path());
+        std::fs::remove_file(dir.path().join(RECORDED_LATENCIES)).unwrap();
+        std::fs::write(dir.path().join(RECORDED_SLOWEST), "{").unwrap();
+        let page = std::fs::read_to_string(write_recording(dir.path()).unwrap()).unwrap();
+        for part in [
+            RECORDED_LATENCIES,
+            RECORDED_SLOWEST,
+            "Missing or unreadable",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+    }
+}
