@@ -16,6 +16,7 @@ pub mod signals;
 pub mod topology;
 pub mod tune;
 pub mod veth;
+pub mod virtual_switch;
 pub mod wiring;
 
 pub use affinity::{AffinityError, pin_current_thread, pin_process_group, set_realtime};
@@ -30,4 +31,5 @@ pub use process::{DeviceError, DeviceProcess};
 pub use signals::stop_flag;
 pub use topology::{CorePlan, Topology, allowed_cpus, choose_cores};
 pub use veth::{Namespace, Veth, WireEnd};
+pub use virtual_switch::{SwitchPort, VirtualSwitch};
 pub use wiring::Wiring;

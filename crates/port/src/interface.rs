@@ -90,6 +90,33 @@ pub(crate) unsafe fn request_with(
     Ok(request)
 }
 
+/// Switches the network interface `name` on, as `ip link set NAME up` does.
+///
+/// # Errors
+/// The kernel's answer: `ENODEV` if there is none of that name, `EPERM` without CAP_NET_ADMIN.
+pub fn switch_on(name: &str) -> io::Result<()> {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
+    let now = request(&socket, name, libc::SIOCGIFFLAGS)?;
+    // SAFETY: this is the member that the kernel filled in.
+    let flags = unsafe { now.ifr_ifru.ifru_flags } | libc::IFF_UP as libc::c_short;
+    // SAFETY: the kernel reads one `ifreq`.
+    unsafe {
+        request_with(
+            &socket,
+            name,
+            libc::SIOCSIFFLAGS as libc::Ioctl,
+            |request| {
+                request.ifr_ifru.ifru_flags = flags;
+            },
+        )
+    }
+    .map(|_| ())
+}
+
 /// The name of the driver behind the interface `name`, as ethtool says it.
 ///
 /// # Errors
@@ -185,6 +212,12 @@ mod tests {
         assert!(fits(&frame, 1500));
         frame.push(0);
         assert!(!fits(&frame, 1500));
+    }
+
+    #[test]
+    fn what_is_no_interface_cannot_be_switched_on() {
+        let error = switch_on("taut-no-such").expect_err("no such interface");
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }
 
     #[test]

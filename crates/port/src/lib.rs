@@ -65,6 +65,7 @@ pub use error::PortError;
 pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;
 pub use handling::{Copies, Handling, Receives, Sends, copies};
+pub use interface::switch_on as switch_interface_on;
 pub use interruption::{Interruption, RoundWatch};
 pub use interruption_log::{InterruptionLog, LoggedInterruptions};
 pub use linked_lines::{LINE_BYTES, LinkedLines};

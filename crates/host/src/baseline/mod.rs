@@ -7,8 +7,8 @@
 
 mod click;
 mod linux_routing;
-mod open_vswitch;
-mod step;
+pub(crate) mod open_vswitch;
+pub(crate) mod step;
 mod testpmd;
 
 use std::fs;
@@ -154,7 +154,8 @@ impl Baseline {
         folder: &Path,
     ) -> Result<Running, BaselineError> {
         let place = self.place(cpu, folder);
-        start((self.steps)(&place), testbed, cpu, folder)
+        let namespace = testbed.map(Testbed::device_namespace);
+        start((self.steps)(&place), namespace, cpu, folder)
     }
 
     /// The command lines that [`Baseline::start`] runs, for a shell in the device's namespace.

@@ -120,117 +120,144 @@ pub(super) const VETH_DPDK: Baseline = Baseline {
     },
 };
 
-/// The database, the daemon, a bridge with two ports, and a flow each way. `port` makes of a number and
-/// an end the port's name and what has to be set for it.
+/// The switch of a baseline. `port` makes of a number and an end the port's name and what has to be set for it.
 fn open_vswitch(
     place: &Place,
     daemon: &str,
     settings: &[String],
     port: impl Fn(usize, &str) -> [String; 2],
 ) -> Vec<Step> {
-    let database = place.file("ovs.db");
-    let socket = place.folder.join("ovsdb.sock");
-    let remote = format!("unix:{}", socket.display());
-    let db = format!("--db={remote}");
-    let vsctl =
-        |arguments: &[&str]| Step::Run(words(&[&["ovs-vsctl", TIMEOUT, &db], arguments].concat()));
-    let mut steps = vec![
-        Step::Run(words(&["ovsdb-tool", "create", &database, SCHEMA])),
-        Step::Keep {
-            name: "ovsdb-server",
-            line: words(&[
-                "ovsdb-server",
-                &database,
-                &format!("--remote=p{remote}"),
-                &format!("--unixctl={}", place.file("ovsdb-server.ctl")),
-                // Not into the host's log.
-                "--verbose=syslog:off",
-            ]),
-            ready: Ready::Socket(socket.clone()),
-            owner: Owner::NeedsWatcher,
-        },
-        vsctl(&["--no-wait", "init"]),
-    ];
-    for setting in settings {
-        steps.push(vsctl(&["--no-wait", "set", "Open_vSwitch", ".", setting]));
+    let ends = place.ends.iter().enumerate();
+    Switch {
+        folder: &place.folder,
+        daemon,
+        bridge: BRIDGE,
+        own_network: place.ends.iter().any(|end| Path::new(end).is_absolute()),
+        settings,
+        ports: &ends
+            .map(|(number, end)| port(number, end))
+            .collect::<Vec<_>>(),
     }
-    // The daemon makes an interface for the bridge that outlives it if it is killed, unless its network does not.
-    let own_network: &[&str] = if place.ends.iter().any(|end| Path::new(end).is_absolute()) {
-        &["unshare", "--net"]
-    } else {
-        &[]
-    };
-    let daemon_line = [
-        own_network,
-        &[
-            "env",
-            &format!("OVS_RUNDIR={}", place.folder.display()),
-            &format!("RUNTIME_DIRECTORY={}", place.folder.display()),
-            daemon,
-            &remote,
-            &format!("--unixctl={}", place.file("ovs-vswitchd.ctl")),
-            "--verbose=syslog:off",
-        ],
-    ];
-    steps.push(Step::Keep {
-        name: "ovs-vswitchd",
-        line: words(&daemon_line.concat()),
-        ready: Ready::AtOnce,
-        owner: Owner::NeedsWatcher,
-    });
-    // Without the fail mode it would learn and flood until the flows are there.
-    steps.push(vsctl(&[
-        "add-br",
-        BRIDGE,
-        "--",
-        "set",
-        "Bridge",
-        BRIDGE,
-        "datapath_type=netdev",
-        "fail_mode=secure",
-    ]));
-    for (number, end) in place.ends.iter().enumerate() {
-        let [name, options] = port(number, end);
-        let request = format!("ofport_request={}", number + 1);
-        let mut arguments = vec![
-            "add-port",
-            BRIDGE,
-            &name,
-            "--",
-            "set",
-            "Interface",
-            &name,
-            &request,
-        ];
-        arguments.extend(options.split_whitespace());
-        steps.push(vsctl(&arguments));
-        // `add-port` succeeds whatever becomes of the port.
-        steps.push(Step::Expect(
-            words(&[
-                "ovs-vsctl",
-                TIMEOUT,
-                &db,
-                "get",
-                "Interface",
-                &name,
-                "error",
-            ]),
-            "[]",
-        ));
-    }
-    let management = format!("unix:{}", place.file(&format!("{BRIDGE}.mgmt")));
-    for [from, to] in [[1, 2], [2, 1]] {
-        steps.push(Step::Run(words(&[
-            "ovs-ofctl",
-            "add-flow",
-            &management,
-            &format!("in_port={from},actions=output:{to}"),
-        ])));
-    }
-    steps
+    .steps()
 }
 
-fn dpdk_settings(cpu: usize) -> [String; 6] {
+/// What the commands of a switch are made of.
+pub(crate) struct Switch<'a> {
+    /// Everything that it writes lies here.
+    pub(crate) folder: &'a Path,
+    pub(crate) daemon: &'a str,
+    /// Also the name of an interface that the daemon makes.
+    pub(crate) bridge: &'a str,
+    /// The daemon makes that interface in a network of its own.
+    pub(crate) own_network: bool,
+    /// `COLUMN:KEY=VALUE` of the table `Open_vSwitch`.
+    pub(crate) settings: &'a [String],
+    /// Name, and what has to be set for it; two at a time are joined.
+    pub(crate) ports: &'a [[String; 2]],
+}
+
+impl Switch<'_> {
+    /// The database, the daemon, a bridge with its ports, and a flow each way between the two of a pair.
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let database = file("ovs.db");
+        let socket = self.folder.join("ovsdb.sock");
+        let remote = format!("unix:{}", socket.display());
+        let db = format!("--db={remote}");
+        let vsctl = |arguments: &[&str]| {
+            Step::Run(words(&[&["ovs-vsctl", TIMEOUT, &db], arguments].concat()))
+        };
+        let mut steps = vec![
+            Step::Run(words(&["ovsdb-tool", "create", &database, SCHEMA])),
+            Step::Keep {
+                name: "ovsdb-server",
+                line: words(&[
+                    "ovsdb-server",
+                    &database,
+                    &format!("--remote=p{remote}"),
+                    &format!("--unixctl={}", file("ovsdb-server.ctl")),
+                    // Not into the host's log.
+                    "--verbose=syslog:off",
+                ]),
+                ready: Ready::Socket(socket.clone()),
+                owner: Owner::NeedsWatcher,
+            },
+            vsctl(&["--no-wait", "init"]),
+        ];
+        for setting in self.settings {
+            steps.push(vsctl(&["--no-wait", "set", "Open_vSwitch", ".", setting]));
+        }
+        // The daemon makes an interface for the bridge that outlives it if it is killed, unless its network does not.
+        let own_network: &[&str] = if self.own_network {
+            &["unshare", "--net"]
+        } else {
+            &[]
+        };
+        let daemon_line = [
+            own_network,
+            &[
+                "env",
+                &format!("OVS_RUNDIR={}", self.folder.display()),
+                &format!("RUNTIME_DIRECTORY={}", self.folder.display()),
+                self.daemon,
+                &remote,
+                &format!("--unixctl={}", file("ovs-vswitchd.ctl")),
+                "--verbose=syslog:off",
+            ],
+        ];
+        steps.push(Step::Keep {
+            name: "ovs-vswitchd",
+            line: words(&daemon_line.concat()),
+            ready: Ready::AtOnce,
+            owner: Owner::NeedsWatcher,
+        });
+        // Without the fail mode it would learn and flood until the flows are there.
+        steps.push(vsctl(&[
+            "add-br",
+            self.bridge,
+            "--",
+            "set",
+            "Bridge",
+            self.bridge,
+            "datapath_type=netdev",
+            "fail_mode=secure",
+        ]));
+        for (number, [name, options]) in self.ports.iter().enumerate() {
+            let request = format!("ofport_request={}", number + 1);
+            let mut arguments = vec![
+                "add-port",
+                self.bridge,
+                name,
+                "--",
+                "set",
+                "Interface",
+                name,
+                &request,
+            ];
+            arguments.extend(options.split_whitespace());
+            steps.push(vsctl(&arguments));
+            // `add-port` succeeds whatever becomes of the port.
+            steps.push(Step::Expect(
+                words(&["ovs-vsctl", TIMEOUT, &db, "get", "Interface", name, "error"]),
+                "[]",
+            ));
+        }
+        let management = format!("unix:{}", file(&format!("{}.mgmt", self.bridge)));
+        for first in (1..=self.ports.len()).step_by(2) {
+            for [from, to] in [[first, first + 1], [first + 1, first]] {
+                steps.push(Step::Run(words(&[
+                    "ovs-ofctl",
+                    "add-flow",
+                    &management,
+                    &format!("in_port={from},actions=output:{to}"),
+                ])));
+            }
+        }
+        steps
+    }
+}
+
+pub(crate) fn dpdk_settings(cpu: usize) -> [String; 6] {
     let mask = mask(cpu);
     [
         "dpdk-init=true".to_owned(),
@@ -269,7 +296,7 @@ fn probe_vhost() -> Result<String, Missing> {
     probe_daemon_with_dpdk().map(version)
 }
 
-fn probe_daemon_with_dpdk() -> Result<&'static str, Missing> {
+pub(crate) fn probe_daemon_with_dpdk() -> Result<&'static str, Missing> {
     installed()?;
     let free = free_huge_pages();
     // Without them it starts, and has no memory for its ports.
@@ -299,12 +326,15 @@ fn probe_memif() -> Result<String, Missing> {
 
 fn probe_driver(driver: &str) -> Result<String, Missing> {
     let daemon = probe_daemon_with_dpdk()?;
-    driver_library(driver)
-        .map(|library| format!("{} with {library}", version(daemon)))
-        .ok_or_else(|| Missing {
-            what: format!("DPDK's driver {driver} is not installed"),
-            how_to_get_it: format!("apt-get install 'librte-{}*'", driver.replace('_', "-")),
-        })
+    dpdk_driver(driver).map(|library| format!("{} with {library}", version(daemon)))
+}
+
+/// The file of a driver of DPDK.
+pub(crate) fn dpdk_driver(driver: &str) -> Result<String, Missing> {
+    driver_library(driver).ok_or_else(|| Missing {
+        what: format!("DPDK's driver {driver} is not installed"),
+        how_to_get_it: format!("apt-get install 'librte-{}*'", driver.replace('_', "-")),
+    })
 }
 
 fn installed() -> Result<(), Missing> {
@@ -330,7 +360,7 @@ fn installed() -> Result<(), Missing> {
 }
 
 /// `Open vSwitch 3.1.0`.
-fn version(daemon: &str) -> String {
+pub(crate) fn version(daemon: &str) -> String {
     let said = run(daemon, &["--version"]).unwrap_or_default();
     version_in(&said).map_or_else(
         || "Open vSwitch of unknown version".to_owned(),
@@ -344,7 +374,7 @@ fn version_in(said: &str) -> Option<&str> {
 }
 
 /// A daemon that speaks DPDK: it says so in its version.
-fn daemon_with_dpdk() -> Option<&'static str> {
+pub(crate) fn daemon_with_dpdk() -> Option<&'static str> {
     let candidates = [DAEMON_WITH_DPDK, DAEMON];
     candidates.into_iter().find(|daemon| {
         (is_installed(daemon) || Path::new(daemon).exists())

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::command::{CommandError, run};
-use crate::netns::Testbed;
 use crate::process::{DeviceError, DeviceProcess, killed_with_owner};
 
 /// How long one program may take until it is ready. DPDK programs take a second on an idle machine.
@@ -14,11 +13,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A command line, word by word; no shell reads it.
-pub(super) type Line = Vec<String>;
+pub(crate) type Line = Vec<String>;
 
 /// One step of starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Runs to its end, which must be success.
     Run(Line),
     /// Runs to its end and must print exactly this, blanks around it aside.
@@ -35,7 +34,7 @@ pub(super) enum Step {
 
 /// When a program that stays is ready for the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ready {
+pub(crate) enum Ready {
     /// The next step waits for it itself.
     AtOnce,
     /// It made this socket.
@@ -46,7 +45,7 @@ pub(super) enum Ready {
 
 /// How a program learns that taut is gone, however that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     /// It ends by itself at the end of its standard input.
     WatchesInput,
     /// It would stay: a watcher kills it.
@@ -134,16 +133,16 @@ impl Drop for Running {
     }
 }
 
-/// Goes through `steps` inside the device's namespace of `testbed`, if there is one; what stays is
+/// Goes through `steps` inside `namespace`, if one is given; what stays is
 /// pinned to `cpu` and writes its output into `folder`.
-pub(super) fn start(
+pub(crate) fn start(
     steps: Vec<Step>,
-    testbed: Option<&Testbed>,
+    namespace: Option<&str>,
     cpu: usize,
     folder: &Path,
 ) -> Result<Running, BaselineError> {
     let inside = |line: Line| -> Line {
-        let enter = testbed.map(|t| words(&["ip", "netns", "exec", t.device_namespace()]));
+        let enter = namespace.map(|name| words(&["ip", "netns", "exec", name]));
         enter.into_iter().flatten().chain(line).collect()
     };
     let mut running = Running::default();
@@ -227,12 +226,12 @@ fn wait(
 }
 
 /// Words of a command line.
-pub(super) fn words(words: &[&str]) -> Line {
+pub(crate) fn words(words: &[&str]) -> Line {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 /// The command line as a shell would have to be told it; one that stays ends in `&`.
-pub(super) fn text(step: &Step) -> String {
+pub(crate) fn text(step: &Step) -> String {
     let (line, end) = match step {
         Step::Run(line) | Step::Expect(line, _) => (line, ""),
         Step::Keep { line, .. } => (line, " &"),

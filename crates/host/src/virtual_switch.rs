@@ -1,0 +1,162 @@
+//! A switch that joins virtual machines to each other and to what lies outside, cable by cable: Open vSwitch with DPDK.
+//!
+//! Machines are reached by vhost-user: the machine's emulator listens on the socket and the switch connects, again and
+//! again, so that a machine may come and go. All that the switch writes lies in one folder; the system's own
+//! Open vSwitch, if there is one, is not touched.
+
+use crate::baseline::open_vswitch::{
+    Switch, daemon_with_dpdk, dpdk_driver, dpdk_settings, probe_daemon_with_dpdk, version,
+};
+use crate::baseline::{BaselineError, Running, step};
+use crate::permissions::Missing;
+use std::path::{Path, PathBuf};
+
+/// One end of a cable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SwitchPort {
+    /// A virtual machine's network card: the vhost-user socket on which its emulator listens.
+    Machine(PathBuf),
+    /// A network interface, by DPDK's packet-socket driver.
+    Interface(String),
+    /// The socket of a memif link that the switch is the server of.
+    Memif(PathBuf),
+}
+
+impl SwitchPort {
+    /// DPDK's driver for it, if it takes one.
+    fn driver(&self) -> Option<&'static str> {
+        match self {
+            Self::Machine(_) => None,
+            Self::Interface(_) => Some("net_af_packet"),
+            Self::Memif(_) => Some("net_memif"),
+        }
+    }
+
+    /// The name of the switch's port, and what has to be set for it.
+    fn name_and_options(&self, number: usize) -> [String; 2] {
+        match self {
+            Self::Machine(socket) => [
+                format!("vhost{number}"),
+                format!(
+                    "type=dpdkvhostuserclient options:vhost-server-path={}",
+                    socket.display()
+                ),
+            ],
+            Self::Interface(name) => [
+                format!("dpdk{number}"),
+                format!("type=dpdk options:dpdk-devargs=net_af_packet{number},iface={name}"),
+            ],
+            Self::Memif(socket) => [
+                format!("dpdk{number}"),
+                format!(
+                    "type=dpdk options:dpdk-devargs=net_memif{number},role=server,id=0,socket={},socket-abstract=no",
+                    socket.display()
+                ),
+            ],
+        }
+    }
+}
+
+/// What a switch is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct VirtualSwitch<'a> {
+    /// The two ends of each cable.
+    pub cables: &'a [[SwitchPort; 2]],
+    /// The network namespace that its interfaces lie in; None is the caller's.
+    pub namespace: Option<&'a str>,
+    /// The core of its polling thread, which rests while no packets come.
+    pub core: usize,
+    /// Where it may write; the caller's to remove.
+    pub folder: &'a Path,
+}
+
+impl VirtualSwitch<'_> {
+    /// Its name and version.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn probe(&self) -> Result<String, Missing> {
+        let daemon = probe_daemon_with_dpdk()?;
+        for driver in self.cables.iter().flatten().filter_map(SwitchPort::driver) {
+            dpdk_driver(driver)?;
+        }
+        Ok(version(daemon))
+    }
+
+    /// Starts it. Frames pass between the ends of each cable as soon as both are there.
+    ///
+    /// # Errors
+    /// What failed; what had been started by then is stopped.
+    pub fn start(&self) -> Result<Running, BaselineError> {
+        step::start(self.steps(), self.namespace, self.core, self.folder)
+    }
+
+    fn steps(&self) -> Vec<step::Step> {
+        let ports = self.cables.iter().flatten().enumerate();
+        let ports: Vec<_> = ports
+            .map(|(number, port)| port.name_and_options(number))
+            .collect();
+        let mut settings: Vec<String> = dpdk_settings(self.core).into();
+        // The polling thread shares its core with others; older and newer versions call the setting so.
+        for name in ["pmd-maxsleep", "pmd-sleep-max"] {
+            settings.push(format!("other_config:{name}={LONGEST_REST_US}"));
+        }
+        let has_interfaces = self
+            .cables
+            .iter()
+            .flatten()
+            .any(|port| matches!(port, SwitchPort::Interface(_)));
+        Switch {
+            folder: self.folder,
+            daemon: daemon_with_dpdk().unwrap_or("ovs-vswitchd"),
+            bridge: &format!("taut{}", std::process::id()),
+            own_network: !has_interfaces,
+            settings: &settings,
+            ports: &ports,
+        }
+        .steps()
+    }
+}
+
+/// How long its polling thread rests at most while no packets come, microseconds.
+const LONGEST_REST_US: u32 = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cable_is_two_ports_with_a_flow_each_way() {
+        let cables = [
+            [
+                SwitchPort::Interface("west".to_owned()),
+                SwitchPort::Machine("/scratch/a.sock".into()),
+            ],
+            [
+                SwitchPort::Machine("/scratch/b.sock".into()),
+                SwitchPort::Memif("/scratch/m.sock".into()),
+            ],
+        ];
+        let switch = VirtualSwitch {
+            cables: &cables,
+            namespace: None,
+            core: 1,
+            folder: Path::new("/scratch"),
+        };
+        let lines: Vec<String> = switch.steps().iter().map(step::text).collect();
+        for part in [
+            "dpdk0 ofport_request=1 type=dpdk options:dpdk-devargs=net_af_packet0,iface=west",
+            "vhost1 ofport_request=2 type=dpdkvhostuserclient options:vhost-server-path=/scratch/a.sock",
+            "vhost2 ofport_request=3 type=dpdkvhostuserclient options:vhost-server-path=/scratch/b.sock",
+            "in_port=1,actions=output:2",
+            "in_port=4,actions=output:3",
+        ] {
+            assert!(lines.iter().any(|l| l.contains(part)), "{part}: {lines:#?}");
+        }
+        assert!(
+            lines
+                .iter()
+                .all(|l| !l.contains("in_port=2,actions=output:3") && !l.contains("unshare"))
+        );
+    }
+}
