@@ -14,6 +14,7 @@ mod forward_in_kernel;
 mod forward_threads;
 mod generate;
 mod generators;
+mod guest;
 mod node;
 mod noise;
 mod ports;
@@ -25,6 +26,7 @@ mod script;
 mod tap;
 mod target;
 mod tune;
+mod vm;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -70,6 +72,11 @@ enum Command {
     /// What an experiment runs on its nodes
     #[command(hide = true)]
     Node(node::Arguments),
+    /// Run a chain file in a virtual machine
+    Vm(vm::Arguments),
+    /// What runs first in a virtual machine
+    #[command(hide = true)]
+    Guest,
     /// Print a completion script for a shell
     #[command(after_help = "Example:  taut completions bash > /etc/bash_completion.d/taut")]
     Completions {
@@ -94,6 +101,11 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
+        Command::Vm(arguments) => match vm::run(&arguments) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
+        Command::Guest => guest::run(),
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {

@@ -6,10 +6,13 @@ mod control;
 mod deployment;
 mod ends;
 mod error;
+pub mod manifest;
+mod named;
 mod process;
 pub mod run_folder;
 mod segment;
 mod status;
+pub mod vm;
 
 pub use control::{Request, ask, down, sweep};
 pub use deployment::{Deployment, name_of, placement_text};

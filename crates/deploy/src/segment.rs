@@ -135,7 +135,7 @@ pub fn segments(
 }
 
 /// The text of a chain file that says the same.
-fn chain_text(chain: &Chain) -> String {
+pub(crate) fn chain_text(chain: &Chain) -> String {
     let mut table = toml::Table::new();
     let mut say = |key: &str, value: toml::Value| {
         table.insert(key.to_string(), value);

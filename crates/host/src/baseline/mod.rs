@@ -82,12 +82,6 @@ struct Place {
     folder: PathBuf,
 }
 
-impl Place {
-    fn file(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
-    }
-}
-
 /// All baselines, in the order of reports.
 #[must_use]
 pub fn baselines() -> &'static [Baseline] {

@@ -1,0 +1,198 @@
+//! A chain on Kubernetes: a deployment of one pod for each function, networks by Multus.
+//!
+//! Sources: Kubernetes API 1.29 and later; "Kubernetes Network Custom Resource Definition De-facto Standard" 1.3 (Multus).
+
+use super::{CHAIN_FILE, Document, INTERFACES, Unit, Units};
+use crate::DeployError;
+use serde_json::{Value, json};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+/// Where pods give out their counters.
+const METRICS_PORT: u16 = 9100;
+const CHAIN_LABEL: &str = "app.kubernetes.io/part-of";
+const NAME_LABEL: &str = "app.kubernetes.io/name";
+
+/// What every pod is to have.
+#[derive(Debug, Clone)]
+pub struct KubernetesOptions {
+    /// The container image, with `taut` on its search path.
+    pub image: String,
+    /// Whole processors of its own: one for the worker, the others for the rest.
+    pub cpus: u32,
+    /// Memory, MiB.
+    pub memory_mib: u32,
+    /// Huge pages of 2 MiB, MiB; 0 for none.
+    pub huge_pages_mib: u32,
+}
+
+pub(super) fn documents(
+    units: &Units,
+    options: &KubernetesOptions,
+) -> Result<Vec<Document>, DeployError> {
+    let mut documents: Vec<Document> = (0..units.networks())
+        .map(|number| document("network", network_attachment(units, number)))
+        .collect();
+    for unit in &units.all {
+        documents.push(document("chain", config_map(units, unit)));
+        documents.push(document("function", deployment(units, unit, options)));
+    }
+    Ok(documents)
+}
+
+fn document(kind: &str, content: Value) -> Document {
+    let name = content["metadata"]["name"].as_str().unwrap_or_default();
+    Document {
+        name: format!("{kind}-{name}.yaml"),
+        content,
+    }
+}
+
+fn network_name(units: &Units, number: usize) -> String {
+    format!("{}-net-{number}", units.chain)
+}
+
+/// A bridge on the node. Its name is an interface's, 15 characters at most.
+fn network_attachment(units: &Units, number: usize) -> Value {
+    let mut hasher = DefaultHasher::new();
+    units.chain.hash(&mut hasher);
+    let bridge = format!("taut{:06x}-{number}", hasher.finish() & 0xff_ffff);
+    let name = network_name(units, number);
+    let config = json!({
+        "cniVersion": "0.3.1",
+        "name": name,
+        "type": "bridge",
+        "bridge": bridge,
+        "ipam": {}
+    });
+    json!({
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": name, "labels": { CHAIN_LABEL: units.chain } },
+        "spec": { "config": config.to_string() }
+    })
+}
+
+fn config_map(units: &Units, unit: &Unit) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": unit.name, "labels": labels(units, unit) },
+        "data": { "chain.toml": unit.chain }
+    })
+}
+
+fn labels(units: &Units, unit: &Unit) -> Value {
+    json!({ CHAIN_LABEL: units.chain, NAME_LABEL: unit.name })
+}
+
+fn deployment(units: &Units, unit: &Unit, options: &KubernetesOptions) -> Value {
+    let networks: Vec<Value> = INTERFACES
+        .iter()
+        .zip(unit.networks)
+        .map(|(interface, number)| {
+            json!({ "name": network_name(units, number), "interface": interface })
+        })
+        .collect();
+    let networks = Value::from(networks).to_string();
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": unit.name, "labels": labels(units, unit) },
+        "spec": {
+            "replicas": 1,
+            // Two at a time would each send every packet.
+            "strategy": { "type": "Recreate" },
+            "selector": { "matchLabels": { NAME_LABEL: unit.name } },
+            "template": {
+                "metadata": {
+                    "labels": labels(units, unit),
+                    "annotations": { "k8s.v1.cni.cncf.io/networks": networks }
+                },
+                "spec": {
+                    "affinity": { "podAffinity": same_node(units) },
+                    "automountServiceAccountToken": false,
+                    "containers": [container(unit, options)],
+                    "volumes": volumes(unit)
+                }
+            }
+        }
+    })
+}
+
+/// Bridges do not reach other nodes.
+fn same_node(units: &Units) -> Value {
+    json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": [{
+            "labelSelector": { "matchLabels": { CHAIN_LABEL: units.chain } },
+            "topologyKey": "kubernetes.io/hostname"
+        }]
+    })
+}
+
+fn container(unit: &Unit, options: &KubernetesOptions) -> Value {
+    // As much as is asked for and no more, in whole processors: the pod is "guaranteed", and a static CPU manager gives
+    // it processors of its own.
+    let mut resources = json!({
+        "cpu": options.cpus.to_string(),
+        "memory": format!("{}Mi", options.memory_mib)
+    });
+    if options.huge_pages_mib > 0 {
+        resources["hugepages-2Mi"] = format!("{}Mi", options.huge_pages_mib).into();
+    }
+    let secret = secret_name(unit);
+    let environment: Vec<Value> = unit
+        .variables
+        .iter()
+        .map(|name| {
+            json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": name } } })
+        })
+        .collect();
+    let mut mounts = vec![json!({
+        "name": "chain", "mountPath": CHAIN_FILE, "subPath": "chain.toml", "readOnly": true
+    })];
+    for path in &unit.files {
+        mounts.push(json!({
+            "name": "secret", "mountPath": path, "subPath": file_name(path), "readOnly": true
+        }));
+    }
+    json!({
+        "name": "taut",
+        "image": options.image,
+        "command": ["taut", "forward", CHAIN_FILE, "--metrics", format!("0.0.0.0:{METRICS_PORT}")],
+        "ports": [{ "name": "metrics", "containerPort": METRICS_PORT }],
+        "readinessProbe": {
+            "httpGet": { "path": "/metrics", "port": "metrics" },
+            "periodSeconds": 2
+        },
+        "resources": { "requests": resources, "limits": resources },
+        "securityContext": {
+            "runAsUser": 0,
+            "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"], "add": ["IPC_LOCK", "NET_ADMIN", "NET_RAW"] }
+        },
+        "env": environment,
+        "volumeMounts": mounts
+    })
+}
+
+fn volumes(unit: &Unit) -> Value {
+    let mut volumes = vec![json!({ "name": "chain", "configMap": { "name": unit.name } })];
+    if !unit.files.is_empty() {
+        volumes.push(json!({
+            "name": "secret",
+            "secret": { "secretName": secret_name(unit), "defaultMode": 0o400 }
+        }));
+    }
+    volumes.into()
+}
+
+/// What holds a unit's keys; made by a person, as keys belong in no manifest.
+fn secret_name(unit: &Unit) -> String {
+    format!("{}-secret", unit.name)
+}
+
+fn file_name(path: &str) -> String {
+    let name = Path::new(path).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}

@@ -1,0 +1,215 @@
+//! Descriptions of a chain for those who run it on other machines than this one: Kubernetes, OpenStack.
+//!
+//! Each function becomes a unit of its own, a pod or a server, with two network interfaces, `west` and `east`. Between
+//! two functions there is a network, and one at each end of the chain, to which others attach.
+
+mod kubernetes;
+mod openstack;
+
+pub use kubernetes::KubernetesOptions;
+
+use crate::segment::{Segment, Wires, segments};
+use crate::{DeployError, named};
+use serde_json::Value;
+use std::path::Path;
+use taut_engine::{Chain, Place, Placement};
+
+/// The interfaces of each unit.
+const INTERFACES: [&str; 2] = ["west", "east"];
+/// Where its chain file lies in a unit.
+const CHAIN_FILE: &str = "/etc/taut/chain.toml";
+
+/// A file of a manifest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// Its name, with its ending.
+    pub name: String,
+    /// What it says.
+    pub content: Value,
+}
+
+impl Document {
+    /// Its text, YAML.
+    ///
+    /// # Errors
+    /// None that content of these kinds can bring about.
+    pub fn text(&self) -> Result<String, DeployError> {
+        serde_norway::to_string(&self.content)
+            .map_err(|e| DeployError::system(self.name.clone(), std::io::Error::other(e)))
+    }
+}
+
+/// The objects that run `chain`, called `name`, on Kubernetes.
+///
+/// # Errors
+/// For a function that cannot be in a pod.
+pub fn kubernetes(
+    chain: &Chain,
+    name: &str,
+    options: &KubernetesOptions,
+) -> Result<Vec<Document>, DeployError> {
+    kubernetes::documents(&units(chain, name)?, options)
+}
+
+/// The Heat template that runs `chain`, called `name`, on OpenStack.
+///
+/// # Errors
+/// For a function that cannot be in a server.
+pub fn openstack(chain: &Chain, name: &str) -> Result<Document, DeployError> {
+    openstack::document(&units(chain, name)?)
+}
+
+/// What a manifest describes.
+struct Units {
+    /// The chain's name as both systems take one.
+    chain: String,
+    /// West first.
+    all: Vec<Unit>,
+}
+
+/// A function in a pod or server of its own.
+struct Unit {
+    /// Unique among those of this chain's name.
+    name: String,
+    /// Numbers of the networks of its interfaces.
+    networks: [usize; 2],
+    /// Its chain file.
+    chain: String,
+    /// Files that it reads besides, by absolute paths.
+    files: Vec<String>,
+    /// Variables that it reads.
+    variables: Vec<String>,
+}
+
+impl Units {
+    /// How many networks there are.
+    fn networks(&self) -> usize {
+        self.all.len() + 1
+    }
+}
+
+fn units(chain: &Chain, name: &str) -> Result<Units, DeployError> {
+    let mut apart = chain.clone();
+    apart.placement = Placement::Processes;
+    apart.place = Place::User;
+    for stage in &mut apart.functions {
+        if stage.place.take() == Some(Place::Kernel) {
+            return Err(DeployError::Function {
+                function: stage.name.clone(),
+                reason: "place = \"kernel\" is for namespaces on one machine: leave it out"
+                    .to_string(),
+            });
+        }
+    }
+    if apart.functions.is_empty() {
+        return Err(DeployError::Chain(
+            "the chain has no function: nothing to run".to_string(),
+        ));
+    }
+    let count = apart.functions.len();
+    let port = |end: usize| format!("af_packet:{}", INTERFACES[end]);
+    let wires = Wires {
+        ends: vec![port(0), port(1)],
+        joints: vec![[port(1), port(0)]; count - 1],
+    };
+    // Each has processors of its own, so none has to share; which ones is not known here.
+    let plenty: Vec<usize> = (0..=count + 1).collect();
+    let chain_name = label(name);
+    let unit = |(at, mut segment): (usize, Segment)| {
+        segment.chain.core = None;
+        Ok(Unit {
+            name: format!("{chain_name}-{}", label(&segment.name)),
+            networks: [at, at + 1],
+            chain: segment.text(),
+            files: files(&segment)?,
+            variables: named::variables(&segment.chain.functions),
+        })
+    };
+    let all = segments(&apart, &wires, &plenty)?.into_iter().enumerate();
+    let all = all.map(unit).collect::<Result<_, DeployError>>()?;
+    Ok(Units {
+        chain: chain_name,
+        all,
+    })
+}
+
+fn files(segment: &Segment) -> Result<Vec<String>, DeployError> {
+    let text = |path: &Path| match path.to_str() {
+        Some(text) if path.is_absolute() => Ok(text.to_string()),
+        _ => Err(DeployError::Function {
+            function: segment.name.clone(),
+            reason: format!(
+                "{} is on this machine: name the file by the absolute path that it is to have there",
+                path.display()
+            ),
+        }),
+    };
+    named::files(&segment.chain.functions)
+        .iter()
+        .map(|path| text(path))
+        .collect()
+}
+
+/// A name as both systems take one: lower case, digits, hyphens inside (RFC 1123).
+fn label(name: &str) -> String {
+    let plain = |c: char| {
+        let c = c.to_ascii_lowercase();
+        if c.is_ascii_alphanumeric() { c } else { '-' }
+    };
+    let name: String = name.chars().map(plain).take(40).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "chain" } else { name }.to_string()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    pub(super) fn chain(functions: &[&str]) -> Chain {
+        let functions = functions.iter().map(|text| text.parse().unwrap()).collect();
+        let mut chain = Chain::parse("ports = [\"null:\", \"null:\"]", "x.toml").unwrap();
+        chain.functions = functions;
+        chain
+    }
+
+    #[test]
+    fn each_function_is_a_unit_between_two_networks() {
+        let all = chain(&["forward", "xor(key=7)"]);
+        let units = units(&all, "My Edge!").unwrap();
+        assert_eq!(units.chain, "my-edge");
+        assert_eq!(units.networks(), 3);
+        let names: Vec<_> = units.all.iter().map(|unit| unit.name.as_str()).collect();
+        assert_eq!(names, ["my-edge-1-forward", "my-edge-2-xor"]);
+        assert_eq!(units.all[1].networks, [1, 2]);
+        let inside = Chain::parse(&units.all[1].chain, "x.toml").unwrap();
+        let ports: Vec<_> = inside.ports.iter().map(|port| port.text()).collect();
+        assert_eq!(ports, ["af_packet:west", "af_packet:east"]);
+        assert_eq!(inside.core, None, "who runs it says which");
+        assert_eq!(inside.wait, taut_engine::Wait::Poll);
+    }
+
+    #[test]
+    fn what_cannot_be_elsewhere_is_said() {
+        let mut kernel = chain(&["forward"]);
+        kernel.functions[0].place = Some(Place::Kernel);
+        for (chain, part) in [
+            (kernel, "leave it out"),
+            (chain(&[]), "no function"),
+            (
+                chain(&["aes(key_file=here.hex, encrypt=0)"]),
+                "here.hex is on this machine",
+            ),
+        ] {
+            let message = units(&chain, "x").err().unwrap().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn any_name_becomes_one_that_is_taken() {
+        assert_eq!(label("Edge_2.toml"), "edge-2-toml");
+        assert_eq!(label("--"), "chain");
+        assert_eq!(label(&"x".repeat(99)).len(), 40);
+    }
+}

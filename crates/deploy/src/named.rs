@@ -1,0 +1,41 @@
+//! Files and variables that functions read: keys, lists of bearers. They have to come along when a function runs elsewhere.
+
+use std::path::PathBuf;
+use taut_engine::Stage;
+
+/// The texts among the functions' settings whose key fits.
+fn settings<'a>(
+    functions: &'a [Stage],
+    fits: impl Fn(&str) -> bool + 'a,
+) -> impl Iterator<Item = &'a str> {
+    let all = functions.iter().flat_map(|stage| stage.settings.iter());
+    all.filter(move |(key, _)| fits(key))
+        .filter_map(|(_, value)| value.as_str())
+}
+
+/// The files that these functions read.
+pub(crate) fn files(functions: &[Stage]) -> Vec<PathBuf> {
+    let paths = settings(functions, |key| key.ends_with("_file") || key == "load");
+    paths.map(PathBuf::from).collect()
+}
+
+/// The names of the environment variables that these functions read.
+pub(crate) fn variables(functions: &[Stage]) -> Vec<String> {
+    let names = settings(functions, |key| key.ends_with("_env"));
+    names.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn files_and_variables_are_told_by_their_keys() {
+        let texts = ["aes(key_file=/keys/a.hex, mode=gcm)", "aes(key_env=SECRET)"];
+        let functions = texts.map(|text| text.parse::<Stage>().unwrap());
+        assert_eq!(files(&functions), [Path::new("/keys/a.hex")]);
+        assert_eq!(variables(&functions), ["SECRET"]);
+    }
+}

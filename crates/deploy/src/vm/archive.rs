@@ -1,0 +1,131 @@
+//! The archive that a kernel unpacks into its first file system: cpio, format "newc".
+//!
+//! Source: the kernel's "initramfs buffer format" (Documentation/driver-api/early-userspace/buffer-format.rst).
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path};
+
+/// Types of files in a mode, as stat(2) has them.
+const FOLDER: u32 = 0o040_000;
+const FILE: u32 = 0o100_000;
+
+/// An archive that grows file by file.
+#[derive(Debug, Default)]
+pub(super) struct Archive {
+    bytes: Vec<u8>,
+    folders: BTreeSet<String>,
+    files: u32,
+}
+
+impl Archive {
+    /// Adds a file, and the folders that it lies in. Where a name comes twice, the later one counts.
+    pub(super) fn file(&mut self, path: &Path, permissions: u32, content: &[u8]) {
+        let parts = names(path);
+        for depth in 1..parts.len() {
+            let folder = parts[..depth].join("/");
+            if self.folders.insert(folder.clone()) {
+                self.entry(&folder, FOLDER | 0o755, &[]);
+            }
+        }
+        self.entry(&parts.join("/"), FILE | permissions, content);
+    }
+
+    /// An empty folder.
+    pub(super) fn folder(&mut self, name: &str) {
+        if self.folders.insert(name.to_string()) {
+            self.entry(name, FOLDER | 0o755, &[]);
+        }
+    }
+
+    /// The whole archive. Another one may follow it in the same buffer.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.entry("TRAILER!!!", 0, &[]);
+        self.bytes
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, content: &[u8]) {
+        self.files += 1;
+        let links = 1 + u32::from(mode & FOLDER != 0);
+        let name_bytes = name.len() as u32 + 1;
+        // Beyond 4 GiB the format ends; nothing here comes near.
+        let length = content.len() as u32;
+        // inode, mode, user, group, links, time, length, device and special device (major, minor each), name, checksum
+        let fields = [
+            self.files, mode, 0, 0, links, 0, length, 0, 0, 0, 0, name_bytes, 0,
+        ];
+        self.bytes.extend_from_slice(b"070701");
+        for field in fields {
+            self.bytes
+                .extend_from_slice(format!("{field:08X}").as_bytes());
+        }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend_from_slice(content);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+/// The names that lead to `path` from the root, as seen by a program whose working folder is the root.
+fn names(path: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name.to_string_lossy().into_owned()),
+            Component::ParentDir => drop(names.pop()),
+            _ => {}
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Name, mode and content of each entry.
+    fn entries(mut bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
+        let mut all = Vec::new();
+        while !bytes.is_empty() {
+            assert_eq!(&bytes[..6], b"070701");
+            let field = |n: usize| {
+                let text = std::str::from_utf8(&bytes[6 + 8 * n..14 + 8 * n]).unwrap();
+                u32::from_str_radix(text, 16).unwrap()
+            };
+            let (mode, length, name_bytes) = (field(1), field(6) as usize, field(11) as usize);
+            let name = String::from_utf8(bytes[110..110 + name_bytes - 1].to_vec()).unwrap();
+            let from = (110 + name_bytes).next_multiple_of(4);
+            all.push((name, mode, bytes[from..from + length].to_vec()));
+            bytes = &bytes[(from + length).next_multiple_of(4)..];
+        }
+        all
+    }
+
+    #[test]
+    fn files_bring_their_folders_once_and_before_themselves() {
+        let mut archive = Archive::default();
+        archive.folder("proc");
+        archive.file(Path::new("/lib64/a.so"), 0o755, b"first");
+        archive.file(Path::new("lib64/deep/../b.so"), 0o644, b"");
+        archive.file(Path::new("../chain.toml"), 0o600, b"x");
+        let found = entries(&archive.finish());
+        let shown: Vec<(&str, u32)> = found.iter().map(|(n, m, _)| (n.as_str(), *m)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("proc", 0o40755),
+                ("lib64", 0o40755),
+                ("lib64/a.so", 0o100_755),
+                ("lib64/b.so", 0o100_644),
+                ("chain.toml", 0o100_600),
+                ("TRAILER!!!", 0),
+            ]
+        );
+        assert_eq!(found[2].2, b"first");
+    }
+}

@@ -1,0 +1,122 @@
+//! The first program inside a machine: makes it ready, runs `taut forward`, and switches the machine off.
+
+use super::image::{ARGUMENTS, CHAIN, ENVIRONMENT, MODULES, PROGRAM};
+use super::machine::{CONTROL, ENDED, EVENTS};
+use rustix::mount::{MountFlags, mount};
+use rustix::system::RebootCommand;
+use std::ffi::CStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long devices may take until they are there once their drivers are loaded.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Does the work of the first program of a machine. It returns only where it is none.
+///
+/// # Errors
+/// When this is no machine made by [`super::Machine`].
+pub fn run_guest() -> io::Result<()> {
+    if std::process::id() != 1 || !Path::new(CHAIN).exists() {
+        return Err(io::Error::other(
+            "this is what runs first in a virtual machine: start one with taut chain up",
+        ));
+    }
+    let code = forward().unwrap_or_else(|error| {
+        eprintln!("taut: virtual machine: {error}");
+        3
+    });
+    if let Ok(mut events) = line(EVENTS, OpenOptions::new().write(true)) {
+        // Without it the other side sees the machine end all the same.
+        let _ = writeln!(events, "{ENDED}{code}");
+    }
+    rustix::system::reboot(RebootCommand::PowerOff)?;
+    Ok(())
+}
+
+/// Runs it to its end; its exit code.
+fn forward() -> io::Result<i32> {
+    for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
+        let mounted = mount(kind, at, kind, MountFlags::empty(), None::<&CStr>);
+        // The kernel may have done it.
+        if let Err(error) = mounted
+            && error != rustix::io::Errno::BUSY
+        {
+            return Err(said(at, error.into()));
+        }
+    }
+    load_modules()?;
+    let control = line(CONTROL, OpenOptions::new().read(true))?;
+    let events = line(EVENTS, OpenOptions::new().write(true))?;
+    for interface in cards()? {
+        taut_port::switch_interface_on(&interface).map_err(|e| said(&interface, e))?;
+    }
+    let mut command = Command::new(PROGRAM);
+    command.args(["forward", CHAIN, "--until-stdin-closes"]);
+    command.args(fs::read_to_string(ARGUMENTS)?.lines());
+    for variable in fs::read_to_string(ENVIRONMENT)?.lines() {
+        if let Some((name, value)) = variable.split_once('=') {
+            command.env(name, value);
+        }
+    }
+    command
+        .stdin(control)
+        .stdout(events)
+        .stderr(Stdio::inherit());
+    let status = command.status()?;
+    Ok(status.code().unwrap_or(1))
+}
+
+fn load_modules() -> io::Result<()> {
+    let mut files: Vec<PathBuf> = fs::read_dir(MODULES)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
+    files.sort();
+    for file in files {
+        rustix::system::finit_module(File::open(&file)?, c"", 0)
+            .map_err(|e| said(&file.display().to_string(), e.into()))?;
+    }
+    Ok(())
+}
+
+/// The interfaces, but for the loop back; waits until there is one.
+fn cards() -> io::Result<Vec<String>> {
+    wait_for("a network card", || {
+        let names = fs::read_dir("/sys/class/net").ok()?.flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let cards: Vec<String> = names.filter(|name| name != "lo").collect();
+        (!cards.is_empty()).then_some(cards)
+    })
+}
+
+/// One of the lines to the outside, by its name.
+fn line(name: &str, options: &OpenOptions) -> io::Result<File> {
+    let folder = Path::new("/sys/class/virtio-ports");
+    let device = wait_for(name, || {
+        fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
+            let its_name = fs::read_to_string(entry.path().join("name")).ok()?;
+            let device = Path::new("/dev").join(entry.file_name());
+            (its_name.trim() == name && device.exists()).then_some(device)
+        })
+    })?;
+    options.open(device)
+}
+
+fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> io::Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = find() {
+            return Ok(found);
+        }
+        if Instant::now() >= deadline {
+            return Err(io::Error::other(format!("{what} never came")));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn said(what: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}

@@ -1,0 +1,129 @@
+//! What a machine has for a disk: an archive in memory with this program, the libraries that it is linked to, the
+//! kernel's modules, the chain file, and the files and variables that its functions name.
+
+use super::archive::Archive;
+use super::kernel::Module;
+use crate::{DeployError, named};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use taut_engine::Stage;
+
+/// Where things are inside a machine.
+pub(super) const PROGRAM: &str = "/taut";
+pub(super) const MODULES: &str = "/modules";
+pub(super) const CHAIN: &str = "/etc/taut/chain.toml";
+/// What `taut forward` is called with, a word a line.
+pub(super) const ARGUMENTS: &str = "/etc/taut/arguments";
+/// `NAME=VALUE`, a variable a line.
+pub(super) const ENVIRONMENT: &str = "/etc/taut/environment";
+
+/// What is put into a machine.
+pub(super) struct Contents<'a> {
+    /// This program's file.
+    pub(super) program: &'a Path,
+    /// In the order in which they are loaded.
+    pub(super) modules: &'a [Module],
+    /// The chain file's text.
+    pub(super) chain: &'a str,
+    /// The chain's functions.
+    pub(super) functions: &'a [Stage],
+    /// For `taut forward`, behind the chain file.
+    pub(super) arguments: &'a [String],
+}
+
+impl Contents<'_> {
+    /// The archive.
+    ///
+    /// # Errors
+    /// For a file that cannot be read.
+    pub(super) fn image(&self) -> Result<Vec<u8>, DeployError> {
+        let mut archive = Archive::default();
+        for folder in ["proc", "sys", "dev", "run", "tmp"] {
+            archive.folder(folder);
+        }
+        archive.file(Path::new(PROGRAM), 0o755, &read(self.program)?);
+        for library in libraries(self.program)? {
+            archive.file(&library, 0o755, &read(&library)?);
+        }
+        for (number, module) in self.modules.iter().enumerate() {
+            // Loaded in the order of their names.
+            let name = format!("{MODULES}/{number:02}-{}.ko", module.name);
+            archive.file(Path::new(&name), 0o644, &module.content);
+        }
+        for path in named::files(self.functions) {
+            archive.file(&path, 0o600, &read(&path)?);
+        }
+        let lines = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect();
+        let arguments: String = lines(self.arguments);
+        let environment: String = lines(&with_values(named::variables(self.functions)));
+        for (path, text) in [
+            (CHAIN, self.chain),
+            (ARGUMENTS, &arguments),
+            (ENVIRONMENT, &environment),
+        ] {
+            archive.file(Path::new(path), 0o600, text.as_bytes());
+        }
+        Ok(archive.finish())
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, DeployError> {
+    fs::read(path).map_err(|e| DeployError::system(format!("cannot read {}", path.display()), e))
+}
+
+/// Those of the variables that there are, with their values.
+fn with_values(names: Vec<String>) -> Vec<String> {
+    let with_value = |name: String| {
+        let value = std::env::var(&name).ok()?;
+        Some(format!("{name}={value}"))
+    };
+    names.into_iter().filter_map(with_value).collect()
+}
+
+/// The libraries that a program is linked to, the one that loads them among them; none of a static program.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>, DeployError> {
+    let said = Command::new("ldd")
+        .arg(program)
+        .env("LC_ALL", "C")
+        .output()
+        .map_err(|e| DeployError::system("cannot run ldd (package libc-bin)", e))?;
+    Ok(libraries_in(&String::from_utf8_lossy(&said.stdout)))
+}
+
+/// Paths in lines such as `libz.so.1 => /lib/libz.so.1 (0x7f)` and `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
+fn libraries_in(said: &str) -> Vec<PathBuf> {
+    let path = |line: &str| {
+        let found = line.split("=>").last()?.trim();
+        let path = found.split(" (").next()?;
+        path.starts_with('/').then(|| PathBuf::from(path))
+    };
+    said.lines().filter_map(path).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_in_what_ldd_says() {
+        let said = "\tlinux-vdso.so.1 (0x00007efe63323000)\n\
+                    \tlibz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x00007efe632d1000)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007efe63325000)\n";
+        assert_eq!(
+            libraries_in(said),
+            [
+                Path::new("/lib/x86_64-linux-gnu/libz.so.1"),
+                Path::new("/lib64/ld-linux-x86-64.so.2")
+            ]
+        );
+        assert!(libraries_in("\tstatically linked\n").is_empty());
+    }
+
+    #[test]
+    fn variables_come_with_their_values_where_they_have_one() {
+        let found = with_values(vec!["PATH".to_string(), "TAUT_NO_SUCH".to_string()]);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("PATH=/"), "{found:?}");
+    }
+}

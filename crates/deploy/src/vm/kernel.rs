@@ -1,0 +1,365 @@
+//! The kernel that machines boot, with the modules that they need: the one installed here, or Debian's for clouds, which
+//! is fetched as a package and unpacked into a cache, not installed.
+
+use crate::DeployError;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use taut_host::Missing;
+
+/// Debian's name for the newest of its small kernels for virtual machines.
+const PACKAGE: &str = "linux-image-cloud-amd64";
+/// What a machine of ours has: a card, a serial line of each kind, packet sockets.
+const WANTED: [&str; 4] = ["virtio_pci", "virtio_net", "virtio_console", "af_packet"];
+
+/// A kernel and the folder of its modules.
+#[derive(Debug, Clone)]
+pub(super) struct Kernel {
+    /// As `uname -r` would say it.
+    pub(super) version: String,
+    /// The bootable image.
+    pub(super) file: PathBuf,
+    modules: PathBuf,
+}
+
+/// A module, ready to be loaded.
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) name: String,
+    pub(super) content: Vec<u8>,
+}
+
+impl Kernel {
+    #[cfg(test)]
+    pub(super) fn of(file: &Path) -> Self {
+        Self {
+            version: "0".to_string(),
+            file: file.to_owned(),
+            modules: file.with_file_name("modules"),
+        }
+    }
+
+    /// One from the cache, else the newest one that is installed, else Debian's.
+    pub(super) fn find() -> Result<Self, DeployError> {
+        let cache = cache_folder().join("kernel");
+        let unpacked = Self::newest_in(&cache, |folder| folder.join("modules"));
+        let installed = || {
+            let found = Self::installed();
+            found.filter(|kernel| kernel.needed().is_ok())
+        };
+        match unpacked.or_else(installed) {
+            Some(kernel) => Ok(kernel),
+            None => Self::fetch(&cache),
+        }
+    }
+
+    /// The newest of the folders in `cache`, each named after its kernel.
+    fn newest_in(cache: &Path, modules: impl Fn(&Path) -> PathBuf) -> Option<Self> {
+        let entries = fs::read_dir(cache).ok()?.flatten();
+        let kernels = entries.filter_map(|entry| {
+            let folder = entry.path();
+            let version = entry.file_name().into_string().ok()?;
+            let file = folder.join("vmlinuz");
+            file.is_file().then(|| Self {
+                modules: modules(&folder),
+                version,
+                file,
+            })
+        });
+        kernels.max_by_key(|kernel| version_key(&kernel.version))
+    }
+
+    fn installed() -> Option<Self> {
+        let entries = fs::read_dir("/boot").ok()?.flatten();
+        let kernels = entries.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let version = name.strip_prefix("vmlinuz-")?.to_string();
+            Some(Self {
+                modules: Path::new("/lib/modules").join(&version),
+                version,
+                file: entry.path(),
+            })
+        });
+        kernels.max_by_key(|kernel| version_key(&kernel.version))
+    }
+
+    /// Gets Debian's package and takes out of it what a machine needs.
+    fn fetch(cache: &Path) -> Result<Self, DeployError> {
+        let missing = |what: &str| Missing {
+            what: format!("virtual machines need a kernel: {what}"),
+            how_to_get_it: format!("apt-get update && apt-get install {PACKAGE}"),
+        };
+        let package = Command::new("apt-cache")
+            .args(["depends", "--important", PACKAGE])
+            .env("LC_ALL", "C")
+            .stderr(Stdio::null())
+            .output()
+            .ok()
+            .and_then(|said| dependency(&String::from_utf8_lossy(&said.stdout)))
+            .ok_or_else(|| missing(&format!("apt knows no package {PACKAGE}")))?;
+        let system = |what: &str| {
+            let what = format!("{what} {}", cache.display());
+            move |e: std::io::Error| DeployError::system(what, e)
+        };
+        fs::create_dir_all(cache).map_err(system("cannot make"))?;
+        let scratch = tempfile::Builder::new()
+            .prefix(".unpacking-")
+            .tempdir_in(cache)
+            .map_err(system("cannot write into"))?;
+        let run = |line: &[&str]| {
+            let mut command = Command::new(line[0]);
+            command.args(&line[1..]).current_dir(scratch.path());
+            let done = command.stdin(Stdio::null()).output();
+            done.is_ok_and(|done| done.status.success())
+        };
+        eprintln!("taut: fetching the machines' kernel: {package}");
+        if !run(&["apt-get", "-qq", "download", &package]) {
+            return Err(missing(&format!("apt-get cannot download {package}")).into());
+        }
+        let archive = first_file(scratch.path(), |name| name.ends_with(".deb"));
+        let unpacked = archive.as_deref().and_then(Path::to_str);
+        if !unpacked.is_some_and(|archive| run(&["dpkg-deb", "-x", archive, "unpacked"])) {
+            return Err(missing(&format!("dpkg-deb cannot unpack {package}")).into());
+        }
+        let root = scratch.path().join("unpacked");
+        let image = first_file(&root.join("boot"), |name| name.starts_with("vmlinuz-"));
+        let Some((image, version)) = image.and_then(|image| {
+            let name = image.file_name()?.to_str()?;
+            let version = name.strip_prefix("vmlinuz-")?.to_string();
+            Some((image, version))
+        }) else {
+            return Err(missing(&format!("{package} has none")).into());
+        };
+        // What is whole gets its name last.
+        let ready = scratch.path().join("ready");
+        let modules = ["lib/modules", "usr/lib/modules"]
+            .map(|folder| root.join(folder).join(&version))
+            .into_iter()
+            .find(|folder| folder.is_dir());
+        let Some(modules) = modules else {
+            return Err(missing(&format!("{package} has no modules")).into());
+        };
+        let moved = fs::create_dir(&ready)
+            .and_then(|()| fs::rename(&image, ready.join("vmlinuz")))
+            .and_then(|()| fs::rename(&modules, ready.join("modules")));
+        moved.map_err(system("cannot write into"))?;
+        let folder = cache.join(&version);
+        if let Err(error) = fs::rename(&ready, &folder)
+            // Another one was quicker.
+            && !folder.join("vmlinuz").is_file()
+        {
+            return Err(system("cannot write into")(error));
+        }
+        Ok(Self {
+            file: folder.join("vmlinuz"),
+            modules: folder.join("modules"),
+            version,
+        })
+    }
+
+    /// The modules that a machine loads, each behind those that it depends on. What is part of the kernel is not among
+    /// them.
+    pub(super) fn needed(&self) -> Result<Vec<Module>, DeployError> {
+        let mut files = BTreeMap::new();
+        collect(&self.modules, &mut files);
+        let builtin = fs::read_to_string(self.modules.join("modules.builtin")).unwrap_or_default();
+        let builtin: Vec<String> = builtin
+            .lines()
+            .map(|line| module_name(line.as_ref()))
+            .collect();
+        let mut loaded = Vec::new();
+        for name in WANTED {
+            self.add(name, &files, &builtin, &mut loaded)?;
+        }
+        Ok(loaded)
+    }
+
+    fn add(
+        &self,
+        name: &str,
+        files: &BTreeMap<String, PathBuf>,
+        builtin: &[String],
+        loaded: &mut Vec<Module>,
+    ) -> Result<(), DeployError> {
+        if builtin.iter().any(|known| known == name) || loaded.iter().any(|m| m.name == name) {
+            return Ok(());
+        }
+        let Some(file) = files.get(name) else {
+            return Err(Missing {
+                what: format!("the kernel {} has no module {name}", self.version),
+                how_to_get_it: format!("apt-get install {PACKAGE}"),
+            }
+            .into());
+        };
+        let content = unpacked(file)
+            .map_err(|e| DeployError::system(format!("cannot read {}", file.display()), e))?;
+        for dependency in dependencies(&content) {
+            self.add(&dependency, files, builtin, loaded)?;
+        }
+        loaded.push(Module {
+            name: name.to_string(),
+            content,
+        });
+        Ok(())
+    }
+}
+
+/// Where what is fetched once stays.
+fn cache_folder() -> PathBuf {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let folder = of("XDG_CACHE_HOME").map(PathBuf::from);
+    let folder = folder.or_else(|| of("HOME").map(|home| Path::new(&home).join(".cache")));
+    folder.unwrap_or_else(|| "/var/cache".into()).join("taut")
+}
+
+/// The package that follows `Depends:` in what `apt-cache depends` prints.
+fn dependency(said: &str) -> Option<String> {
+    let mut lines = said.lines().map(str::trim);
+    let found = lines.find_map(|line| line.strip_prefix("Depends: linux-image-"));
+    found.map(|rest| format!("linux-image-{rest}"))
+}
+
+fn first_file(folder: &Path, is_it: impl Fn(&str) -> bool) -> Option<PathBuf> {
+    let mut entries = fs::read_dir(folder).ok()?.flatten();
+    let found = entries.find(|entry| entry.file_name().to_str().is_some_and(&is_it));
+    found.map(|entry| entry.path())
+}
+
+/// The numbers in a version, so that 6.1.0-52 comes after 6.1.0-9.
+fn version_key(version: &str) -> Vec<u64> {
+    let parts = version.split(|c: char| !c.is_ascii_digit());
+    parts.filter_map(|part| part.parse().ok()).collect()
+}
+
+/// Modules by name, from a folder and those in it.
+fn collect(folder: &Path, found: &mut BTreeMap<String, PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        // Not behind links: `build` and `source` lead far away.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect(&path, found);
+        } else if path.to_string_lossy().contains(".ko") {
+            found.insert(module_name(&path), path);
+        }
+    }
+}
+
+/// `virtio_net` of `kernel/drivers/net/virtio-net.ko.xz`.
+fn module_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.split(".ko").next().unwrap_or_default();
+    name.replace('-', "_")
+}
+
+/// A module's file as the kernel loads it.
+fn unpacked(file: &Path) -> std::io::Result<Vec<u8>> {
+    let program = match file.extension().and_then(|end| end.to_str()) {
+        Some("xz") => "xz",
+        Some("zst") => "zstd",
+        _ => return fs::read(file),
+    };
+    let done = Command::new(program).arg("-dc").arg(file).output()?;
+    if done.status.success() {
+        Ok(done.stdout)
+    } else {
+        Err(std::io::Error::other(format!("{program} cannot unpack it")))
+    }
+}
+
+/// The modules that one says it depends on: a text of its section `.modinfo`.
+fn dependencies(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let at = module.windows(KEY.len()).position(|part| part == KEY);
+    let Some(at) = at else {
+        return Vec::new();
+    };
+    let text = module[at + KEY.len()..].split(|byte| *byte == 0).next();
+    let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
+    let names = text.split(',').filter(|name| !name.is_empty());
+    names.map(|name| name.replace('-', "_")).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn kernel(folder: &Path, modules: &[(&str, &str)], builtin: &str) -> Kernel {
+        for (path, depends) in modules {
+            let path = folder.join("kernel").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(
+                path,
+                format!("ELF\0license=GPL\0depends={depends}\0name=x\0"),
+            )
+            .unwrap();
+        }
+        fs::write(folder.join("modules.builtin"), builtin).unwrap();
+        Kernel {
+            version: "6.1.0-9".to_string(),
+            file: folder.join("vmlinuz"),
+            modules: folder.to_owned(),
+        }
+    }
+
+    #[test]
+    fn modules_come_behind_what_they_depend_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let kernel = kernel(
+            folder.path(),
+            &[
+                ("net/virtio_net.ko", "net_failover,virtio"),
+                ("net/core/net_failover.ko", "failover"),
+                ("net/failover.ko", ""),
+                ("char/virtio_console.ko", "virtio"),
+                ("virtio/virtio_pci.ko", "virtio"),
+                ("sound/unwanted.ko", ""),
+            ],
+            "kernel/drivers/virtio/virtio.ko\nkernel/net/packet/af_packet.ko\n",
+        );
+        let loaded = kernel.needed().unwrap();
+        let names: Vec<_> = loaded.iter().map(|module| module.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "virtio_pci",
+                "failover",
+                "net_failover",
+                "virtio_net",
+                "virtio_console"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_module_that_is_nowhere_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let kernel = kernel(
+            folder.path(),
+            &[("virtio/virtio_pci.ko", "virtio_ring")],
+            "",
+        );
+        let message = kernel.needed().unwrap_err().to_string();
+        assert!(
+            message.contains("6.1.0-9 has no module virtio_ring"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn what_apt_says_names_the_real_package() {
+        let said = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-52-cloud-amd64\n";
+        assert_eq!(
+            dependency(said).as_deref(),
+            Some("linux-image-6.1.0-52-cloud-amd64")
+        );
+        assert_eq!(dependency("N: no such package\n"), None);
+    }
+
+    #[test]
+    fn newer_kernels_come_after_older_ones() {
+        assert!(version_key("6.1.0-52-cloud-amd64") > version_key("6.1.0-9-cloud-amd64"));
+        assert!(version_key("6.12.1") > version_key("6.1.300"));
+    }
+}

@@ -1,0 +1,381 @@
+//! A virtual machine: QEMU, by KVM where the processor lends itself to it, else by software.
+
+use super::image::{Contents, PROGRAM};
+use super::kernel::Kernel;
+use crate::DeployError;
+use rustix::fs::MemfdFlags;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use taut_engine::Chain;
+use taut_host::{Missing, is_installed};
+
+const EMULATOR: &str = "qemu-system-x86_64";
+/// What a machine says last: this, and the exit code of its `taut forward`.
+pub(super) const ENDED: &str = "taut-guest ended ";
+/// Names of the lines between the machine and who started it.
+pub(super) const EVENTS: &str = "taut.events";
+pub(super) const CONTROL: &str = "taut.control";
+/// Memory of a machine, MB: this program twice (packed and unpacked), packet buffers, the kernel.
+const MEMORY_MB: u32 = 512;
+/// How long a machine may take to end when it is told to.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who carries out a machine's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor.
+    Kvm,
+    /// A program: tens of times slower; times measured so say nothing of a real machine.
+    Software,
+}
+
+impl Accelerator {
+    /// The processor, if it lends itself to machines and this process may have it. Where KVM is itself an emulator, as
+    /// inside some virtual machines, it is there without the processor, and slower than QEMU.
+    pub fn best() -> Self {
+        let lends_itself =
+            std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| virtualizes(&text));
+        let kvm = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+        if lends_itself && kvm.is_ok() {
+            Self::Kvm
+        } else {
+            Self::Software
+        }
+    }
+
+    /// One word for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Software => "emulated",
+        }
+    }
+}
+
+/// Whether a processor says that it has Intel's or AMD's virtualization.
+fn virtualizes(cpuinfo: &str) -> bool {
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    flags.is_some_and(|flags| {
+        flags
+            .split_whitespace()
+            .any(|flag| flag == "vmx" || flag == "svm")
+    })
+}
+
+/// What a machine is to be.
+#[derive(Debug)]
+pub struct MachineSpec<'a> {
+    /// What it does. Its `core` is the core here that the machine runs on.
+    pub chain: &'a Chain,
+    /// The vhost-user sockets of its cards, `eth0` first; the machine listens.
+    pub cards: &'a [PathBuf],
+    /// For its `taut forward`, behind the chain file.
+    pub arguments: &'a [String],
+    /// Who carries out its instructions.
+    pub accelerator: Accelerator,
+    /// This program's file.
+    pub program: &'a Path,
+}
+
+/// A machine that runs, or waits for those who connect to its cards. It ends when this is dropped or the
+/// thread that started it ends.
+#[derive(Debug)]
+pub struct Machine {
+    emulator: Child,
+    control: UnixStream,
+    lines: BufReader<ChildStdout>,
+}
+
+/// Whether machines can be had here.
+///
+/// # Errors
+/// What is missing.
+pub fn can_make_machines() -> Result<(), Missing> {
+    let missing = |what: &str, package: &str| Missing {
+        what: format!("virtual machines need {what}"),
+        how_to_get_it: format!("apt-get install --no-install-recommends {package}"),
+    };
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Missing {
+            what: "virtual machines are made for x86-64 only".to_string(),
+            how_to_get_it: "use placement = \"namespaces\"".to_string(),
+        });
+    }
+    if !is_installed(EMULATOR) {
+        return Err(missing(&format!("`{EMULATOR}`"), "qemu-system-x86"));
+    }
+    if !is_installed("setpriv") {
+        return Err(missing("`setpriv`", "util-linux"));
+    }
+    Ok(())
+}
+
+impl Machine {
+    /// Starts one. It boots once others have connected to all of its cards.
+    ///
+    /// The calling thread has to stay: the machine ends with it. It is pinned to the machine's core.
+    ///
+    /// # Errors
+    /// What the machine here lacks, or a file that cannot be read.
+    pub fn start(spec: &MachineSpec<'_>) -> Result<Self, DeployError> {
+        can_make_machines()?;
+        let kernel = Kernel::find()?;
+        let mut inside = spec.chain.clone();
+        if let Some(core) = inside.core.take() {
+            taut_host::pin_current_thread(core)
+                .map_err(|e| DeployError::Chain(format!("core: {e}")))?;
+        }
+        let contents = Contents {
+            program: spec.program,
+            modules: &kernel.needed()?,
+            chain: &crate::segment::chain_text(&inside),
+            functions: &inside.functions,
+            arguments: spec.arguments,
+        };
+        let image = in_memory(&contents.image()?)
+            .map_err(|e| DeployError::system("cannot keep the machine's image in memory", e))?;
+        let cannot = |e| DeployError::system(format!("cannot start {EMULATOR}"), e);
+        let (control, far_end) = UnixStream::pair().map_err(cannot)?;
+        // It ends with this thread, whatever ends that; Ctrl-C at the terminal is for this process.
+        let mut emulator = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", EMULATOR])
+            .args(arguments(spec, &kernel, image.as_raw_fd()))
+            .process_group(0)
+            .stdin(OwnedFd::from(far_end))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(cannot)?;
+        // Piped, as the machine's console must not cut short a file that is its standard error.
+        if let Some(console) = emulator.stderr.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
+                    let line = String::from_utf8_lossy(&line);
+                    eprintln!("{}", line.trim_end());
+                }
+            });
+        }
+        let Some(output) = emulator.stdout.take() else {
+            return Err(cannot(std::io::ErrorKind::BrokenPipe.into()));
+        };
+        Ok(Self {
+            emulator,
+            control,
+            lines: BufReader::new(output),
+        })
+    }
+
+    /// A line to its standard input: what is written there reaches its `taut forward`, and when it closes, the machine
+    /// ends.
+    ///
+    /// # Errors
+    /// The system's, when no more files can be open.
+    pub fn control(&self) -> std::io::Result<Control> {
+        self.control.try_clone().map(Control)
+    }
+
+    /// Passes on what its `taut forward` prints, line by line, until the machine ends; then the exit code.
+    ///
+    /// # Errors
+    /// When it ended without one.
+    pub fn relay(&mut self, mut line: impl FnMut(&str)) -> Result<i32, DeployError> {
+        let mut text = String::new();
+        loop {
+            text.clear();
+            match self.lines.read_line(&mut text) {
+                Ok(0) | Err(_) => return Err(self.died()),
+                Ok(_) => {}
+            }
+            let said = text.trim_end();
+            match said.strip_prefix(ENDED) {
+                Some(code) => {
+                    self.wait();
+                    return Ok(code.parse().unwrap_or(1));
+                }
+                None => line(said),
+            }
+        }
+    }
+
+    fn died(&mut self) -> DeployError {
+        let status = self.wait();
+        let status = status.map_or_else(|| "it hung".to_string(), |status| status.to_string());
+        let why =
+            format!("it ended before its work did ({status}); what its console said is above");
+        DeployError::system("virtual machine", std::io::Error::other(why))
+    }
+
+    /// Gives it time to switch itself off; dropping it ends one that does not.
+    fn wait(&mut self) -> Option<ExitStatus> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.emulator.try_wait() {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.emulator.kill();
+        let _ = self.emulator.wait();
+    }
+}
+
+/// The standard input of a machine's `taut forward`.
+#[derive(Debug)]
+pub struct Control(UnixStream);
+
+impl Control {
+    /// Sends a line.
+    ///
+    /// # Errors
+    /// When the machine is gone.
+    pub fn say(&mut self, line: &str) -> std::io::Result<()> {
+        self.0.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// Closes it, for all who hold one: the machine ends.
+    pub fn close(&self) {
+        // It may be closed already.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// A file without a name, which is gone with those who have it open. Programs started from here have it open, too.
+fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
+    let mut file = File::from(rustix::fs::memfd_create("taut", MemfdFlags::empty())?);
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// The emulator's arguments.
+fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String> {
+    // Without KVM, QEMU 7.2 dies of message-signalled interrupts of vhost-user cards; a line does as well.
+    let (accelerator, processor, interrupts) = match spec.accelerator {
+        Accelerator::Kvm => ("kvm", "host", ""),
+        Accelerator::Software => ("tcg", "max", ",vectors=0"),
+    };
+    let mut words: Vec<String> = [
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+        "-cpu",
+        processor,
+        "-m",
+        &format!("{MEMORY_MB}M"),
+        // Shared, as whoever connects to the cards reads and writes there.
+        "-object",
+        &format!("memory-backend-memfd,id=memory,size={MEMORY_MB}M,share=on"),
+        "-machine",
+        &format!("q35,accel={accelerator},memory-backend=memory"),
+        "-kernel",
+        &kernel.file.display().to_string(),
+        "-initrd",
+        &format!("/proc/self/fd/{image}"),
+        "-append",
+        &format!("console=ttyS0 quiet loglevel=3 panic=-1 rdinit={PROGRAM} -- guest"),
+        "-chardev",
+        "file,id=console,path=/proc/self/fd/2,append=on",
+        "-serial",
+        "chardev:console",
+        "-device",
+        "virtio-serial-pci",
+        "-chardev",
+        "socket,id=control,fd=0",
+        "-device",
+        &format!("virtserialport,chardev=control,name={CONTROL}"),
+        "-chardev",
+        "file,id=events,path=/proc/self/fd/1,append=on",
+        "-device",
+        &format!("virtserialport,chardev=events,name={EVENTS}"),
+    ]
+    .map(str::to_owned)
+    .into();
+    for (number, socket) in spec.cards.iter().enumerate() {
+        // Frames come whole and with their checksums: nothing is left to the card that a program would have to do.
+        let off = [
+            "csum",
+            "gso",
+            "guest_csum",
+            "guest_tso4",
+            "guest_tso6",
+            "guest_ecn",
+            "guest_ufo",
+            "host_tso4",
+            "host_tso6",
+            "host_ecn",
+            "host_ufo",
+            "mrg_rxbuf",
+        ]
+        .map(|feature| format!(",{feature}=off"))
+        .concat();
+        // In a name QEMU reads a comma as the next option, two as one.
+        let socket = socket.display().to_string().replace(',', ",,");
+        words.extend([
+            "-chardev".to_owned(),
+            format!("socket,id=card{number},path={socket},server=on"),
+            "-netdev".to_owned(),
+            format!("vhost-user,id=net{number},chardev=card{number}"),
+            "-device".to_owned(),
+            // Machines find their cards in the order of these addresses.
+            format!(
+                "virtio-net-pci,netdev=net{number},addr={:#x},romfile={interrupts}{off}",
+                0x10 + number
+            ),
+        ]);
+    }
+    words
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_processor_that_says_so_runs_machines() {
+        assert!(virtualizes("model name\t: x\nflags\t\t: fpu svm tsc\n"));
+        assert!(!virtualizes(
+            "flags\t\t: fpu hypervisor svm_lock\nbugs: svm\n"
+        ));
+    }
+
+    #[test]
+    fn cards_keep_their_order_and_share_the_memory() {
+        let chain = Chain::parse("ports = [\"null:\"]", "x.toml").unwrap();
+        let cards = ["/run/west.sock".into(), "/run/a,b.sock".into()];
+        let spec = MachineSpec {
+            chain: &chain,
+            cards: &cards,
+            arguments: &[],
+            accelerator: Accelerator::Software,
+            program: Path::new("/usr/bin/taut"),
+        };
+        let kernel = Kernel::of(Path::new("/kernels/6.1/vmlinuz"));
+        let line = arguments(&spec, &kernel, 7).join(" ");
+        for part in [
+            "q35,accel=tcg,memory-backend=memory",
+            "share=on",
+            "-initrd /proc/self/fd/7",
+            "path=/run/west.sock,server=on",
+            "path=/run/a,,b.sock,server=on",
+            "netdev=net0,addr=0x10,romfile=,vectors=0,csum=off",
+            "netdev=net1,addr=0x11",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+}

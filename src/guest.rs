@@ -1,0 +1,7 @@
+//! `taut guest`: the first program of a virtual machine. Not for people.
+
+use crate::exit::Failure;
+
+pub fn run() -> Result<(), Failure> {
+    taut_deploy::vm::run_guest().map_err(|e| Failure::Input(e.to_string()))
+}

@@ -1,0 +1,119 @@
+//! `taut chain manifest`: what runs a chain on other machines than this one, as text.
+
+use crate::exit::Failure;
+use crate::print;
+use clap::Subcommand;
+use std::path::{Path, PathBuf};
+use taut_deploy::manifest::{self, Document, KubernetesOptions};
+use taut_engine::Chain;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut chain manifest kubernetes chain.toml --image registry.example/taut:1 | kubectl apply -f -
+  taut chain manifest openstack chain.toml --out heat
+  openstack stack create -t heat/chain.yaml --parameter image=taut chain
+
+Each function becomes a pod, or a server, with two interfaces, west and east; the `ports` of the file are not used.")]
+pub struct Arguments {
+    #[command(subcommand)]
+    system: System,
+}
+
+#[derive(Subcommand)]
+enum System {
+    /// A deployment of one pod for each function, networks by Multus
+    Kubernetes {
+        #[command(flatten)]
+        what: What,
+        /// Container image with taut on its search path
+        #[arg(long, default_value = "taut:latest")]
+        image: String,
+        /// Whole processors of each pod: one for its worker, the others for the rest
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+        cpus: u32,
+        /// Memory of each pod, MiB
+        #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..))]
+        memory: u32,
+        /// Huge pages of 2 MiB of each pod, MiB; 0 for none
+        #[arg(long, default_value_t = 64)]
+        huge_pages: u32,
+    },
+    /// A Heat template with one server for each function
+    Openstack {
+        #[command(flatten)]
+        what: What,
+    },
+}
+
+#[derive(clap::Args)]
+struct What {
+    /// Chain file (TOML)
+    chain: PathBuf,
+    /// Write a file for each object into this folder, instead of all of them to standard output
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.system {
+        System::Kubernetes {
+            what,
+            image,
+            cpus,
+            memory,
+            huge_pages,
+        } => {
+            if huge_pages % 2 == 1 {
+                return Err(Failure::Input(format!(
+                    "--huge-pages {huge_pages}: want an even number, as a page has 2 MiB"
+                )));
+            }
+            let options = KubernetesOptions {
+                image: image.clone(),
+                cpus: *cpus,
+                memory_mib: *memory,
+                huge_pages_mib: *huge_pages,
+            };
+            let (chain, name) = load(&what.chain)?;
+            write(&manifest::kubernetes(&chain, &name, &options)?, what)
+        }
+        System::Openstack { what } => {
+            let (chain, name) = load(&what.chain)?;
+            write(&[manifest::openstack(&chain, &name)?], what)
+        }
+    }
+}
+
+/// The chain and what it is called: its `name`, else that of its file.
+fn load(path: &Path) -> Result<(Chain, String), Failure> {
+    let chain = Chain::load(path)?;
+    let of_file = || {
+        path.file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let name = chain.name.clone().unwrap_or_else(of_file);
+    Ok((chain, name))
+}
+
+fn write(documents: &[Document], what: &What) -> Result<(), Failure> {
+    let texts: Vec<String> = documents
+        .iter()
+        .map(Document::text)
+        .collect::<Result<_, _>>()?;
+    let Some(folder) = &what.out else {
+        print::line(texts.join("---\n").trim_end());
+        return Ok(());
+    };
+    let cannot = |path: &Path, e: std::io::Error| {
+        Failure::Input(format!("--out: cannot write {}: {e}", path.display()))
+    };
+    std::fs::create_dir_all(folder).map_err(|e| cannot(folder, e))?;
+    for (document, text) in documents.iter().zip(texts) {
+        let path = folder.join(&document.name);
+        std::fs::write(&path, text).map_err(|e| cannot(&path, e))?;
+        eprintln!("taut: {}", path.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! `taut vm`: runs a chain file in a virtual machine whose network cards are vhost-user sockets.
+
+use crate::exit::{self, Failure};
+use crate::{print, quantity};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use taut_deploy::vm::{Accelerator, Control, Machine, MachineSpec};
+use taut_engine::Chain;
+
+/// How long a machine may take to end once it is told to.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often signals are looked for.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  taut vm chain.toml --card /run/west.sock --card /run/east.sock
+
+The machine has this program and nothing else inside; its cards are eth0 and eth1, so the file says
+  ports = [\"af_packet:eth0\", \"af_packet:eth1\"]
+and its `core` is the core that the machine runs on. The machine listens on the sockets, and boots once a switch with
+vhost-user ports has connected to all of them. Ctrl-C ends it.")]
+pub struct Arguments {
+    /// Chain file (TOML), as seen inside the machine
+    chain: PathBuf,
+    /// vhost-user socket of a network card, the first one eth0
+    #[arg(long, required = true, value_name = "SOCKET")]
+    card: Vec<PathBuf>,
+    /// By software, even where the processor could: tens of times slower
+    #[arg(long)]
+    emulate: bool,
+    /// Stop after this many seconds of forwarding
+    #[arg(long, value_parser = quantity::seconds)]
+    seconds: Option<f64>,
+    /// Print JSON: one object at the start, one a second, one at the end
+    #[arg(long)]
+    json: bool,
+    /// No counters until the summary at the end
+    #[arg(long)]
+    quiet: bool,
+    /// Stop when standard input closes: for programs that start taut and must not leave it behind
+    #[arg(long, hide = true)]
+    until_stdin_closes: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let chain = Chain::load(&arguments.chain)?;
+    let stop = exit::stop_flag()?;
+    let accelerator = if arguments.emulate {
+        Accelerator::Software
+    } else {
+        Accelerator::best()
+    };
+    let program = exit::own_program()?;
+    let mut machine = Machine::start(&MachineSpec {
+        chain: &chain,
+        cards: &arguments.card,
+        arguments: &inner_arguments(arguments),
+        accelerator,
+        program: &program,
+    })?;
+    eprintln!("taut: virtual machine: {}", accelerator.name());
+    let seen = Arc::new(AtomicBool::new(false));
+    let control = machine
+        .control()
+        .map_err(|e| Failure::Missing(format!("cannot reach the virtual machine: {e}")))?;
+    {
+        let (seen, watch_input) = (Arc::clone(&seen), arguments.until_stdin_closes);
+        std::thread::spawn(move || {
+            wait_for_the_end(stop, watch_input);
+            end(&control, &seen);
+        });
+    }
+    let code = machine.relay(|line| {
+        seen.store(true, Ordering::Relaxed);
+        print::line(line);
+    })?;
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// For `taut forward` inside.
+fn inner_arguments(arguments: &Arguments) -> Vec<String> {
+    let mut inner = Vec::new();
+    if arguments.json {
+        inner.push("--json".to_string());
+    }
+    if arguments.quiet {
+        inner.push("--quiet".to_string());
+    }
+    if let Some(seconds) = arguments.seconds {
+        inner.push(format!("--seconds={seconds}"));
+    }
+    inner
+}
+
+/// Returns at a signal or, if it counts, at the end of standard input.
+fn wait_for_the_end(stop: &AtomicBool, watch_input: bool) {
+    let stdin = std::io::stdin();
+    while !stop.load(Ordering::Relaxed) {
+        if !watch_input {
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        }
+        let mut watched = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
+        if poll(&mut watched, Some(&LOOK)).is_ok_and(|n| n > 0) {
+            let mut bytes = [0; 64];
+            if rustix::io::read(stdin.as_fd(), &mut bytes).is_ok_and(|n| n == 0) {
+                return;
+            }
+        }
+    }
+}
+
+/// Ends the machine, and this process with it if the machine does not heed.
+fn end(control: &Control, seen: &AtomicBool) {
+    control.close();
+    let deadline = Instant::now() + PATIENCE;
+    while seen.load(Ordering::Relaxed) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // It has not booted, or hangs. The emulator dies with this process.
+    std::process::exit(130);
+}
