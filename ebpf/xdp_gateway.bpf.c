@@ -1,15 +1,9 @@
 /* The fast path of the mobile gateway (crates/function/src/gtpu): looks bearers up, rewrites, and sends out of another
  * interface. What it does not decide (echo requests, unknown tunnels, packets too big, whatever is rare) it hands
  * up to the process, which does the same from the same bearers. One copy is loaded for each direction. */
-#include "header_change.h"
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_endian.h>
+#include "forwarding.h"
+#include "packet.h"
 
-#define IPV4 0x0800
-#define IPV6 0x86dd
-#define VLAN 0x8100
-#define SERVICE_VLAN 0x88a8
-#define UDP 17
 #define GTPU_PORT 2152
 #define HOPS 64
 
@@ -28,8 +22,6 @@
 #define EXTENSIONS 4
 /* The gateway's own addresses of one IP version. */
 #define OWN 8
-/* Longest frame: offsets of as much are what the verifier follows. */
-#define MOST_FRAME 0x3fff
 /* Longest frame that is handed up. */
 #define MOST_UP 4092
 #define NO_QFI 0xff
@@ -101,36 +93,6 @@ struct {
 	__uint(max_entries, 4096);
 } up SEC(".maps");
 
-/* The interface that frames leave through. */
-struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} out SEC(".maps");
-
-/* Read by crates/port/src/xdp_forward/direction.rs. */
-struct counters {
-	__u64 rx_packets;
-	__u64 rx_bytes;
-	__u64 too_short;
-	__u64 nowhere;
-	/* Bytes that came in and did not go out. */
-	__u64 dropped_bytes;
-	/* Frames that the gateway keeps. */
-	__u64 dropped;
-	__u64 handed_up;
-	/* Bytes that the gateway added. */
-	__u64 added_bytes;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct counters);
-} counted SEC(".maps");
-
 /* Set before the program is loaded; written by crates/port/src/xdp_gateway/constants.rs. */
 const volatile struct {
 	struct header_change change;
@@ -143,35 +105,6 @@ const volatile struct {
 	__be32 own_v4[OWN];
 	__be32 own_v6[OWN][4];
 } settings;
-
-struct ipv4_header {
-	__u8 version_and_words;
-	__u8 service;
-	__be16 length;
-	__be16 identification;
-	__be16 fragment;
-	__u8 hops;
-	__u8 protocol;
-	__u16 checksum;
-	__be32 source;
-	__be32 destination;
-};
-
-struct ipv6_header {
-	__be32 version_class_label;
-	__be16 length;
-	__u8 next;
-	__u8 hops;
-	__be32 source[4];
-	__be32 destination[4];
-};
-
-struct udp_header {
-	__be16 source;
-	__be16 destination;
-	__be16 length;
-	__u16 checksum;
-};
 
 struct gtpu_header {
 	__u8 flags;
@@ -201,24 +134,6 @@ struct seen {
 	__be32 teid;
 };
 
-/* A header at an offset; the caller returns if it is not all there. */
-#define AT(type, offset) ({ void *place = data + ((offset) & MOST_FRAME); \
-			     place + sizeof(type) > end ? (type *)0 : (type *)place; })
-
-static __always_inline __u16 folded(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
-}
-
-static __always_inline __u16 nonzero(__u16 checksum)
-{
-	return checksum ? checksum : 0xffff;
-}
-
 static __always_inline __u64 sum_of(const __be32 *words, int count)
 {
 	__u64 sum = 0;
@@ -233,11 +148,6 @@ static __always_inline __u64 sum_of(const __be32 *words, int count)
 static __always_inline __u64 sum_of_header(const struct ipv4_header *ip)
 {
 	return sum_of((const __be32 *)ip, sizeof(*ip) / 4);
-}
-
-static __always_inline int is_tag(__be16 type)
-{
-	return type == bpf_htons(VLAN) || type == bpf_htons(SERVICE_VLAN);
 }
 
 static __always_inline int is_own_v4(__be32 address)
@@ -722,12 +632,11 @@ static __always_inline int hand_up(struct xdp_md *context)
 SEC("xdp")
 int xdp_gateway(struct xdp_md *context)
 {
-	__u64 bytes = context->data_end - context->data, now;
+	__u64 bytes = context->data_end - context->data;
 	__u32 key = 0;
 	struct counters *counters = bpf_map_lookup_elem(&counted, &key);
 	struct fates *sums = bpf_map_lookup_elem(&fates, &key);
 	void *data, *end;
-	long verdict;
 	__u32 fate;
 
 	if (!counters || !sums)
@@ -759,18 +668,7 @@ int xdp_gateway(struct xdp_md *context)
 		counters->dropped_bytes += bytes;
 		return XDP_DROP;
 	}
-	now = end - data;
-	/* The last argument is the verdict where the map has no interface. */
-	verdict = bpf_redirect_map(&out, 0, XDP_DROP);
-	if (verdict != XDP_REDIRECT) {
-		counters->nowhere++;
-		counters->dropped_bytes += bytes;
-	} else if (now > bytes) {
-		counters->added_bytes += now - bytes;
-	} else {
-		counters->dropped_bytes += bytes - now;
-	}
-	return verdict;
+	return leave(context, counters, bytes);
 }
 
 char _license[] SEC("license") = "Apache-2.0";

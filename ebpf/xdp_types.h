@@ -10,6 +10,7 @@ typedef int __s32;
 typedef long long __s64;
 typedef __u16 __be16;
 typedef __u32 __be32;
+typedef __u64 __be64;
 typedef __u32 __wsum;
 
 enum {
@@ -23,6 +24,16 @@ enum {
 
 enum {
 	BPF_RB_NO_WAKEUP = 1,
+};
+
+enum {
+	BPF_NOEXIST = 1,
+};
+
+#define E2BIG 7
+
+struct bpf_spin_lock {
+	__u32 val;
 };
 
 enum xdp_action {

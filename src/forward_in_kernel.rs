@@ -12,14 +12,13 @@ use taut_port::xdp_forward::{KernelCounters, KernelForwarder};
 use taut_port::{Clock, Link};
 
 pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure> {
-    let gateway = chain.kernel_gateway()?;
+    let in_kernel = chain.in_kernel()?;
     // Before any frame comes: its functions say what the kernel is to do.
-    let beside = gateway
-        .as_ref()
+    let beside = in_kernel
+        .gateway()
         .map(|gateway| Beside::start(chain, gateway, &Clock::calibrate(Duration::from_millis(20))))
         .transpose()?;
-    let changes = chain.header_changes()?;
-    let mut forwarder = KernelForwarder::start(&chain.ports, &changes, gateway.as_deref())?;
+    let mut forwarder = KernelForwarder::start(&chain.ports, in_kernel.program())?;
     let names: Vec<_> = chain.ports.iter().map(|p| p.target().to_string()).collect();
     let mut known: Vec<Option<Link>> = vec![None; names.len()];
     let details = forwarder.details();
@@ -55,9 +54,10 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     });
     let seconds = begun.elapsed().as_secs_f64();
     // The programs go first, so that what they have handed up is all there is.
-    let in_kernel = forwarder.end();
-    let (besides, fates) = beside.map(Beside::end).unwrap_or_default();
-    let total = view(in_kernel, besides);
+    let counted = forwarder.end();
+    let (besides, mut fates) = beside.map(Beside::end).unwrap_or_default();
+    fates.extend(in_kernel.fates());
+    let total = view(counted, besides);
     print::line(json_or_text(
         arguments.json,
         || {
@@ -94,7 +94,7 @@ fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
         dropped_by_function: counted.too_short + counted.dropped + beside.dropped_by_function,
         dropped_tx_failed: counted.refused + beside.dropped_tx_failed,
         dropped_rx_overrun: beside.dropped_rx_overrun,
-        dropped_too_long: beside.dropped_too_long,
+        dropped_too_long: counted.too_long + beside.dropped_too_long,
         ..CountersView::default()
     }
 }

@@ -166,7 +166,7 @@ fn options_that_cannot_be() {
                 "burst 257: want 1 to 256 packets",
             ),
             (
-                "forward --port null: --function nat",
+                "forward --port null: --function snort",
                 INPUT,
                 "there are aes, ats, b",
             ),
@@ -268,7 +268,7 @@ fn chain_files_that_cannot_be() {
             ),
             (
                 "function.toml",
-                b"ports = [\"null:\"]\n\n[[function]]\nname = \"nat\"\n",
+                b"ports = [\"null:\"]\n\n[[function]]\nname = \"snort\"\n",
             ),
             ("syntax.toml", b"ports = [\n"),
             ("binary.toml", b"\xff\xfe\x00\x80"),
@@ -284,7 +284,7 @@ fn chain_files_that_cannot_be() {
             (
                 "forward function.toml",
                 INPUT,
-                "function.toml:3: no function \"nat\"",
+                "function.toml:3: no function \"snort\"",
             ),
             ("forward syntax.toml", INPUT, "syntax.toml:1"),
             ("forward binary.toml", INPUT, "binary.toml: "),

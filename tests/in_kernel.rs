@@ -188,9 +188,9 @@ fn what_the_kernel_cannot_do_is_said() {
         ),
         ("--in-kernel --port af_xdp:none0", 3, "\"none0\""),
         (
-            "--in-kernel --port af_xdp:dut0 --function nat",
+            "--in-kernel --port af_xdp:dut0 --function snort",
             2,
-            "no function \"nat\"",
+            "no function \"snort\"",
         ),
     ] {
         let arguments: Vec<_> = line.split(' ').collect();

@@ -15,9 +15,10 @@ mod xdp {
     use std::process::{Command, exit};
 
     /// Each becomes an object file of its name.
-    const PROGRAMS: [&str; 5] = [
+    const PROGRAMS: [&str; 6] = [
         "xdp_to_socket",
         "xdp_forward",
+        "xdp_functions",
         "xdp_gateway",
         "xdp_refused",
         "wire_tap",

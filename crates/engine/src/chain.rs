@@ -18,7 +18,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use taut_function::Function;
-use taut_port::xdp_forward::HeaderChange;
 use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{PortError, PortSpec, SettingsFileError, backends, duration};
 
@@ -389,53 +388,6 @@ fn check_burst(burst: usize) -> Result<usize, String> {
     }
 }
 
-impl Chain {
-    /// What XDP programs do to the addresses of frames, by the port that those leave through.
-    ///
-    /// # Errors
-    /// When a function cannot run in the kernel (files have been checked for that already).
-    pub fn header_changes(&self) -> Result<Vec<HeaderChange>, ChainError> {
-        let change = |port: usize| {
-            let mut stages: Vec<_> = self.functions.iter().collect();
-            // As in a worker: on the way back, which leaves through the first port of a pair, in reverse.
-            if self.ports.len() > 1 && port.is_multiple_of(2) {
-                stages.reverse();
-            }
-            stages.iter().try_fold(HeaderChange::NONE, |sum, stage| {
-                taut_function::in_kernel(&stage.name, stage.settings.clone(), port)
-                    .map(|change| sum.then(change))
-                    .map_err(|e| ChainError::Function {
-                        function: stage.name.clone(),
-                        reason: e.to_string(),
-                    })
-            })
-        };
-        (0..self.ports.len()).map(change).collect()
-    }
-
-    /// The maps of the gateway in the kernel, if the chain has one.
-    ///
-    /// # Errors
-    /// For several of them, or settings that cannot be in the kernel; for what the machine lacks.
-    pub fn kernel_gateway(&self) -> Result<Option<Arc<KernelGateway>>, ChainError> {
-        let mut found = None;
-        for stage in &self.functions {
-            let wrong = |reason: String| ChainError::Function {
-                function: stage.name.clone(),
-                reason,
-            };
-            let settings = taut_function::kernel_gateway(&stage.name, stage.settings.clone());
-            let settings = settings.map_err(|e| wrong(e.to_string()))?;
-            if settings.is_some() && found.is_some() {
-                return Err(wrong("one gateway at most in the kernel".to_string()));
-            }
-            found = found.or(settings);
-        }
-        let make = |settings| KernelGateway::new(settings, self.ports.len()).map(Arc::new);
-        Ok(found.map(make).transpose()?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -526,27 +478,6 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_in_the_kernel_changes_addresses_by_outgoing_port() {
-        let chain = Chain::parse(
-            "place = \"kernel\"\nports = [\"null:\", \"null:\"]\n[[function]]\nname = \"mac-swap\"\n\
-             [[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:01\"]\n",
-            "x.toml",
-        )
-        .unwrap();
-        assert_eq!(chain.place, Place::Kernel);
-        let changes = chain.header_changes().unwrap();
-        assert_eq!(changes[1], HeaderChange::SWAP);
-        assert_eq!(
-            changes[0],
-            HeaderChange {
-                // Rewritten, then swapped: the way back meets the last function first.
-                destination: taut_port::xdp_forward::Address::Fixed([2, 0, 0, 0, 0, 1]),
-                ..HeaderChange::SWAP
-            }
-        );
-    }
-
-    #[test]
     fn mistakes_are_reported_with_file_and_line() {
         for (text, part) in [
             ("ports = [\"null:\"\n", "x.toml:"),
@@ -563,8 +494,8 @@ mod tests {
                 "x.toml:2: flush \"sometimes\"",
             ),
             (
-                "ports = [\"null:\"]\n\n[[function]]\nname = \"nat\"\n",
-                "no function \"nat\"",
+                "ports = [\"null:\"]\n\n[[function]]\nname = \"snort\"\n",
+                "no function \"snort\"",
             ),
             (
                 "ports = [\"null:\"]\nburst = 257\n",

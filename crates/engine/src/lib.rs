@@ -6,6 +6,7 @@ mod beside;
 mod chain;
 mod counters;
 mod flush;
+mod in_kernel;
 mod interrupted;
 mod outbox;
 mod rest;
@@ -19,6 +20,7 @@ pub use chain::{
 };
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};
+pub use in_kernel::InKernel;
 pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};
 pub use worker::{End, Worker};

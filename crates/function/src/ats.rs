@@ -4,9 +4,10 @@
 use crate::datagram::{Datagram, Seen};
 use crate::mtu::Mtu;
 use crate::resize::move_start;
-use crate::{Class, Context, Entry, Function, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use std::time::Duration;
+use taut_port::xdp_functions::KernelFunction;
 use taut_port::{Batch, Clock, ClockReading, Packet, PoolHandle, PortError, StampClock, ticks};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -35,6 +36,11 @@ const CALIBRATION: Duration = Duration::from_millis(20);
 struct Settings {
     #[serde(default)]
     mtu: Mtu,
+}
+
+/// What the kernel does to frames.
+pub(crate) fn in_kernel(table: toml::Table) -> Result<KernelFunction, SettingsError> {
+    settings(table).map(|Settings { mtu }| KernelFunction::Ats { mtu: mtu.0 })
 }
 
 /// What became of a packet.

@@ -1,10 +1,12 @@
 //! Spreads flows over next hops, so that few flows move when a hop comes or goes: each bucket of flows belongs to the
 //! hop that draws the highest number for it. (Rendezvous hashing: Thaler, Ravishankar, IEEE/ACM ToN 1998.)
 
+use crate::mix::mix;
 use crate::tuple::{Seen, Tuple};
 use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use taut_port::Batch;
+use taut_port::xdp_functions::{HOP_BUCKETS, KernelFunction};
 use taut_wire::{Ethernet, Mac};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -15,19 +17,19 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 /// So many that shares are even: with ten hops, within some percent.
-const BUCKETS: usize = 1 << 16;
+const BUCKETS: usize = HOP_BUCKETS;
 const MOST_HOPS: usize = 1024;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settings {
+pub(crate) struct Settings {
     port: usize,
     hops: Vec<String>,
     #[serde(default)]
     seed: u64,
 }
 
-struct Balance {
+pub(crate) struct Balance {
     port: usize,
     seed: u64,
     hops: Vec<Mac>,
@@ -39,7 +41,7 @@ struct Balance {
 }
 
 impl Balance {
-    fn new(settings: Settings) -> Result<Self, SettingsError> {
+    pub(crate) fn new(settings: Settings) -> Result<Self, SettingsError> {
         let Settings { port, hops, seed } = settings;
         if !(1..=MOST_HOPS).contains(&hops.len()) {
             return Err(SettingsError(format!(
@@ -76,6 +78,19 @@ impl Balance {
         })
     }
 
+    /// What the kernel does to frames that leave through that port.
+    pub(crate) fn in_kernel(&self, port: usize) -> KernelFunction {
+        if port != self.port {
+            // The second of the fates.
+            return KernelFunction::Passes { fate: 1 };
+        }
+        let hop = |bucket: &u16| self.hops[usize::from(*bucket)].0;
+        KernelFunction::Balance {
+            buckets: self.buckets.iter().map(hop).collect(),
+            seed: self.seed,
+        }
+    }
+
     #[inline]
     fn hop(&self, tuple: &Tuple) -> Mac {
         let bucket = flow_hash(tuple, self.seed) >> (u64::BITS - BUCKETS.ilog2());
@@ -108,15 +123,6 @@ fn flow_hash(tuple: &Tuple, seed: u64) -> u64 {
     let source = mix(source, tuple.source as u64);
     let both = mix(source, (tuple.destination >> 64) as u64);
     mix(both, tuple.destination as u64)
-}
-
-/// Spreads every bit of both over all of the result. (The last step of SplitMix64: Steele et al., OOPSLA 2014.)
-#[inline]
-fn mix(state: u64, word: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ word;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 impl Function for Balance {

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use taut_port::Batch;
+use taut_port::xdp_functions::{KernelFunction, KernelRule};
 use taut_wire::IpProtocol;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -29,7 +30,7 @@ enum Action {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settings {
+pub(crate) struct Settings {
     /// For packets that no rule fits.
     default: Action,
     #[serde(default)]
@@ -152,6 +153,20 @@ impl Rule {
         Ok(rule)
     }
 
+    fn in_kernel(&self) -> KernelRule {
+        let prefix = |it: Option<Prefix>| it.map_or((0, 0), |it| (it.bits, it.mask));
+        let ports =
+            |it: &Option<RangeInclusive<u16>>| it.as_ref().map(|it| (*it.start(), *it.end()));
+        KernelRule {
+            drops: self.action == Action::Drop,
+            protocol: self.protocol.map(|it| it.0),
+            source: prefix(self.source),
+            destination: prefix(self.destination),
+            source_ports: ports(&self.source_port),
+            destination_ports: ports(&self.destination_port),
+        }
+    }
+
     #[inline]
     fn fits(&self, tuple: &Tuple) -> bool {
         let port_fits = |range: &Option<RangeInclusive<u16>>, port: Option<u16>| match range {
@@ -196,7 +211,7 @@ fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     (!range.is_empty()).then_some(range)
 }
 
-struct Filter {
+pub(crate) struct Filter {
     rules: Vec<Rule>,
     default: Action,
     accepted: u64,
@@ -207,7 +222,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn new(settings: Settings) -> Result<Self, SettingsError> {
+    pub(crate) fn new(settings: Settings) -> Result<Self, SettingsError> {
         let count = settings.rules.len();
         if count > MOST_RULES {
             return Err(SettingsError(format!(
@@ -227,6 +242,14 @@ impl Filter {
             no_ip: 0,
             malformed: 0,
         })
+    }
+
+    /// What the kernel does to frames.
+    pub(crate) fn in_kernel(&self) -> KernelFunction {
+        KernelFunction::Filter {
+            rules: self.rules.iter().map(Rule::in_kernel).collect(),
+            default_drops: self.default == Action::Drop,
+        }
     }
 
     /// Whether the packet goes on.

@@ -20,7 +20,9 @@ mod impair;
 mod in_kernel;
 mod mac_rewrite;
 mod mac_swap;
+mod mix;
 mod mtu;
+pub mod nat;
 mod resize;
 mod rlnc;
 mod size;
@@ -134,6 +136,7 @@ pub fn functions() -> &'static [Entry] {
         impair::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,
+        nat::ENTRY,
         rlnc::ENTRY,
         walk::ENTRY,
         xor::ENTRY,
@@ -183,7 +186,7 @@ mod tests {
         let message =
             |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
         assert!(
-            message(build("nat", toml::Table::new()))
+            message(build("snort", toml::Table::new()))
                 .contains("there are aes, ats, balance, burn, filter, ")
         );
         assert!(message(build("xro", toml::Table::new())).contains("did you mean \"xor\"?"));

@@ -5,17 +5,15 @@ use crate::datagram::Seen;
 use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use taut_port::Batch;
+use taut_port::xdp_functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "xor",
     summary: "every byte of UDP payloads exclusive or `key`; drops what is cut short",
     class: Class::Basic,
     build: |table| {
-        let Settings { key } = settings(table)?;
-        let key =
-            u8::try_from(key).map_err(|_| SettingsError(format!("key = {key}: want 0 to 255")))?;
         Ok(Box::new(Xor {
-            key,
+            key: key(table)?,
             changed: 0,
             passed: 0,
             malformed: 0,
@@ -27,6 +25,16 @@ pub(crate) const ENTRY: Entry = Entry {
 #[serde(deny_unknown_fields)]
 struct Settings {
     key: i64,
+}
+
+fn key(table: toml::Table) -> Result<u8, SettingsError> {
+    let Settings { key } = settings(table)?;
+    u8::try_from(key).map_err(|_| SettingsError(format!("key = {key}: want 0 to 255")))
+}
+
+/// What the kernel does to frames.
+pub(crate) fn in_kernel(table: toml::Table) -> Result<KernelFunction, SettingsError> {
+    key(table).map(|key| KernelFunction::Xor { key })
 }
 
 struct Xor {

@@ -55,6 +55,7 @@ pub mod pcap;
 pub mod tap;
 pub mod wire_tap;
 pub mod xdp_forward;
+pub mod xdp_functions;
 pub mod xdp_gateway;
 
 pub use alarm::Alarm;

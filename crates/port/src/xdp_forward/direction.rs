@@ -1,8 +1,7 @@
 //! One direction: the XDP program on the interface that frames enter, and its counters.
 
-use super::{HeaderChange, KernelCounters};
+use super::{HeaderChange, KernelCounters, KernelProgram};
 use crate::PortError;
-use crate::xdp_gateway::KernelGateway;
 use crate::xdp_program::{Attachment, Mode, as_io, load, map};
 use libbpf_rs::{MapCore, MapFlags, Object};
 use std::io;
@@ -22,17 +21,20 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    /// Of the gateway, if there is one, or one that only forwards; `ports` are the numbers of those that frames
-    /// enter and leave through.
+    /// For frames that enter through one port and leave through another, by their numbers.
     pub(super) fn load(
         what: &str,
-        change: HeaderChange,
-        gateway: Option<&KernelGateway>,
-        ports: (usize, usize),
+        program: KernelProgram<'_>,
+        (from, to): (usize, usize),
     ) -> Result<Self, PortError> {
-        let object = match gateway {
-            Some(gateway) => gateway.load(what, change, ports)?,
-            None => load(what, OBJECT, &change.constants())?,
+        let change =
+            |changes: &[HeaderChange]| changes.get(to).copied().unwrap_or(HeaderChange::NONE);
+        let object = match program {
+            KernelProgram::Headers(changes) => load(what, OBJECT, &change(changes).constants())?,
+            KernelProgram::Gateway(gateway, changes) => {
+                gateway.load(what, change(changes), (from, to))?
+            }
+            KernelProgram::Functions(functions) => functions.load(what, to)?,
         };
         let map_id = map(&object, "out")
             .and_then(|out| out.info().map_err(as_io))
@@ -85,7 +87,7 @@ impl Direction {
             let mut words = cpu
                 .chunks_exact(8)
                 .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
-            // In the order of `struct counters` in the programs, the last three of the gateway's only.
+            // In the order of `struct counters` in ebpf/forwarding.h.
             let [
                 rx_packets,
                 rx_bytes,
@@ -95,6 +97,7 @@ impl Direction {
                 dropped,
                 handed_up,
                 added_bytes,
+                too_long,
             ] = std::array::from_fn(|_| words.next().unwrap_or(0));
             sum.rx_packets += rx_packets;
             sum.rx_bytes += rx_bytes;
@@ -102,8 +105,10 @@ impl Direction {
             sum.refused += nowhere;
             sum.dropped += dropped;
             sum.handed_up += handed_up;
+            sum.too_long += too_long;
             // Read while the program counts on: one of them may be a step behind.
-            sum.tx_packets += rx_packets.saturating_sub(too_short + nowhere + dropped + handed_up);
+            let kept = too_short + too_long + nowhere + dropped + handed_up;
+            sum.tx_packets += rx_packets.saturating_sub(kept);
             sum.tx_bytes += (rx_bytes + added_bytes).saturating_sub(dropped_bytes);
         }
     }

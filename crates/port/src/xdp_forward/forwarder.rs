@@ -2,9 +2,8 @@
 
 use super::direction::Direction;
 use super::refused::Refused;
-use super::{HeaderChange, KernelCounters};
+use super::{KernelCounters, KernelProgram};
 use crate::interface::{self, Interface};
-use crate::xdp_gateway::KernelGateway;
 use crate::xdp_program::{Mode, takes_redirected};
 use crate::{Link, PortError, PortSpec};
 use rustix::fd::OwnedFd;
@@ -45,17 +44,12 @@ impl std::fmt::Debug for KernelForwarder {
 impl KernelForwarder {
     /// Attaches a program to each port's interface. Ports are taken in pairs: what enters the first leaves
     /// through the second and the other way round; a last port without a partner gets its own frames back.
-    /// `changes` has one entry for each port, for the frames that leave through it. With a `gateway`, its bearers say
-    /// what passes, and how.
+    /// The `program` says what happens to frames on their way.
     ///
     /// # Errors
     /// For a port that is no interface, or that has options beside `mode`; for what the machine or the
     /// driver lacks; for an interface that has an XDP program already.
-    pub fn start(
-        specs: &[PortSpec],
-        changes: &[HeaderChange],
-        gateway: Option<&KernelGateway>,
-    ) -> Result<Self, PortError> {
+    pub fn start(specs: &[PortSpec], program: KernelProgram<'_>) -> Result<Self, PortError> {
         let what = "forwarding in the kernel";
         let lookup = socket_with(
             AddressFamily::UNIX,
@@ -78,12 +72,11 @@ impl KernelForwarder {
             } else {
                 number
             };
-            let change = changes.get(to).copied().unwrap_or(HeaderChange::NONE);
             sides.push(Side {
                 spec: spec.clone(),
                 modes,
                 to,
-                direction: Direction::load(&opening(spec), change, gateway, (number, to))?,
+                direction: Direction::load(&opening(spec), program, (number, to))?,
                 index: Some(found.index),
                 out: None,
                 note: "",

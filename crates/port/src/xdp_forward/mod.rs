@@ -19,6 +19,21 @@ pub use header_change::{Address, HeaderChange};
 #[cfg(not(feature = "xdp"))]
 pub use without::KernelForwarder;
 
+use crate::xdp_functions::KernelFunctions;
+use crate::xdp_gateway::KernelGateway;
+
+/// What happens to frames on their way. Changes of addresses have one entry for each port, for the frames that leave
+/// through it.
+#[derive(Debug, Clone, Copy)]
+pub enum KernelProgram<'a> {
+    /// A change of addresses at most.
+    Headers(&'a [HeaderChange]),
+    /// A gateway's bearers say what passes, and how; then addresses change.
+    Gateway(&'a KernelGateway, &'a [HeaderChange]),
+    /// Functions, in order.
+    Functions(&'a KernelFunctions),
+}
+
 /// What passed through a [`KernelForwarder`] since it was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KernelCounters {
@@ -38,7 +53,9 @@ pub struct KernelCounters {
     pub too_short: u64,
     /// Dropped because the other interface was not there, was down, or its driver had no room.
     pub refused: u64,
-    /// Dropped by the gateway.
+    /// Dropped because programs follow frames of 16383 bytes at most.
+    pub too_long: u64,
+    /// Dropped by a function.
     pub dropped: u64,
     /// Handed up to the process by the gateway.
     pub handed_up: u64,
@@ -47,8 +64,7 @@ pub struct KernelCounters {
 /// What stands in where in-kernel forwarding is not built.
 #[cfg(not(feature = "xdp"))]
 mod without {
-    use super::{HeaderChange, KernelCounters};
-    use crate::xdp_gateway::KernelGateway;
+    use super::{KernelCounters, KernelProgram};
     use crate::{Link, PortError, PortSpec};
 
     /// Forwards between interfaces inside the kernel. This build cannot.
@@ -60,11 +76,7 @@ mod without {
         ///
         /// # Errors
         /// Always.
-        pub fn start(
-            _: &[PortSpec],
-            _: &[HeaderChange],
-            _: Option<&KernelGateway>,
-        ) -> Result<Self, PortError> {
+        pub fn start(_: &[PortSpec], _: KernelProgram<'_>) -> Result<Self, PortError> {
             Err(PortError::missing(
                 "forwarding in the kernel",
                 "a build with feature \"xdp\" (cargo build --features xdp, with clang, libelf and zlib there)",

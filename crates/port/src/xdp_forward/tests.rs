@@ -1,7 +1,7 @@
 //! Forwarding in the kernel between real interfaces; needs root, and says so where it is lacking.
 #![allow(clippy::unwrap_used)]
 
-use super::{Address, HeaderChange, KernelForwarder};
+use super::{Address, HeaderChange, KernelForwarder, KernelProgram};
 use crate::interface_tests::{Opened, Testbed, frame_bytes, open};
 use crate::{Link, PortError, PortSpec};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn start(
 ) -> Result<KernelForwarder, PortError> {
     let specs = ["right0", "right1"]
         .map(|name| PortSpec::parse(&format!("af_xdp:{name}{options}")).unwrap());
-    bed.in_right(|| KernelForwarder::start(&specs, changes, None))
+    bed.in_right(|| KernelForwarder::start(&specs, KernelProgram::Headers(changes)))
 }
 
 /// Ports at the far ends. Those of `af_xdp` have a program there, which lets veth take redirected frames.
@@ -108,7 +108,7 @@ fn a_single_interface_gets_its_frames_back() {
     let mut left = bed.in_left(|| open("af_xdp:left0,queue=0-1").unwrap());
     let spec = PortSpec::parse("af_packet:right0").unwrap();
     let _forwarder = bed
-        .in_right(|| KernelForwarder::start(&[spec], &[HeaderChange::SWAP], None))
+        .in_right(|| KernelForwarder::start(&[spec], KernelProgram::Headers(&[HeaderChange::SWAP])))
         .unwrap();
     left.send(&frame_bytes(7, 60));
     let mut wanted = frame_bytes(7, 60);
@@ -187,7 +187,7 @@ fn what_cannot_be_forwarded_is_said() {
     let Some(bed) = Testbed::new(2) else { return };
     let error = |texts: &[&str]| {
         let specs: Vec<_> = texts.iter().map(|t| PortSpec::parse(t).unwrap()).collect();
-        bed.in_right(|| KernelForwarder::start(&specs, &[], None))
+        bed.in_right(|| KernelForwarder::start(&specs, KernelProgram::Headers(&[])))
             .err()
             .unwrap()
     };

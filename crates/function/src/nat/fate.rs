@@ -1,0 +1,43 @@
+//! What became of packets: every packet is counted under exactly one of these.
+
+/// What became of a packet. Numbers as in ebpf/function/nat.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    ToOutside,
+    ToInside,
+    Error,
+    Passed,
+    NoMapping,
+    NotOurs,
+    Hairpin,
+    NoPort,
+    TableFull,
+    Fragment,
+    Protocol,
+    Malformed,
+}
+
+/// By name, in the order of the enumeration.
+pub(super) const FATES: [&str; 12] = [
+    "translated to outside",
+    "translated to inside",
+    "translated: ICMP error",
+    "passed: no IPv4",
+    "dropped: no mapping",
+    "dropped: not to an outside address",
+    "dropped: from inside to an outside address",
+    "dropped: no port free",
+    "dropped: table full",
+    "dropped: fragment",
+    "dropped: another protocol",
+    "dropped: malformed",
+];
+
+impl Fate {
+    pub fn is_sent(self) -> bool {
+        matches!(
+            self,
+            Self::ToOutside | Self::ToInside | Self::Error | Self::Passed
+        )
+    }
+}

@@ -1,0 +1,271 @@
+//! Source NAT with port translation: hosts inside share the outside addresses. (RFC 3022; RFC 4787 for UDP, RFC 5382 for
+//! TCP, RFC 5508 for ICMP.) Mappings do not depend on who is talked to, and whoever is may answer through them.
+
+mod fate;
+mod rewrite;
+mod seen;
+mod setting;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use fate::{FATES, Fate};
+use rewrite::{End, replace, replace_error};
+use seen::{Flow, Seen};
+use setting::Checked;
+pub(crate) use setting::Settings;
+use std::time::Duration;
+use table::{Refused, Table, Timeouts, key, state};
+use taut_port::xdp_functions::{KernelFunction, KernelNat};
+use taut_port::{BATCH_CAPACITY, Batch, Clock, PortError};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "nat",
+    summary: "translates IPv4 addresses and ports of packets that leave through the ports `outside`, and of answers",
+    class: Class::Basic,
+    build: |table| {
+        let checked = settings::<Settings>(table)?.check()?;
+        Ok(Box::new(Nat {
+            checked,
+            table: None,
+            counts: [0; FATES.len()],
+        }) as Box<dyn Function>)
+    },
+};
+
+/// Timeouts are of seconds.
+const CALIBRATION: Duration = Duration::from_millis(5);
+
+/// Bits of the TCP header's flags.
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+struct Nat {
+    checked: Checked,
+    table: Option<Table>,
+    counts: [u64; FATES.len()],
+}
+
+/// What the kernel does to frames that leave through that port.
+pub(crate) fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunction, SettingsError> {
+    let checked = settings::<Settings>(table)?.check()?;
+    let is_outwards = checked.outside.contains(&port);
+    let Checked {
+        choice,
+        timeouts,
+        most,
+        forwards,
+        ..
+    } = checked;
+    let nat = KernelNat {
+        addresses: choice.addresses,
+        ports: (choice.first_port, choice.last_port),
+        seed: choice.seed,
+        mappings: most,
+        udp: timeouts.udp,
+        tcp: timeouts.tcp,
+        tcp_closing: timeouts.tcp_closing,
+        icmp: timeouts.icmp,
+        forwards: forwards.iter().map(|it| (it.slot, it.inside)).collect(),
+    };
+    Ok(KernelFunction::Nat {
+        is_outwards,
+        nat: nat.into(),
+    })
+}
+
+/// Reads what fuzzers make up.
+#[doc(hidden)]
+pub fn read(frame: &[u8]) -> bool {
+    !matches!(Seen::of(frame), Seen::Settled(_))
+}
+
+impl Nat {
+    /// From inside to outside; `found` is the place of the flow's mapping, if it had one before this batch.
+    fn outwards(
+        table: &mut Table,
+        frame: &mut [u8],
+        seen: &Seen,
+        found: Option<u32>,
+        now: u64,
+    ) -> Fate {
+        match seen {
+            Seen::Settled(fate) => *fate,
+            Seen::Flow(flow) => {
+                if table.choice.number(flow.destination.0).is_some() {
+                    return Fate::Hairpin;
+                }
+                let inside = key(flow.class, flow.source);
+                let found = found.filter(|slot| table.mapping(*slot).inside == inside);
+                // One before it in the batch may have made it, or ended it.
+                let found = found.or_else(|| table.find(inside));
+                let made = found.map_or_else(|| table.make(flow.class, inside, now), Ok);
+                let slot = match made {
+                    Ok(slot) => slot,
+                    Err(Refused::NoPort) => return Fate::NoPort,
+                    Err(Refused::Full) => return Fate::TableFull,
+                };
+                let mapping = table.mapping_mut(slot);
+                mapping.last_used = now;
+                mapping.state = left(mapping.state, flow.flags);
+                replace(frame, flow, End::Source, table.choice.endpoint(slot));
+                Fate::ToOutside
+            }
+            Seen::Error {
+                ip,
+                icmp,
+                source,
+                destination,
+                about,
+            } => {
+                if table.choice.number(*destination).is_some() {
+                    return Fate::Hairpin;
+                }
+                let Some(slot) = table.find(key(about.class, about.destination)) else {
+                    return Fate::NoMapping;
+                };
+                let outside = table.choice.endpoint(slot);
+                let change = replace(frame, about, End::Destination, outside);
+                let addresses = (*source, outside.0);
+                replace_error(frame, (*ip, *icmp), End::Source, addresses, change);
+                Fate::Error
+            }
+        }
+    }
+
+    /// From outside to inside.
+    fn inwards(table: &mut Table, frame: &mut [u8], seen: &Seen, now: u64) -> Fate {
+        match seen {
+            Seen::Settled(fate) => *fate,
+            Seen::Flow(flow) => {
+                let Some(number) = table.choice.number(flow.destination.0) else {
+                    return Fate::NotOurs;
+                };
+                let slot = table.choice.slot(flow.class, number, flow.destination.1);
+                if !table.is_live(slot, now) {
+                    return Fate::NoMapping;
+                }
+                let mapping = table.mapping_mut(slot);
+                mapping.state = came(mapping.state, flow.flags);
+                replace(frame, flow, End::Destination, mapping.endpoint());
+                Fate::ToInside
+            }
+            Seen::Error {
+                ip,
+                icmp,
+                destination,
+                about,
+                ..
+            } => {
+                let number = table.choice.number(*destination);
+                let Some(number) = number.filter(|_| about.source.0 == *destination) else {
+                    return Fate::NotOurs;
+                };
+                let slot = table.choice.slot(about.class, number, about.source.1);
+                if !table.is_live(slot, now) {
+                    return Fate::NoMapping;
+                }
+                let inside = table.mapping(slot).endpoint();
+                let change = replace(frame, about, End::Source, inside);
+                let addresses = (*destination, inside.0);
+                replace_error(frame, (*ip, *icmp), End::Destination, addresses, change);
+                Fate::Error
+            }
+        }
+    }
+}
+
+/// The state of a mapping after a packet from inside; flags are 0 where it is not TCP.
+fn left(before: u8, flags: u8) -> u8 {
+    let mut after = before;
+    if flags & SYN != 0 {
+        after &= state::STATIC;
+    } else if flags & ACK != 0 {
+        after |= state::ACKNOWLEDGED;
+    }
+    closed(after, flags)
+}
+
+/// The same after one from outside.
+fn came(before: u8, flags: u8) -> u8 {
+    closed(
+        if flags == 0 {
+            before
+        } else {
+            before | state::ANSWERED
+        },
+        flags,
+    )
+}
+
+fn closed(state: u8, flags: u8) -> u8 {
+    match flags & (FIN | RST) {
+        0 => state,
+        _ => state | state::CLOSING,
+    }
+}
+
+impl Function for Nat {
+    fn prepare(&mut self) -> Result<(), PortError> {
+        let clock = Clock::calibrate(CALIBRATION);
+        let ticks = |time: Duration| clock.to_ticks(time.as_nanos() as f64) as u64;
+        let Checked {
+            choice,
+            timeouts,
+            most,
+            forwards,
+            ..
+        } = &self.checked;
+        let timeouts = Timeouts {
+            udp: ticks(timeouts.udp),
+            tcp: ticks(timeouts.tcp),
+            tcp_closing: ticks(timeouts.tcp_closing),
+            icmp: ticks(timeouts.icmp),
+        };
+        let mut table = Table::new(choice.clone(), timeouts, *most);
+        for forward in forwards {
+            table.put(forward.slot, forward.inside, 0, state::STATIC);
+        }
+        self.table = Some(table);
+        Ok(())
+    }
+
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        let Some(table) = &mut self.table else {
+            return;
+        };
+        let is_outwards = self.checked.outside.contains(&context.to_port);
+        let now = context.now_ticks;
+        let mut seen = [(Seen::Settled(Fate::Malformed), None); BATCH_CAPACITY];
+        for (packet, (seen, _)) in batch.packets().iter().zip(&mut seen) {
+            *seen = Seen::of(packet.bytes());
+        }
+        if is_outwards {
+            // All at once, so that their misses overlap.
+            for (seen, found) in &mut seen[..batch.len()] {
+                if let Seen::Flow(Flow { class, source, .. }) = seen {
+                    *found = table.find(key(*class, *source));
+                }
+            }
+        }
+        for (i, (seen, found)) in seen[..batch.len()].iter().enumerate() {
+            let frame = batch.packets_mut()[i].bytes_mut();
+            let fate = if is_outwards {
+                Self::outwards(table, frame, seen, *found, now)
+            } else {
+                Self::inwards(table, frame, seen, now)
+            };
+            self.counts[fate as usize] += 1;
+            if !fate.is_sent() {
+                batch.mark_dropped(i);
+            }
+        }
+    }
+
+    fn fates(&self) -> Vec<(&'static str, u64)> {
+        FATES.into_iter().zip(self.counts).collect()
+    }
+}

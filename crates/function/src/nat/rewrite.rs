@@ -1,0 +1,89 @@
+//! Addresses and ports of packets, replaced. Checksums change by what has changed, so that a wrong one stays wrong and
+//! none stays none. (RFC 1624; RFC 5508 for those that ICMP errors quote.)
+
+use super::seen::{Class, Endpoint, Flow};
+use taut_wire::checksum::Sum;
+use taut_wire::udp::nonzero;
+
+/// Which end of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Source,
+    Destination,
+}
+
+/// Replaces one end of a flow. Returns what its bytes add to a checksum over them.
+#[inline]
+pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> Sum {
+    let (from, address_at, port_at) = match end {
+        End::Source => (flow.source, 12, 0),
+        End::Destination => (flow.destination, 16, 2),
+    };
+    let address = change32(from.0, to.0);
+    let all = address.combine(set_address(frame, flow.ip, address_at, address, to.0));
+    let port_at = flow.transport
+        + match flow.class {
+            Class::Icmp => 4,
+            _ => port_at,
+        };
+    let port = change16(from.1, to.1);
+    frame[port_at..port_at + 2].copy_from_slice(&to.1.to_be_bytes());
+    let all = all.combine(port);
+    let at = flow.transport + flow.class.checksum_at();
+    // Quoted packets may end before.
+    if at + 2 > flow.end {
+        return all;
+    }
+    let before = u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let checksum = match flow.class {
+        // There is no pseudo header.
+        Class::Icmp => update(before, port),
+        Class::Tcp => update(before, address.combine(port)),
+        Class::Udp if before == 0 => 0,
+        Class::Udp => nonzero(update(before, address.combine(port))),
+    };
+    frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+    all.combine(change16(before, checksum))
+}
+
+/// Replaces one address of an IPv4 header, `change` being its own. Returns what the header's checksum adds.
+#[inline]
+fn set_address(frame: &mut [u8], ip: usize, at: usize, change: Sum, to: u32) -> Sum {
+    let header = &mut frame[ip..ip + 20];
+    let before = u16::from_be_bytes([header[10], header[11]]);
+    let checksum = update(before, change);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    header[at..at + 4].copy_from_slice(&to.to_be_bytes());
+    change16(before, checksum)
+}
+
+/// Replaces source or destination of the error itself, and its checksum by what the quoted packet has changed.
+#[inline]
+pub(super) fn replace_error(
+    frame: &mut [u8],
+    (ip, icmp): (usize, usize),
+    end: End,
+    (from, to): (u32, u32),
+    about: Sum,
+) {
+    let at = match end {
+        End::Source => 12,
+        End::Destination => 16,
+    };
+    set_address(frame, ip, at, change32(from, to), to);
+    let field = &mut frame[icmp + 2..icmp + 4];
+    let checksum = update(u16::from_be_bytes([field[0], field[1]]), about);
+    field.copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn change16(from: u16, to: u16) -> Sum {
+    Sum::ZERO.add_u16(!from).add_u16(to)
+}
+
+fn change32(from: u32, to: u32) -> Sum {
+    Sum::ZERO.add_u32(!from).add_u32(to)
+}
+
+fn update(checksum: u16, change: Sum) -> u16 {
+    Sum::ZERO.add_u16(!checksum).combine(change).checksum()
+}

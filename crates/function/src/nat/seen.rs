@@ -1,0 +1,175 @@
+//! What the translator reads of a frame, before it looks anything up.
+
+use super::fate::Fate;
+use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Tcp, Udp};
+
+/// What ports are of. ICMP queries have an identifier in their place (RFC 5508).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    Udp,
+    Tcp,
+    Icmp,
+}
+
+impl Class {
+    /// Where the checksum is, bytes from the header's beginning.
+    pub fn checksum_at(self) -> usize {
+        match self {
+            Self::Udp => 6,
+            Self::Tcp => 16,
+            Self::Icmp => 2,
+        }
+    }
+}
+
+/// Address and port, or identifier.
+pub(crate) type Endpoint = (u32, u16);
+
+/// A packet that has ports, whole or quoted by an ICMP error. Places in bytes from the frame's beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub ip: usize,
+    pub transport: usize,
+    /// Behind what there is of it.
+    pub end: usize,
+    pub class: Class,
+    pub source: Endpoint,
+    pub destination: Endpoint,
+    /// Of TCP; 0 otherwise.
+    pub flags: u8,
+}
+
+/// What a frame is to the translator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Flow(Flow),
+    /// An ICMP error, and the packet that it is about.
+    Error {
+        ip: usize,
+        icmp: usize,
+        source: u32,
+        destination: u32,
+        about: Flow,
+    },
+    Settled(Fate),
+}
+
+const ECHO_REPLY: u8 = 0;
+const UNREACHABLE: u8 = 3;
+const SOURCE_QUENCH: u8 = 4;
+const ECHO_REQUEST: u8 = 8;
+const TIME_EXCEEDED: u8 = 11;
+const PARAMETER_PROBLEM: u8 = 12;
+/// Bytes of a transport header that errors quote at least (RFC 792).
+const QUOTED: usize = 8;
+
+impl Seen {
+    /// Reads a frame.
+    #[inline]
+    pub fn of(frame: &[u8]) -> Self {
+        Self::read(frame).unwrap_or_else(Self::Settled)
+    }
+
+    #[inline]
+    fn read(frame: &[u8]) -> Result<Self, Fate> {
+        let ethernet = Ethernet::new(frame).map_err(|_| Fate::Malformed)?;
+        if ethernet.ethertype() != EtherType::IPV4 {
+            return Err(Fate::Passed);
+        }
+        let at = ethernet.header_len_bytes();
+        let ip = Ipv4::new(&frame[at..]).map_err(|_| Fate::Malformed)?;
+        if ip.is_fragment() {
+            return Err(Fate::Fragment);
+        }
+        let transport = at + ip.header_len_bytes();
+        let payload = ip.payload();
+        let (class, ports, flags) = match ip.protocol() {
+            IpProtocol::UDP => {
+                let udp = Udp::new(payload).map_err(|_| Fate::Malformed)?;
+                (Class::Udp, (udp.source_port(), udp.destination_port()), 0)
+            }
+            IpProtocol::TCP => {
+                Tcp::new(payload).map_err(|_| Fate::Malformed)?;
+                (Class::Tcp, ports_of(payload), payload[13])
+            }
+            IpProtocol::ICMP => {
+                if payload.len() < QUOTED {
+                    return Err(Fate::Malformed);
+                }
+                match payload[0] {
+                    ECHO_REPLY | ECHO_REQUEST => {
+                        let identifier = u16::from_be_bytes([payload[4], payload[5]]);
+                        (Class::Icmp, (identifier, identifier), 0)
+                    }
+                    UNREACHABLE | SOURCE_QUENCH | TIME_EXCEEDED | PARAMETER_PROBLEM => {
+                        let about = quoted(payload, transport)?;
+                        return Ok(Self::Error {
+                            ip: at,
+                            icmp: transport,
+                            source: ip.source().to_bits(),
+                            destination: ip.destination().to_bits(),
+                            about,
+                        });
+                    }
+                    _ => return Err(Fate::Protocol),
+                }
+            }
+            _ => return Err(Fate::Protocol),
+        };
+        Ok(Self::Flow(Flow {
+            ip: at,
+            transport,
+            end: transport + payload.len(),
+            class,
+            source: (ip.source().to_bits(), ports.0),
+            destination: (ip.destination().to_bits(), ports.1),
+            flags,
+        }))
+    }
+}
+
+/// Source and destination port at the beginning of a header of at least 8 bytes.
+fn ports_of(header: &[u8]) -> (u16, u16) {
+    (
+        u16::from_be_bytes([header[0], header[1]]),
+        u16::from_be_bytes([header[2], header[3]]),
+    )
+}
+
+/// The packet that an ICMP error quotes, cut short as it may be.
+fn quoted(icmp: &[u8], icmp_at: usize) -> Result<Flow, Fate> {
+    let inner = &icmp[QUOTED..];
+    let at = icmp_at + QUOTED;
+    let header_len = match inner.first() {
+        Some(first) if first >> 4 == 4 => usize::from(first & 15) * 4,
+        _ => return Err(Fate::Malformed),
+    };
+    if header_len < 20 || inner.len() < header_len + QUOTED {
+        return Err(Fate::Malformed);
+    }
+    if u16::from_be_bytes([inner[6], inner[7]]) & 0x1fff != 0 {
+        return Err(Fate::Fragment);
+    }
+    let (header, transport) = inner.split_at(header_len);
+    let (class, ports) = match IpProtocol(header[9]) {
+        IpProtocol::UDP => (Class::Udp, ports_of(transport)),
+        IpProtocol::TCP => (Class::Tcp, ports_of(transport)),
+        IpProtocol::ICMP if [ECHO_REPLY, ECHO_REQUEST].contains(&transport[0]) => {
+            let identifier = u16::from_be_bytes([transport[4], transport[5]]);
+            (Class::Icmp, (identifier, identifier))
+        }
+        _ => return Err(Fate::Protocol),
+    };
+    let address = |at: usize| {
+        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    Ok(Flow {
+        ip: at,
+        transport: at + header_len,
+        end: icmp_at + icmp.len(),
+        class,
+        source: (address(12), ports.0),
+        destination: (address(16), ports.1),
+        flags: 0,
+    })
+}

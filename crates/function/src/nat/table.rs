@@ -1,0 +1,367 @@
+//! Which outside port stands for which inside one: mappings lie where their outside port says, and are found by their
+//! inside one through a hash table. All memory is taken at once.
+
+use super::seen::{Class, Endpoint};
+use crate::mix::mix;
+
+/// Ports that are tried for a new mapping.
+pub(super) const TRIES: u64 = 64;
+/// Mappings that are looked through for such as have timed out when there is no room for another.
+pub(super) const SWEPT: usize = 256;
+const PORTS: usize = 1 << 16;
+
+/// What has been seen of a mapping's packets.
+pub(super) mod state {
+    /// TCP: a packet came from outside.
+    pub const ANSWERED: u8 = 1;
+    /// TCP: one without SYN left.
+    pub const ACKNOWLEDGED: u8 = 2;
+    /// TCP: a FIN or RST passed.
+    pub const CLOSING: u8 = 4;
+    /// Never times out.
+    pub const STATIC: u8 = 8;
+}
+
+/// Time without packets from inside after which a mapping ends, in the unit of `now`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Timeouts {
+    pub udp: u64,
+    pub tcp: u64,
+    pub tcp_closing: u64,
+    pub icmp: u64,
+}
+
+/// One mapping, at the place of its outside port.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mapping {
+    /// Key of the inside endpoint; 0 for none.
+    pub inside: u64,
+    pub last_used: u64,
+    pub state: u8,
+}
+
+impl Mapping {
+    pub fn endpoint(&self) -> Endpoint {
+        ((self.inside >> 16) as u32, self.inside as u16)
+    }
+}
+
+/// Never 0.
+pub(super) fn key(class: Class, (address, port): Endpoint) -> u64 {
+    (class as u64 + 1) << 48 | u64::from(address) << 16 | u64::from(port)
+}
+
+/// Why there is no mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    NoPort,
+    Full,
+}
+
+/// What decides which ports are taken.
+#[derive(Debug, Clone)]
+pub(super) struct Choice {
+    pub addresses: Vec<u32>,
+    pub first_port: u16,
+    pub last_port: u16,
+    pub seed: u64,
+}
+
+impl Choice {
+    /// Number of an outside address.
+    pub fn number(&self, address: u32) -> Option<usize> {
+        self.addresses.iter().position(|it| *it == address)
+    }
+
+    /// Place of an outside endpoint.
+    pub fn slot(&self, class: Class, number: usize, port: u16) -> u32 {
+        let block = class as usize * self.addresses.len() + number;
+        (block * PORTS + usize::from(port)) as u32
+    }
+
+    /// The outside endpoint of a place.
+    pub fn endpoint(&self, slot: u32) -> Endpoint {
+        let number = slot as usize / PORTS % self.addresses.len();
+        (self.addresses[number], slot as u16)
+    }
+
+    pub fn slots(&self) -> usize {
+        3 * self.addresses.len() * PORTS
+    }
+
+    /// The places to try for an inside endpoint, in order: all of the address that belongs to the inside address, of ports as
+    /// even or odd as the inside one (RFC 4787 section 4: paired pooling, parity).
+    fn candidates(&self, class: Class, inside: u64) -> impl Iterator<Item = u32> {
+        let address = u64::from((inside >> 16) as u32);
+        let number = below(mix(self.seed, address), self.addresses.len() as u64) as usize;
+        let first = u64::from(self.first_port);
+        let first = first + ((first ^ inside) & 1);
+        let last = u64::from(self.last_port);
+        let count = (last + 2).saturating_sub(first) / 2;
+        let start = mix(self.seed, inside);
+        let base = self.slot(class, number, 0);
+        let tries = if count == 0 { 0 } else { TRIES };
+        (0..tries).map(move |j| base + (first + 2 * below(mix(start, j), count)) as u32)
+    }
+}
+
+/// Spreads a hash over 0 to `count` - 1.
+fn below(hash: u64, count: u64) -> u64 {
+    ((hash >> 32) * count) >> 32
+}
+
+/// An entry of the hash table: the place of the mapping of an inside endpoint.
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    inside: u64,
+    slot: u32,
+}
+
+pub(super) struct Table {
+    pub choice: Choice,
+    timeouts: Timeouts,
+    mappings: Vec<Mapping>,
+    /// Open addressing, at most half full.
+    entries: Vec<Entry>,
+    count: usize,
+    most: usize,
+    /// Where the last sweep ended.
+    cursor: usize,
+}
+
+impl Table {
+    pub fn new(choice: Choice, timeouts: Timeouts, most: usize) -> Self {
+        Self {
+            mappings: vec![Mapping::default(); choice.slots()],
+            entries: vec![Entry::default(); (2 * most).next_power_of_two()],
+            choice,
+            timeouts,
+            count: 0,
+            most,
+            cursor: 0,
+        }
+    }
+
+    pub fn mapping(&self, slot: u32) -> &Mapping {
+        &self.mappings[slot as usize]
+    }
+
+    pub fn mapping_mut(&mut self, slot: u32) -> &mut Mapping {
+        &mut self.mappings[slot as usize]
+    }
+
+    #[inline]
+    fn home(&self, inside: u64) -> usize {
+        mix(self.choice.seed, inside) as usize & (self.entries.len() - 1)
+    }
+
+    /// The place of the mapping of an inside endpoint.
+    #[inline]
+    pub fn find(&self, inside: u64) -> Option<u32> {
+        let mut at = self.home(inside);
+        loop {
+            let entry = self.entries[at];
+            if entry.inside == inside {
+                return Some(entry.slot);
+            }
+            if entry.inside == 0 {
+                return None;
+            }
+            at = (at + 1) & (self.entries.len() - 1);
+        }
+    }
+
+    fn timeout(&self, mapping: &Mapping) -> u64 {
+        match mapping.inside >> 48 {
+            1 => self.timeouts.udp,
+            2 if mapping.state & 7 == state::ANSWERED | state::ACKNOWLEDGED => self.timeouts.tcp,
+            2 => self.timeouts.tcp_closing,
+            _ => self.timeouts.icmp,
+        }
+    }
+
+    /// Whether a mapping is there and has not timed out.
+    pub fn is_live(&self, slot: u32, now: u64) -> bool {
+        let mapping = self.mapping(slot);
+        mapping.inside != 0
+            && (mapping.state & state::STATIC != 0
+                || now.saturating_sub(mapping.last_used) <= self.timeout(mapping))
+    }
+
+    /// Makes a mapping for an inside endpoint that has none.
+    pub fn make(&mut self, class: Class, inside: u64, now: u64) -> Result<u32, Refused> {
+        let mut candidates = self.choice.candidates(class, inside);
+        let slot = candidates.find(|slot| !self.is_live(*slot, now));
+        let slot = slot.ok_or(Refused::NoPort)?;
+        drop(candidates);
+        self.end(slot);
+        if self.count == self.most {
+            self.sweep(now);
+        }
+        if self.count == self.most {
+            return Err(Refused::Full);
+        }
+        self.put(slot, inside, now, 0);
+        Ok(slot)
+    }
+
+    /// Puts a mapping at a free place.
+    pub fn put(&mut self, slot: u32, inside: u64, now: u64, state: u8) {
+        *self.mapping_mut(slot) = Mapping {
+            inside,
+            last_used: now,
+            state,
+        };
+        let mut at = self.home(inside);
+        while self.entries[at].inside != 0 {
+            at = (at + 1) & (self.entries.len() - 1);
+        }
+        self.entries[at] = Entry { inside, slot };
+        self.count += 1;
+    }
+
+    /// Ends the mapping at a place, if there is one.
+    fn end(&mut self, slot: u32) {
+        let inside = std::mem::take(&mut self.mapping_mut(slot).inside);
+        if inside == 0 {
+            return;
+        }
+        let mask = self.entries.len() - 1;
+        let mut hole = self.home(inside);
+        while self.entries[hole].inside != inside {
+            hole = (hole + 1) & mask;
+        }
+        // What was pushed on by it moves up, so that no search ends too early.
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let entry = self.entries[at];
+            if entry.inside == 0 {
+                break;
+            }
+            let from_home = at.wrapping_sub(self.home(entry.inside)) & mask;
+            if from_home >= at.wrapping_sub(hole) & mask {
+                self.entries[hole] = entry;
+                hole = at;
+            }
+        }
+        self.entries[hole] = Entry::default();
+        self.count -= 1;
+    }
+
+    /// Ends mappings that have timed out among the next few.
+    fn sweep(&mut self, now: u64) {
+        for _ in 0..SWEPT {
+            let slot = self.cursor as u32;
+            self.cursor = (self.cursor + 1) % self.mappings.len();
+            if self.mapping(slot).inside != 0 && !self.is_live(slot, now) {
+                self.end(slot);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::collections::HashMap;
+
+    fn table(most: usize, ports: (u16, u16)) -> Table {
+        let choice = Choice {
+            addresses: vec![1, 2],
+            first_port: ports.0,
+            last_port: ports.1,
+            seed: 5,
+        };
+        let timeouts = Timeouts {
+            udp: 100,
+            tcp: 1000,
+            tcp_closing: 50,
+            icmp: 10,
+        };
+        Table::new(choice, timeouts, most)
+    }
+
+    #[test]
+    fn mappings_are_found_until_they_end_whatever_came_and_went_between() {
+        let mut table = table(500, (1024, 65535));
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut known: HashMap<u64, u32> = HashMap::new();
+        for now in 0..20_000 {
+            let inside = key(Class::Udp, (random.u32(..600), 9));
+            match table.find(inside) {
+                Some(slot) => {
+                    assert_eq!(known[&inside], slot);
+                    if random.bool() {
+                        table.end(slot);
+                        known.remove(&inside);
+                    }
+                }
+                None => {
+                    assert!(!known.contains_key(&inside));
+                    // The unit of time is chosen so that nothing times out.
+                    match table.make(Class::Udp, inside, now / 1000) {
+                        Ok(slot) => assert_eq!(known.insert(inside, slot), None),
+                        Err(refused) => {
+                            assert_eq!((refused, known.len()), (Refused::Full, 500));
+                        }
+                    }
+                }
+            }
+            assert_eq!(table.count, known.len());
+        }
+        let mut slots: Vec<_> = known.values().collect();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), known.len());
+    }
+
+    #[test]
+    fn ports_are_in_range_as_even_as_inside_and_of_one_address_for_a_host() {
+        let mut table = table(1000, (4000, 4999));
+        let mut addresses = HashMap::new();
+        for host in 0..40 {
+            for port in 7..13 {
+                let inside = key(Class::Tcp, (host, port));
+                let slot = table.make(Class::Tcp, inside, 0).unwrap();
+                let (address, outside) = table.choice.endpoint(slot);
+                assert!((4000..=4999).contains(&outside));
+                assert_eq!(outside % 2, port % 2);
+                assert_eq!(*addresses.entry(host).or_insert(address), address);
+            }
+        }
+        assert!(addresses.values().any(|it| *it == 1) && addresses.values().any(|it| *it == 2));
+    }
+
+    #[test]
+    fn ports_run_out_and_what_has_timed_out_makes_room() {
+        let mut ports = table(1000, (10, 11));
+        let inside = |n| key(Class::Udp, (7, n));
+        let first = ports.make(Class::Udp, inside(2), 0).unwrap();
+        assert_eq!(ports.make(Class::Udp, inside(4), 100), Err(Refused::NoPort));
+        assert_eq!(ports.make(Class::Udp, inside(4), 101), Ok(first));
+        assert_eq!(ports.find(inside(2)), None);
+        let mut places = table(1, (1024, 2048));
+        places
+            .make(Class::Icmp, key(Class::Icmp, (7, 1)), 0)
+            .unwrap();
+        // A sweep takes several calls to come by all places.
+        let mut tries = 0..10_000;
+        assert_eq!(places.make(Class::Udp, inside(2), 10), Err(Refused::Full));
+        assert!(tries.any(|_| places.make(Class::Udp, inside(2), 11).is_ok()));
+    }
+
+    #[test]
+    fn tcp_lives_long_once_it_is_answered_and_acknowledged_and_static_for_ever() {
+        let mut table = table(10, (1024, 2048));
+        let slot = table.make(Class::Tcp, key(Class::Tcp, (7, 1)), 0).unwrap();
+        assert!(table.is_live(slot, 50) && !table.is_live(slot, 51));
+        table.mapping_mut(slot).state = state::ANSWERED | state::ACKNOWLEDGED;
+        assert!(table.is_live(slot, 1000) && !table.is_live(slot, 1001));
+        table.mapping_mut(slot).state |= state::CLOSING;
+        assert!(!table.is_live(slot, 51));
+        table.mapping_mut(slot).state |= state::STATIC;
+        assert!(table.is_live(slot, u64::MAX));
+    }
+}

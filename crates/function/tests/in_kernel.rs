@@ -1,0 +1,546 @@
+//! Functions in the kernel do to every frame what those in user space do, and count it alike: ten thousand valid, cut
+//! and damaged frames through both. Needs root and XDP, and says so where they are lacking.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use taut_function::{Context, Function, build, in_kernel};
+use taut_port::xdp_functions::{DryRun, KernelFunctions, KernelStage};
+use taut_port::{Batch, PoolHandle};
+use taut_wire::checksum::update_u16;
+use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Protocol, UdpFlow};
+
+const FRAMES: usize = 10_000;
+/// What the kernel takes at least when a program is tried.
+const LEAST: usize = 14;
+/// Stamps of one frame made by one and then by the other.
+const TOLERANCE_NS: u64 = 2_000_000_000;
+const STAMPS: usize = 16;
+
+/// A chain in user space and in the kernel.
+struct Both {
+    functions: Vec<Box<dyn Function>>,
+    kernel: KernelFunctions,
+    /// By the port that frames leave through.
+    programs: [DryRun; 2],
+    pool: PoolHandle,
+}
+
+impl Both {
+    /// None, with a line saying so, where XDP programs cannot be loaded.
+    fn new(chain: &[(&str, &str)]) -> Option<Self> {
+        let table = |text: &str| text.parse::<toml::Table>().unwrap();
+        let stage = |port, (number, (name, text)): (usize, &(&str, &str))| KernelStage {
+            number,
+            function: in_kernel(name, table(text), port).unwrap(),
+        };
+        let directions = [0, 1].map(|port| {
+            let numbered = chain.iter().enumerate();
+            numbered.map(|it| stage(port, it)).collect::<Vec<_>>()
+        });
+        let kernel = match KernelFunctions::new(directions.to_vec()) {
+            Ok(kernel) => kernel,
+            Err(e) if e.is_missing() => {
+                println!("skipped: {e}");
+                return None;
+            }
+            Err(e) => panic!("{e}"),
+        };
+        let functions = chain.iter().map(|(name, text)| {
+            let mut function = build(name, table(text)).unwrap();
+            function.prepare().unwrap();
+            function
+        });
+        Some(Self {
+            functions: functions.collect(),
+            programs: [0, 1].map(|to| kernel.dry_run(to).unwrap()),
+            kernel,
+            pool: PoolHandle::new(4, false).unwrap(),
+        })
+    }
+
+    /// The frame as it leaves user space; none if it is dropped there.
+    fn in_user_space(&mut self, frame: &[u8], to: usize) -> Option<Vec<u8>> {
+        let mut batch = Batch::new();
+        let mut packet = self.pool.take(frame.len() as u16).unwrap();
+        packet.bytes_mut().copy_from_slice(frame);
+        batch.push(packet);
+        let context = Context {
+            now_ticks: taut_port::ticks(),
+            from_port: 1 - to,
+            to_port: to,
+        };
+        for function in &mut self.functions {
+            function.process(&mut batch, &context);
+            batch.settle(&mut Batch::new());
+        }
+        batch.packets().first().map(|it| it.bytes().to_vec())
+    }
+
+    /// Passes a frame through both, and compares what comes out, if it does.
+    fn pass(
+        &mut self,
+        frame: &[u8],
+        to: usize,
+        alike: fn(&[u8], &[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
+        let want = self.in_user_space(frame, to);
+        let got = self.programs[to].pass(frame, 1).unwrap().frame;
+        let same = match (&want, &got) {
+            (Some(want), Some(got)) => alike(want, got),
+            (want, got) => want == got,
+        };
+        assert!(
+            same,
+            "to {to}: {frame:02x?}\nuser space: {want:02x?}\nkernel: {got:02x?}"
+        );
+        want
+    }
+
+    fn compare(&mut self, frames: &[Vec<u8>], to: usize, alike: fn(&[u8], &[u8]) -> bool) {
+        for frame in frames {
+            self.pass(frame, to, alike);
+        }
+        self.compare_counts();
+    }
+
+    fn compare_counts(&self) {
+        for (number, function) in self.functions.iter().enumerate() {
+            let want = function.fates();
+            let got = self.kernel.fates(number);
+            for (fate, (name, count)) in want.iter().enumerate() {
+                assert_eq!(got[fate], *count, "function {number}: {name}");
+            }
+            assert!(got[want.len()..].iter().all(|count| *count == 0));
+        }
+    }
+}
+
+fn same(want: &[u8], got: &[u8]) -> bool {
+    want == got
+}
+
+/// The same but for stamps at the end of UDP payloads, which are nearly the same, and the checksum that follows them.
+fn same_but_for_stamps(want: &[u8], got: &[u8]) -> bool {
+    if want == got {
+        return true;
+    }
+    let (want, want_stamps) = without_stamps(want);
+    let (got, got_stamps) = without_stamps(got);
+    let near = |(a, b): (&u64, &u64)| a.abs_diff(*b) < TOLERANCE_NS;
+    want == got && want_stamps.iter().zip(&got_stamps).all(near) && got_stamps[0] <= got_stamps[1]
+}
+
+/// With zeros for stamps, and the checksum that belongs to them.
+fn without_stamps(frame: &[u8]) -> (Vec<u8>, [u64; 2]) {
+    let ethernet = Ethernet::new(frame).unwrap();
+    let ip_at = ethernet.header_len_bytes();
+    let udp = match ethernet.ethertype() {
+        EtherType::IPV4 => ip_at + Ipv4::new(&frame[ip_at..]).unwrap().header_len_bytes(),
+        _ => {
+            let ip = Ipv6::new(&frame[ip_at..]).unwrap();
+            ip_at + 40 + ip.transport().unwrap().extensions_len_bytes
+        }
+    };
+    let mut frame = frame.to_vec();
+    let at = frame.len() - STAMPS;
+    let stamp = |at: usize| u64::from_be_bytes(*frame[at..].first_chunk().unwrap());
+    let stamps = [stamp(at), stamp(at + 8)];
+    for place in at..frame.len() {
+        let byte = u16::from(std::mem::take(&mut frame[place]));
+        let word = if (place - udp).is_multiple_of(2) {
+            byte << 8
+        } else {
+            byte
+        };
+        let checksum = u16::from_be_bytes([frame[udp + 6], frame[udp + 7]]);
+        if checksum != 0 {
+            let checksum = match update_u16(checksum, word, 0) {
+                0 => 0xffff,
+                it => it,
+            };
+            frame[udp + 6..udp + 8].copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
+    (frame, stamps)
+}
+
+fn flow(v6: bool, number: u16) -> UdpFlow {
+    let [a, b] = number.to_be_bytes();
+    let mut flow = UdpFlow {
+        src_ip: [10, 0, a, b].into(),
+        dst_ip: [192, 0, 2, b].into(),
+        src_port: 1000 + number,
+        dst_port: 50 + u16::from(b % 8),
+        ..UdpFlow::default()
+    };
+    if v6 {
+        flow.src_ip = format!("2001:db8::{number:x}").parse().unwrap();
+        flow.dst_ip = format!("2001:db8:1::{b:x}").parse().unwrap();
+    }
+    flow
+}
+
+/// With other headers between the IPv6 header and its payload; the last of them names what follows.
+fn extended(frame: &[u8], first: u8, extensions: &[u8]) -> Vec<u8> {
+    let mut frame = [&frame[..54], extensions, &frame[54..]].concat();
+    let length = (frame.len() - 54) as u16;
+    frame[18..20].copy_from_slice(&length.to_be_bytes());
+    frame[20] = first;
+    frame
+}
+
+fn with_options(frame: &[u8]) -> Vec<u8> {
+    let ip = Ipv4::new(&frame[14..]).unwrap();
+    let repr = Ipv4Repr {
+        traffic_class: 0,
+        identification: 1,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset_bytes: 0,
+        ttl: 64,
+        protocol: IpProtocol::UDP,
+        source: ip.source(),
+        destination: ip.destination(),
+        options: &[1, 1, 1, 1, 1, 1, 1, 0],
+        payload_len_bytes: ip.payload().len(),
+    };
+    let mut longer = vec![0; frame.len() + 8];
+    longer[..14].copy_from_slice(&frame[..14]);
+    let mut emitted = repr.emit(&mut longer[14..]).unwrap();
+    emitted.payload_mut().copy_from_slice(ip.payload());
+    longer
+}
+
+/// Every kind of frame there is.
+fn whole(random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for number in 0..40 {
+        for v6 in [false, true] {
+            for size in [
+                68,
+                69,
+                90 + usize::from(number),
+                511,
+                1400,
+                1483,
+                1484,
+                1500,
+                1518,
+            ] {
+                let mut frame = flow(v6, number).frame(size).unwrap();
+                let from = if v6 { 62 } else { 42 };
+                // A wrong checksum has to stay so.
+                random.fill(&mut frame[from..]);
+                all.push(frame);
+            }
+            let tcp = flow(v6, number).frame_as(Protocol::Tcp, None, 120);
+            all.push(tcp.unwrap());
+        }
+        let echo = flow(false, number).frame_as(Protocol::IcmpEcho, None, 120);
+        all.push(echo.unwrap());
+    }
+    let v4 = || flow(false, 7).frame(110).unwrap();
+    let v6 = || flow(true, 7).frame(110).unwrap();
+    for (frame, udp) in [(v4(), 34), (v6(), 54)] {
+        let mut bare = frame.clone();
+        bare[udp + 6..udp + 8].fill(0);
+        all.push(bare);
+        all.push([&frame[..], &[0xee; 9]].concat());
+        all.push([&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat());
+        let two = [0x88, 0xa8, 0, 6, 0x81, 0, 0, 5];
+        all.push([&frame[..12], &two, &frame[12..]].concat());
+        all.push([&frame[..12], &two, &two, &frame[12..]].concat());
+        let mut multicast = frame.clone();
+        multicast[0] |= 1;
+        all.push(multicast);
+        all.push([&frame[..12], &[8, 6], &[0; 40][..]].concat());
+        for protocol in [6, 132, 50, 1, 58] {
+            let mut other = frame.clone();
+            other[if udp == 34 { 23 } else { 20 }] = protocol;
+            all.push(other);
+        }
+    }
+    for fragment in [[0x20, 0], [0, 1], [0x20, 9], [0x40, 0]] {
+        let mut frame = v4();
+        frame[20..22].copy_from_slice(&fragment);
+        all.push(frame);
+    }
+    all.push(with_options(&v4()));
+    let long = [&[17, 200][..], &[0; 1606]].concat();
+    for (first, extensions) in [
+        (0, &[17, 0, 0, 0, 0, 0, 0, 0][..]),
+        (43, &[17, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        (44, &[17, 0, 0, 1, 0, 0, 0, 7]),
+        (44, &[17, 0, 0, 8, 0, 0, 0, 7]),
+        (44, &[60, 0, 0, 8, 0, 0, 0, 7]),
+        (44, &[44, 0, 0, 0, 0, 0, 0, 7, 17, 0, 0, 9, 0, 0, 0, 7]),
+        (
+            60,
+            &[
+                0, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0,
+            ],
+        ),
+        (60, &[17, 255, 0, 0, 0, 0, 0, 0]),
+        (60, &long),
+    ] {
+        all.push(extended(&v6(), first, extensions));
+    }
+    // A long chain, every link of which names the next.
+    all.push(extended(&v6(), 60, &[60, 0, 0, 0, 0, 0, 0, 0].repeat(120)));
+    all
+}
+
+/// Ten thousand frames: whole ones, cut ones and damaged ones, the same every time.
+fn frames() -> Vec<Vec<u8>> {
+    let mut random = fastrand::Rng::with_seed(7);
+    let whole = whole(&mut random);
+    let mut all = whole.clone();
+    for frame in whole.iter().filter(|it| it.len() < 300) {
+        all.extend((LEAST..frame.len().min(80)).map(|len| frame[..len].to_vec()));
+    }
+    all.truncate(FRAMES * 6 / 10);
+    while all.len() < FRAMES {
+        let mut frame = whole[random.usize(..whole.len())].clone();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(12..frame.len().min(90));
+            frame[at] = random.u8(..);
+        }
+        all.push(frame);
+    }
+    all
+}
+
+const FILTER: &str = r#"
+default = "accept"
+rules = [
+    { action = "drop", source = "10.0.0.5" },
+    { action = "accept", protocol = "udp", source = "10.0.0.0/28", destination_port = "50-53" },
+    { action = "drop", destination = "2001:db8:1::/124", source_port = "1000-1006" },
+    { action = "drop", protocol = "icmp" },
+    { action = "accept", protocol = 6, destination = "192.0.2.0/27" },
+    { action = "drop", source = "10.0.0.0/8", source_port = 1031 },
+    { action = "drop", destination_port = "57" },
+]
+"#;
+const BALANCE: &str = "port = 1\nseed = 3\nhops = [\"02:00:00:00:00:01\", \"02:00:00:00:00:02\", \"02:00:00:00:00:03\"]";
+
+#[test]
+fn xor_is_the_same_in_the_kernel() {
+    for key in [0x5a, 0, 255] {
+        let key = format!("key = {key}");
+        let Some(mut both) = Both::new(&[("xor", &key)]) else {
+            return;
+        };
+        both.compare(&frames(), 1, same);
+    }
+}
+
+#[test]
+fn ats_is_the_same_in_the_kernel_but_for_the_time() {
+    for settings in ["", "mtu = 600", "mtu = 9000"] {
+        let Some(mut both) = Both::new(&[("ats", settings)]) else {
+            return;
+        };
+        both.compare(&frames(), 1, same_but_for_stamps);
+    }
+}
+
+#[test]
+fn filter_is_the_same_in_the_kernel_also_with_the_most_rules() {
+    let many: String = (0..4096)
+        .map(|n| {
+            format!(
+                "{{ action = \"drop\", source = \"10.0.{}.{}\" }},",
+                n / 100,
+                n % 100 * 2
+            )
+        })
+        .collect();
+    let many = format!("default = \"drop\"\nrules = [{many}]");
+    for settings in [FILTER, "default = \"drop\"", &many] {
+        let Some(mut both) = Both::new(&[("filter", settings)]) else {
+            return;
+        };
+        both.compare(&frames(), 0, same);
+    }
+}
+
+#[test]
+fn balance_is_the_same_in_the_kernel_in_both_directions() {
+    for to in [0, 1] {
+        let Some(mut both) = Both::new(&[("balance", BALANCE)]) else {
+            return;
+        };
+        both.compare(&frames(), to, same);
+    }
+}
+
+const NAT: &str = "outside = [1]\naddress = [\"203.0.113.1\", \"203.0.113.2\"]\nseed = 1\n";
+
+/// From whoever a translated frame went to: addresses and ports swapped, which no checksum sees.
+fn answer(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let ip = Ethernet::new(&frame[..]).unwrap().header_len_bytes();
+    let header = ip + Ipv4::new(&frame[ip..]).unwrap().header_len_bytes();
+    frame[ip + 12..ip + 20].rotate_left(4);
+    if frame[ip + 9] != 1 {
+        frame[header..header + 4].rotate_left(2);
+    }
+    frame
+}
+
+/// An ICMP error about a frame, as long as it may be, from a router to who sent it, or from who got it.
+fn error(about: &[u8], random: &mut fastrand::Rng, from: Option<[u8; 4]>) -> Vec<u8> {
+    let at = Ethernet::new(about).unwrap().header_len_bytes();
+    let about = &about[at..];
+    let kind = *random.choice(&[3, 4, 11, 12, 5]).unwrap();
+    let quoted = &about[..random.usize(20..90).min(about.len())];
+    let mut frame = vec![0; 42 + quoted.len()];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    let (source, destination) = match from {
+        Some(host) => (host, [198, 51, 100, 7]),
+        None => ([198, 51, 100, 7], *about[12..].first_chunk().unwrap()),
+    };
+    let ip = Ipv4Repr {
+        traffic_class: 0,
+        identification: 7,
+        dont_fragment: false,
+        more_fragments: false,
+        fragment_offset_bytes: 0,
+        ttl: 64,
+        protocol: IpProtocol::ICMP,
+        source: source.into(),
+        destination: destination.into(),
+        options: &[],
+        payload_len_bytes: 8 + quoted.len(),
+    };
+    let mut ip = ip.emit(&mut frame[14..]).unwrap();
+    ip.payload_mut()[0] = kind;
+    ip.payload_mut()[8..].copy_from_slice(quoted);
+    frame
+}
+
+fn damaged(frame: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    for _ in 0..random.usize(1..3) {
+        let at = random.usize(12..frame.len().min(90));
+        frame[at] = random.u8(..);
+    }
+    frame
+}
+
+#[test]
+fn nat_is_the_same_in_the_kernel_in_both_directions_with_the_same_ports() {
+    for more in [
+        "forward = [{ protocol = \"udp\", port = 53, to = \"10.0.0.7:1007\" }]",
+        "ports = \"2000-2059\"",
+        "mappings = 40",
+    ] {
+        let Some(mut both) = Both::new(&[("nat", &format!("{NAT}{more}"))]) else {
+            return;
+        };
+        let mut random = fastrand::Rng::with_seed(3);
+        for frame in frames() {
+            let Some(sent) = both.pass(&frame, 1, same) else {
+                continue;
+            };
+            if sent == frame || random.u8(..) > 100 {
+                continue;
+            }
+            // What was translated: answers to it, and errors about it and about those.
+            let back = answer(&sent);
+            both.pass(&damaged(&back, &mut random), 0, same);
+            both.pass(&error(&sent, &mut random, None), 0, same);
+            let about = error(&sent, &mut random, None);
+            both.pass(&damaged(&about, &mut random), 0, same);
+            let Some(came) = both.pass(&back, 0, same) else {
+                continue;
+            };
+            if Ipv4::new(&came[14..]).is_ok() {
+                let about = error(&came, &mut random, Some([10, 0, 0, 9]));
+                both.pass(&about, 1, same);
+                both.pass(&damaged(&about, &mut random), 1, same);
+            }
+        }
+        both.compare_counts();
+        let counts: BTreeMap<_, _> = both.functions[0].fates().into_iter().collect();
+        let seen = |name: &str| assert!(counts[name] > 20, "{name}: {counts:?}");
+        for name in [
+            "translated to outside",
+            "translated to inside",
+            "translated: ICMP error",
+            "passed: no IPv4",
+            "dropped: no mapping",
+            "dropped: another protocol",
+            "dropped: malformed",
+        ] {
+            seen(name);
+        }
+        match more {
+            "mappings = 40" => seen("dropped: table full"),
+            "ports = \"2000-2059\"" => seen("dropped: no port free"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn functions_one_behind_the_other_are_the_same_in_the_kernel() {
+    for chain in [
+        &[
+            ("xor", "key = 9"),
+            ("filter", FILTER),
+            ("mac-swap", ""),
+            ("balance", BALANCE),
+            ("ats", ""),
+        ][..],
+        &[
+            ("balance", BALANCE),
+            ("mac-rewrite", "source = \"02:00:00:00:00:aa\""),
+            ("filter", "default = \"accept\""),
+            ("filter", FILTER),
+        ],
+        &[("xor", "key = 1"); 16],
+        &[
+            ("filter", "default = \"accept\""),
+            ("nat", "outside = [1]\naddress = \"203.0.113.1\"\nseed = 4"),
+            ("ats", ""),
+        ],
+    ] {
+        let Some(mut both) = Both::new(chain) else {
+            return;
+        };
+        both.compare(&frames(), 1, same_but_for_stamps);
+    }
+}
+
+#[test]
+fn more_functions_than_fit_are_refused() {
+    let stage = |number| KernelStage {
+        number,
+        function: in_kernel("xor", "key = 1".parse().unwrap(), 1).unwrap(),
+    };
+    let error = KernelFunctions::new(vec![(0..17).map(stage).collect()]).unwrap_err();
+    assert!(
+        error.to_string().contains("16 functions at most"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_frames_are_of_every_kind() {
+    let mut kinds = BTreeMap::new();
+    let mut xor = build("xor", "key = 1".parse().unwrap()).unwrap();
+    let frames = frames();
+    assert_eq!(frames.len(), FRAMES);
+    let pool = PoolHandle::new(1, false).unwrap();
+    for frame in &frames {
+        let mut batch = Batch::new();
+        let mut packet = pool.take(frame.len() as u16).unwrap();
+        packet.bytes_mut().copy_from_slice(frame);
+        batch.push(packet);
+        xor.process(&mut batch, &Context::default());
+    }
+    kinds.extend(xor.fates());
+    assert!(kinds.values().all(|count| *count > 1000), "{kinds:?}");
+}

@@ -1,0 +1,77 @@
+//! Network address translation in the kernel: its settings, and the maps that all directions share.
+
+use super::KernelNat;
+use crate::xdp_program::{as_io, map};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenMapMut};
+use std::io;
+use std::os::fd::AsFd;
+
+/// Outside addresses of a translator, in the program.
+const ADDRESSES: usize = 16;
+/// `struct nat_settings` there.
+pub(super) const SETTINGS_BYTES: usize = 48 + 4 * ADDRESSES;
+/// `struct mapping` there.
+const MAPPING_BYTES: usize = 24;
+/// `STATIC` there.
+const STATIC: u32 = 8;
+/// Places of an address: ports of UDP and of TCP, and identifiers of ICMP.
+const PLACES: u32 = 3 << 16;
+const NAMES: [&str; 3] = ["nat_mappings", "nat_inside", "nat_cursor"];
+
+/// `struct nat_settings` of the program.
+pub(super) fn constants(nat: &KernelNat) -> Vec<u8> {
+    let times = [nat.udp, nat.tcp, nat.tcp_closing, nat.icmp].map(|time| time.as_nanos() as u64);
+    let mut bytes = nat.seed.to_ne_bytes().to_vec();
+    bytes.extend(times.iter().flat_map(|ns| ns.to_ne_bytes()));
+    bytes.extend((nat.addresses.len() as u32).to_ne_bytes());
+    bytes.extend(nat.ports.0.to_ne_bytes());
+    bytes.extend(nat.ports.1.to_ne_bytes());
+    let mut addresses = nat.addresses.clone();
+    addresses.resize(ADDRESSES, 0);
+    bytes.extend(addresses.iter().flat_map(|it| it.to_ne_bytes()));
+    bytes
+}
+
+/// The maps of the first program that was loaded, for those after it. (Their locks need a description of their types,
+/// which only a program's own object has.)
+#[derive(Debug)]
+pub(super) struct Shared([MapHandle; 3]);
+
+impl Shared {
+    /// Those of an object that was just loaded, with the mappings that are always there.
+    pub fn of(object: &Object, nat: &KernelNat) -> io::Result<Self> {
+        let handle = |name| MapHandle::try_from(&map(object, name)?).map_err(as_io);
+        let [mappings, inside, cursor] = NAMES;
+        let shared = Self([handle(mappings)?, handle(inside)?, handle(cursor)?]);
+        for (slot, key) in &nat.forwards {
+            let mut mapping = [0; MAPPING_BYTES];
+            mapping[..8].copy_from_slice(&key.to_ne_bytes());
+            mapping[20..].copy_from_slice(&STATIC.to_ne_bytes());
+            let slot = slot.to_ne_bytes();
+            let [mappings, inside, _] = &shared.0;
+            mappings
+                .update(&slot, &mapping, MapFlags::ANY)
+                .and_then(|()| inside.update(&key.to_ne_bytes(), &slot, MapFlags::ANY))
+                .map_err(as_io)?;
+        }
+        Ok(shared)
+    }
+}
+
+/// Gives a map of an object that is to be loaded its size, or those of an earlier one.
+pub(super) fn adjust(
+    map: &mut OpenMapMut<'_>,
+    nat: &KernelNat,
+    shared: Option<&Shared>,
+) -> libbpf_rs::Result<()> {
+    let name = map.name().to_string_lossy().into_owned();
+    let Some(index) = NAMES.iter().position(|it| *it == name) else {
+        return Ok(());
+    };
+    match shared {
+        Some(Shared(maps)) => map.reuse_fd(maps[index].as_fd()),
+        None if index == 0 => map.set_max_entries(PLACES * nat.addresses.len() as u32),
+        None if index == 1 => map.set_max_entries(nat.mappings as u32),
+        None => Ok(()),
+    }
+}

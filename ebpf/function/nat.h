@@ -1,0 +1,564 @@
+/* Source NAT with port translation (crates/function/src/nat): the same packets, mappings and counts. */
+#pragma once
+#include "headers.h"
+#include "mix.h"
+#include "settings.h"
+
+/* In the order of crates/function/src/nat/fate.rs. */
+enum nat_fate {
+	TO_OUTSIDE, TO_INSIDE, NAT_ERROR, NAT_PASSED, NO_MAPPING, NOT_OURS, HAIRPIN, NO_PORT, TABLE_FULL, NAT_FRAGMENT,
+	OTHER_PROTOCOL, NAT_MALFORMED,
+};
+
+/* What ports are of; the order is that of crates/function/src/nat/seen.rs. */
+enum nat_class { CLASS_UDP, CLASS_TCP, CLASS_ICMP };
+
+/* Of a mapping, as in crates/function/src/nat/table.rs. */
+#define ANSWERED 1
+#define ACKNOWLEDGED 2
+#define CLOSING 4
+#define STATIC 8
+
+#define FIN 1
+#define SYN 2
+#define RST 4
+#define ACK 16
+
+#define ECHO_REPLY 0
+#define UNREACHABLE 3
+#define SOURCE_QUENCH 4
+#define ECHO_ASKED 8
+#define TIME_EXCEEDED 11
+#define PARAMETER_PROBLEM 12
+
+/* Ports that are tried for a new mapping. */
+#define TRIES 64
+/* Mappings that are looked through when there is no room for another. */
+#define SWEPT 256
+#define PORTS 65536
+
+/* At the place of its outside port. */
+struct mapping {
+	/* Key of the inside endpoint; 0 for none. */
+	__u64 inside;
+	__u64 last_used_ns;
+	struct bpf_spin_lock lock;
+	__u32 state;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct mapping);
+} nat_mappings SEC(".maps");
+
+/* The place of the mapping of an inside endpoint. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, __u32);
+} nat_inside SEC(".maps");
+
+/* Where the last sweep ended. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} nat_cursor SEC(".maps");
+
+/* A packet that has ports, whole or quoted by an ICMP error. Offsets in bytes from the frame's start; addresses and ports in
+ * this machine's byte order. */
+struct flow {
+	__u32 ip;
+	__u32 transport;
+	__u32 end;
+	__u32 source;
+	__u32 destination;
+	__u16 source_port;
+	__u16 destination_port;
+	__u8 class;
+	__u8 flags;
+	/* What follows is of the packet that quotes it. */
+	__u8 is_quoted;
+	__u8 unused;
+	__u32 error_ip;
+	__u32 error;
+	__u32 error_source;
+	__u32 error_destination;
+};
+
+struct tcp_header {
+	__be16 source;
+	__be16 destination;
+	__be32 sequence;
+	__be32 acknowledgement;
+	__u8 words;
+	__u8 flags;
+	__be16 window;
+	__u16 checksum;
+	__be16 urgent;
+};
+
+struct icmp_header {
+	__u8 kind;
+	__u8 code;
+	__u16 checksum;
+	__be16 identifier;
+	__be16 sequence;
+};
+
+/* What became of it, or -1 for a flow. */
+static __always_inline int read_quoted(struct xdp_md *context, struct flow *flow, __u32 have)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	struct ipv4_header *ip = AT(struct ipv4_header, flow->ip);
+	struct icmp_header *icmp;
+	struct ports *ports;
+	__u32 header_len;
+	__u8 protocol;
+
+	if (!ip || !have || ip->version_and_words >> 4 != 4)
+		return NAT_MALFORMED;
+	header_len = (ip->version_and_words & 15) * 4;
+	if (header_len < sizeof(*ip) || have < header_len + sizeof(*icmp))
+		return NAT_MALFORMED;
+	if (ip->fragment & bpf_htons(0x1fff))
+		return NAT_FRAGMENT;
+	flow->source = bpf_ntohl(ip->source);
+	flow->destination = bpf_ntohl(ip->destination);
+	flow->transport = flow->ip + header_len;
+	protocol = ip->protocol;
+	if (protocol == ICMP) {
+		icmp = AT(struct icmp_header, flow->transport);
+		if (!icmp)
+			return NAT_MALFORMED;
+		if (icmp->kind != ECHO_REPLY && icmp->kind != ECHO_ASKED)
+			return OTHER_PROTOCOL;
+		flow->class = CLASS_ICMP;
+		flow->source_port = flow->destination_port = bpf_ntohs(icmp->identifier);
+		return -1;
+	}
+	if (protocol != UDP && protocol != TCP)
+		return OTHER_PROTOCOL;
+	flow->class = protocol == UDP ? CLASS_UDP : CLASS_TCP;
+	ports = AT(struct ports, flow->transport);
+	if (!ports)
+		return NAT_MALFORMED;
+	flow->source_port = bpf_ntohs(ports->source);
+	flow->destination_port = bpf_ntohs(ports->destination);
+	return -1;
+}
+
+/* The same of a frame. */
+static __always_inline int read_flow(struct xdp_md *context, struct flow *flow)
+{
+	struct headers it = {};
+	int kind = read_ipv4(context, &it);
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	struct ipv4_header *ip = AT(struct ipv4_header, it.ip);
+
+	if (kind != IP_PACKET || !ip)
+		return kind == NO_IP ? NAT_PASSED : NAT_MALFORMED;
+	if (it.is_fragment)
+		return NAT_FRAGMENT;
+	flow->ip = it.ip;
+	flow->transport = it.transport;
+	flow->end = it.transport + it.have;
+	flow->source = bpf_ntohl(ip->source);
+	flow->destination = bpf_ntohl(ip->destination);
+	if (it.protocol == UDP) {
+		struct udp_header *udp = AT(struct udp_header, it.transport);
+
+		if (!udp || it.have < sizeof(*udp) || bpf_ntohs(udp->length) < sizeof(*udp) ||
+		    bpf_ntohs(udp->length) > it.have)
+			return NAT_MALFORMED;
+		flow->class = CLASS_UDP;
+		flow->source_port = bpf_ntohs(udp->source);
+		flow->destination_port = bpf_ntohs(udp->destination);
+		return -1;
+	}
+	if (it.protocol == TCP) {
+		struct tcp_header *tcp = AT(struct tcp_header, it.transport);
+		__u32 header_len;
+
+		if (!tcp || it.have < sizeof(*tcp))
+			return NAT_MALFORMED;
+		header_len = (tcp->words >> 4) * 4;
+		if (header_len < sizeof(*tcp) || header_len > it.have)
+			return NAT_MALFORMED;
+		flow->class = CLASS_TCP;
+		flow->source_port = bpf_ntohs(tcp->source);
+		flow->destination_port = bpf_ntohs(tcp->destination);
+		flow->flags = tcp->flags;
+		return -1;
+	}
+	if (it.protocol == ICMP) {
+		struct icmp_header *icmp = AT(struct icmp_header, it.transport);
+
+		if (!icmp || it.have < sizeof(*icmp))
+			return NAT_MALFORMED;
+		if (icmp->kind == ECHO_REPLY || icmp->kind == ECHO_ASKED) {
+			flow->class = CLASS_ICMP;
+			flow->source_port = flow->destination_port = bpf_ntohs(icmp->identifier);
+			return -1;
+		}
+		if (icmp->kind != UNREACHABLE && icmp->kind != SOURCE_QUENCH && icmp->kind != TIME_EXCEEDED &&
+		    icmp->kind != PARAMETER_PROBLEM)
+			return OTHER_PROTOCOL;
+		flow->is_quoted = 1;
+		flow->error_ip = it.ip;
+		flow->error = it.transport;
+		flow->error_source = flow->source;
+		flow->error_destination = flow->destination;
+		flow->ip = it.transport + sizeof(*icmp);
+		return read_quoted(context, flow, it.have - sizeof(*icmp));
+	}
+	return OTHER_PROTOCOL;
+}
+
+static __always_inline __u64 key_of(__u8 class, __u32 address, __u16 port)
+{
+	return ((__u64)class + 1) << 48 | (__u64)address << 16 | port;
+}
+
+/* Number of an outside address from 0, or -1. */
+static __always_inline int number_of(__u32 address)
+{
+	for (int i = 0; i < NAT_ADDRESSES; i++) {
+		if (i < settings.nat.addresses && settings.nat.address[i] == address)
+			return i;
+	}
+	return -1;
+}
+
+static __always_inline __u32 slot_of(__u8 class, __u32 number, __u16 port)
+{
+	return (class * settings.nat.addresses + number) * PORTS + port;
+}
+
+static __always_inline __u64 timeout_ns(__u64 inside, __u32 state)
+{
+	switch (inside >> 48) {
+	case CLASS_UDP + 1:
+		return settings.nat.udp_ns;
+	case CLASS_TCP + 1:
+		return (state & 7) == (ANSWERED | ACKNOWLEDGED) ? settings.nat.tcp_ns : settings.nat.tcp_closing_ns;
+	default:
+		return settings.nat.icmp_ns;
+	}
+}
+
+static __always_inline int is_live(const struct mapping *it, __u64 now_ns)
+{
+	__u64 inside = it->inside, last_used_ns = it->last_used_ns;
+
+	if (!inside)
+		return 0;
+	return it->state & STATIC || now_ns <= last_used_ns ||
+	       now_ns - last_used_ns <= timeout_ns(inside, it->state);
+}
+
+/* Spreads a hash over 0 to `count` - 1. */
+static __always_inline __u64 below(__u64 hash, __u64 count)
+{
+	return ((hash >> 32) * count) >> 32;
+}
+
+struct search {
+	__u64 inside;
+	__u64 now_ns;
+	/* Of the inside endpoint's candidates. */
+	__u64 start;
+	__u32 base;
+	__u32 first;
+	__u32 count;
+	__u32 found;
+	__u32 slot;
+};
+
+/* Takes the next candidate's place, if it is free. */
+static long try_port(__u32 index, struct search *search)
+{
+	__u32 slot = search->base + search->first + 2 * (__u32)below(mix(search->start, index), search->count);
+	struct mapping *it = bpf_map_lookup_elem(&nat_mappings, &slot);
+	__u64 before = 0;
+	int is_free;
+
+	if (!it)
+		return 1;
+	bpf_spin_lock(&it->lock);
+	is_free = !is_live(it, search->now_ns);
+	if (is_free) {
+		before = it->inside;
+		it->inside = search->inside;
+		it->last_used_ns = search->now_ns;
+		it->state = 0;
+	}
+	bpf_spin_unlock(&it->lock);
+	if (!is_free)
+		return 0;
+	if (before)
+		bpf_map_delete_elem(&nat_inside, &before);
+	search->slot = slot;
+	search->found = 1;
+	return 1;
+}
+
+struct sweep {
+	__u64 now_ns;
+	__u32 cursor;
+	__u32 slots;
+};
+
+/* Ends a mapping that has timed out. */
+static long sweep_one(__u32 index, struct sweep *sweep)
+{
+	__u32 slot = sweep->cursor;
+	struct mapping *it = bpf_map_lookup_elem(&nat_mappings, &slot);
+	__u64 before = 0;
+
+	sweep->cursor = slot + 1 >= sweep->slots ? 0 : slot + 1;
+	if (!it)
+		return 0;
+	bpf_spin_lock(&it->lock);
+	if (it->inside && !is_live(it, sweep->now_ns)) {
+		before = it->inside;
+		it->inside = 0;
+	}
+	bpf_spin_unlock(&it->lock);
+	if (before)
+		bpf_map_delete_elem(&nat_inside, &before);
+	return 0;
+}
+
+static __always_inline void free_slot(__u32 slot, __u64 inside)
+{
+	struct mapping *it = bpf_map_lookup_elem(&nat_mappings, &slot);
+
+	if (!it)
+		return;
+	bpf_spin_lock(&it->lock);
+	if (it->inside == inside)
+		it->inside = 0;
+	bpf_spin_unlock(&it->lock);
+}
+
+/* A new mapping for an inside endpoint; its fate if there is none. */
+__noinline int make_mapping(__u64 inside, __u64 now_ns, __u32 class)
+{
+	__u32 address = inside >> 16, zero = 0, *place, *cursor;
+	__u32 number = below(mix(settings.nat.seed, address), settings.nat.addresses);
+	struct sweep sweep = { .now_ns = now_ns, .slots = 3 * settings.nat.addresses * PORTS };
+	struct search search = { .inside = inside, .now_ns = now_ns };
+	long answer;
+
+	search.start = mix(settings.nat.seed, inside);
+	search.base = slot_of(class, number, 0);
+	search.first = settings.nat.first_port + ((settings.nat.first_port ^ inside) & 1);
+	if (settings.nat.last_port < search.first)
+		return NO_PORT;
+	search.count = (settings.nat.last_port + 2 - search.first) / 2;
+	bpf_loop(TRIES, try_port, &search, 0);
+	if (!search.found)
+		return NO_PORT;
+	answer = bpf_map_update_elem(&nat_inside, &inside, &search.slot, BPF_NOEXIST);
+	if (!answer)
+		return TO_OUTSIDE;
+	cursor = bpf_map_lookup_elem(&nat_cursor, &zero);
+	if (answer == -E2BIG && cursor) {
+		sweep.cursor = *cursor;
+		bpf_loop(SWEPT, sweep_one, &sweep, 0);
+		*cursor = sweep.cursor;
+		answer = bpf_map_update_elem(&nat_inside, &inside, &search.slot, BPF_NOEXIST);
+		if (!answer)
+			return TO_OUTSIDE;
+	}
+	free_slot(search.slot, inside);
+	/* Another CPU may have made it meanwhile. */
+	place = bpf_map_lookup_elem(&nat_inside, &inside);
+	return place ? TO_OUTSIDE : TABLE_FULL;
+}
+
+static __always_inline __u64 change16(__u16 from, __u16 to)
+{
+	return (__u64)(__u16)~from + to;
+}
+
+static __always_inline __u64 change32(__u32 from, __u32 to)
+{
+	return (__u64)(__u32)~from + to;
+}
+
+static __always_inline __u16 update(__u16 checksum, __u64 change)
+{
+	return ~folded((__u64)(__u16)~checksum + change);
+}
+
+/* Replaces source or destination address of an IPv4 header; what its checksum adds. */
+static __always_inline __u64 set_address_of(struct ipv4_header *ip, int is_source, __be32 from, __be32 to)
+{
+	__u16 before = ip->checksum;
+
+	ip->checksum = update(before, change32(from, to));
+	if (is_source)
+		ip->source = to;
+	else
+		ip->destination = to;
+	return change16(before, ip->checksum);
+}
+
+/* Replaces one end of a flow, in network byte order; `sum` grows by what its bytes add to a checksum over them. 0 if it
+ * is not all there. */
+static __always_inline int replace_end(struct xdp_md *context, const struct flow *flow, int is_source, __be32 address,
+				       __be16 port, __u64 *sum)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	__be32 old_address = bpf_htonl(is_source ? flow->source : flow->destination);
+	__be16 old_port = bpf_htons(is_source ? flow->source_port : flow->destination_port);
+	__u64 addresses = change32(old_address, address), ports = change16(old_port, port);
+	struct ipv4_header *ip = AT(struct ipv4_header, flow->ip);
+	__u16 *checksum, before;
+	__be16 *place;
+	__u32 at;
+
+	if (!ip)
+		return 0;
+	*sum += addresses + set_address_of(ip, is_source, old_address, address) + ports;
+	at = flow->class == CLASS_ICMP ? 4 : is_source ? 0 : 2;
+	place = AT(__be16, flow->transport + at);
+	if (!place)
+		return 0;
+	*place = port;
+	at = flow->transport + (flow->class == CLASS_UDP ? 6 : flow->class == CLASS_TCP ? 16 : 2);
+	/* Quoted packets may end before. */
+	if (at + 2 > flow->end)
+		return 1;
+	checksum = AT(__u16, at);
+	if (!checksum)
+		return 0;
+	before = *checksum;
+	if (flow->class == CLASS_ICMP)
+		*checksum = update(before, ports);
+	else if (flow->class == CLASS_TCP)
+		*checksum = update(before, addresses + ports);
+	else if (before)
+		*checksum = nonzero(update(before, addresses + ports));
+	*sum += change16(before, *checksum);
+	return 1;
+}
+
+/* The same, and if an error quotes the flow, the other end of that. */
+static __always_inline int replace_all(struct xdp_md *context, const struct flow *flow, int is_source, __be32 address,
+				       __be16 port)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	struct icmp_header *icmp;
+	struct ipv4_header *ip;
+	__u64 sum = 0;
+
+	if (!replace_end(context, flow, is_source, address, port, &sum))
+		return 0;
+	if (!flow->is_quoted)
+		return 1;
+	ip = AT(struct ipv4_header, flow->error_ip);
+	icmp = AT(struct icmp_header, flow->error);
+	if (!ip || !icmp)
+		return 0;
+	set_address_of(ip, !is_source, bpf_htonl(is_source ? flow->error_destination : flow->error_source), address);
+	icmp->checksum = update(icmp->checksum, sum);
+	return 1;
+}
+
+static __always_inline __u32 closed(__u32 state, __u8 flags)
+{
+	return flags & (FIN | RST) ? state | CLOSING : state;
+}
+
+static __always_inline int outwards(struct xdp_md *context, const struct flow *flow, __u64 now_ns)
+{
+	__u32 destination = flow->is_quoted ? flow->error_destination : flow->destination;
+	__u32 slot, *place, number, state;
+	struct mapping *it;
+	__u64 inside;
+	int made;
+
+	if (number_of(destination) >= 0)
+		return HAIRPIN;
+	inside = flow->is_quoted ? key_of(flow->class, flow->destination, flow->destination_port) :
+				   key_of(flow->class, flow->source, flow->source_port);
+	place = bpf_map_lookup_elem(&nat_inside, &inside);
+	if (!place) {
+		if (flow->is_quoted)
+			return NO_MAPPING;
+		made = make_mapping(inside, now_ns, flow->class);
+		if (made != TO_OUTSIDE)
+			return made;
+		place = bpf_map_lookup_elem(&nat_inside, &inside);
+		if (!place)
+			return TABLE_FULL;
+	}
+	slot = *place;
+	if (!flow->is_quoted) {
+		it = bpf_map_lookup_elem(&nat_mappings, &slot);
+		if (!it)
+			return NO_MAPPING;
+		it->last_used_ns = now_ns;
+		state = it->state;
+		if (flow->flags & SYN)
+			state &= STATIC;
+		else if (flow->flags & ACK)
+			state |= ACKNOWLEDGED;
+		state = closed(state, flow->flags);
+		/* Written only when it changes, as other CPUs read it. */
+		if (state != it->state)
+			it->state = state;
+	}
+	number = slot / PORTS % settings.nat.addresses;
+	if (number >= NAT_ADDRESSES)
+		return NO_MAPPING;
+	if (!replace_all(context, flow, !flow->is_quoted, bpf_htonl(settings.nat.address[number]), bpf_htons(slot)))
+		return NAT_MALFORMED;
+	return flow->is_quoted ? NAT_ERROR : TO_OUTSIDE;
+}
+
+static __always_inline int inwards(struct xdp_md *context, const struct flow *flow, __u64 now_ns)
+{
+	__u32 outside = flow->is_quoted ? flow->error_destination : flow->destination;
+	int number = number_of(outside);
+	struct mapping *it;
+	__u32 slot, state;
+	__u64 inside;
+
+	if (number < 0 || (flow->is_quoted && flow->source != outside))
+		return NOT_OURS;
+	slot = slot_of(flow->class, number, flow->is_quoted ? flow->source_port : flow->destination_port);
+	it = bpf_map_lookup_elem(&nat_mappings, &slot);
+	if (!it || !is_live(it, now_ns))
+		return NO_MAPPING;
+	inside = it->inside;
+	if (!flow->is_quoted && flow->flags) {
+		state = closed(it->state | ANSWERED, flow->flags);
+		if (state != it->state)
+			it->state = state;
+	}
+	if (!replace_all(context, flow, flow->is_quoted, bpf_htonl(inside >> 16), bpf_htons(inside)))
+		return NAT_MALFORMED;
+	return flow->is_quoted ? NAT_ERROR : TO_INSIDE;
+}
+
+__noinline int nat(struct xdp_md *context, __u32 is_outwards, __u64 now_ns)
+{
+	struct flow flow = {};
+	int fate = read_flow(context, &flow);
+
+	if (fate >= 0)
+		return fate;
+	return is_outwards ? outwards(context, &flow, now_ns) : inwards(context, &flow, now_ns);
+}

@@ -1,0 +1,101 @@
+/* The functions of a chain, in order, on every frame on its way from one interface to another: what the functions of
+ * crates/function do to it in user space, with the same result and the same counts. One copy is loaded for each
+ * direction. Each function is verified by itself, whatever the chain. */
+#include "forwarding.h"
+#include "function/ats.h"
+#include "function/balance.h"
+#include "function/filter.h"
+#include "function/nat.h"
+#include "function/settings.h"
+#include "function/xor.h"
+
+/* Of a function. */
+#define FATES 16
+
+struct fates {
+	__u64 count[FATES];
+};
+
+/* By function of the chain; shared by all directions. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, STAGES);
+	__type(key, __u32);
+	__type(value, struct fates);
+} fates SEC(".maps");
+
+/* What became of the frame in that function; up to `last_kept` it goes on. */
+static __always_inline __u32 pass(struct xdp_md *context, __u32 i, __u64 now_ns, __u32 *last_kept)
+{
+	__u64 value = settings.stage[i].value;
+
+	switch (settings.stage[i].kind) {
+	case XOR:
+		*last_kept = XOR_PASSED;
+		return xor_payload(context, value);
+	case ATS:
+		*last_kept = ATS_PASSED;
+		return append_stamps(context, value, now_ns);
+	case FILTER:
+		*last_kept = ACCEPTED_NO_IP;
+		return filter(context, settings.stage[i].first, settings.stage[i].count, value);
+	case BALANCE:
+		*last_kept = BALANCE_PASSED;
+		return balance(context, settings.stage[i].first, value);
+	case NAT:
+		*last_kept = NAT_PASSED;
+		return nat(context, value, now_ns);
+	default:
+		*last_kept = FATES;
+		return value;
+	}
+}
+
+SEC("xdp")
+int xdp_functions(struct xdp_md *context)
+{
+	__u64 bytes = context->data_end - context->data;
+	__u32 key = 0;
+	struct counters *counters = bpf_map_lookup_elem(&counted, &key);
+	__u64 now_ns = settings.reads_clock ? bpf_ktime_get_ns() : 0;
+
+	if (!counters)
+		return XDP_ABORTED;
+	counters->rx_packets++;
+	counters->rx_bytes += bytes;
+	if (bytes > MOST_FRAME) {
+		counters->too_long++;
+		goto drop;
+	}
+	for (__u32 i = 0; i < STAGES; i++) {
+		__u32 fate, last_kept = 0;
+		struct fates *sums;
+
+		if (i >= settings.stages)
+			break;
+		if (settings.stage[i].kind == HEADERS) {
+			void *data = (void *)(long)context->data;
+			void *end = (void *)(long)context->data_end;
+
+			if (read_type(data, end, &key) && change_header(&settings.stage[i].change, data, end))
+				continue;
+			counters->too_short++;
+			goto drop;
+		}
+		fate = pass(context, i, now_ns, &last_kept);
+		key = settings.stage[i].number;
+		sums = bpf_map_lookup_elem(&fates, &key);
+		if (sums && fate < FATES)
+			sums->count[fate]++;
+		if (fate > last_kept) {
+			counters->dropped++;
+			goto drop;
+		}
+	}
+	return leave(context, counters, bytes);
+drop:
+	counters->dropped_bytes += bytes;
+	return XDP_DROP;
+}
+
+char _license[] SEC("license") = "Apache-2.0";
