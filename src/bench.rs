@@ -1,8 +1,9 @@
-//! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`), and generators (`generator`).
+//! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`, `functions`), and generators
+//! (`generator`).
 
 use crate::demo::{Alone, Bar};
 use crate::exit::{self, Failure};
-use crate::{generators, print, quantity, rfc2544};
+use crate::{functions, generators, print, quantity, rfc2544};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -35,6 +36,8 @@ enum What {
     Io(Io),
     /// Bandwidth, accuracy and precision of packet generators, seen by an independent receiver
     Generator(generators::Arguments),
+    /// What a packet takes in functions when several work side by side
+    Functions(functions::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -77,6 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Rfc2544(arguments) => rfc2544::all(arguments),
         What::Io(arguments) => run_io(arguments),
         What::Generator(arguments) => generators::run(arguments),
+        What::Functions(arguments) => functions::run(arguments),
     }
 }
 

@@ -330,7 +330,7 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
 
 /// Waits until `deadline`, a signal, the worker's end, or (if asked) the end of standard input; true means
 /// stop.
-fn wait(
+pub(crate) fn wait(
     signalled: &AtomicBool,
     ended: Option<&PipeReader>,
     watch_stdin: bool,

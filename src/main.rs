@@ -12,6 +12,7 @@ mod experiment;
 mod forward;
 mod forward_in_kernel;
 mod forward_threads;
+mod functions;
 mod generate;
 mod generators;
 mod guest;
@@ -19,6 +20,7 @@ mod node;
 mod noise;
 mod ports;
 mod print;
+mod probe;
 mod quantity;
 mod report;
 mod rfc2544;
@@ -55,12 +57,15 @@ enum Command {
     Bearer(bearer::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
-    /// Measure a device after RFC 2544, what input and output of a packet cost (io), or packet generators (generator)
+    /// Measure a device after RFC 2544, what input and output of a packet cost (io), packet generators (generator), or functions
+    /// side by side (functions)
     Bench(bench::Arguments),
     /// Experiments as files: plan, run, repeat, compare, publish
     Experiment(experiment::Arguments),
     /// Make and measure traffic with a Lua script
     Script(script::Arguments),
+    /// Round trips between ordinary sockets, and the highest rate without loss: what an application sees of a path
+    Probe(probe::Arguments),
     /// See packets enter and leave a device, and what the device alone takes
     Tap(tap::Arguments),
     /// See and change the settings of this machine that matter for latency, and listen to its noise
@@ -95,6 +100,7 @@ fn main() -> ExitCode {
         Command::Bearer(arguments) => bearer::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
         Command::Tap(arguments) => tap::run(&arguments),
         Command::Experiment(arguments) => experiment::run(&arguments),
         Command::Node(arguments) => match node::run(arguments) {

@@ -34,6 +34,13 @@ pub const REFERENCE: &[(&str, &str)] = built_in![
     "lange-fig7",
     "lange-control-load",
     "gateway-and-open-vswitch",
+    "xiang-fig11",
+    "xiang-fig12a",
+    "xiang-fig12b",
+    "xiang-table1",
+    "xiang-fig13",
+    "chain-payload",
+    "chain-full-rate",
 ];
 
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.

@@ -308,7 +308,7 @@ fn stat_fields(process: &Path) -> Option<Vec<u64>> {
 }
 
 /// Time that a process's threads have run, to the nanosecond, where the kernel tells.
-fn run_time_s(process: &Path) -> Option<f64> {
+pub(crate) fn run_time_s(process: &Path) -> Option<f64> {
     let mut sum_ns = 0_u64;
     for task in fs::read_dir(process.join("task")).ok()?.flatten() {
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;

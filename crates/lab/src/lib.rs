@@ -7,6 +7,8 @@ pub mod generators;
 pub mod io_cost;
 pub mod live;
 pub mod metrics;
+pub mod parallel;
+pub mod probed;
 pub mod quantity;
 pub mod report;
 pub mod results;

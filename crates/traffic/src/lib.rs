@@ -1,4 +1,5 @@
-//! The generator and the instrument: frames, patterns, stamps, receivers, in one loop on one core; the tap in line.
+//! The generator and the instrument: frames, patterns, stamps, receivers, in one loop on one core; the tap in line; probes
+//! over ordinary sockets.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod live;
 mod observed;
 mod pattern;
 mod ping_pong;
+pub mod probe;
 mod rate;
 mod receiver;
 mod record;

@@ -1,0 +1,203 @@
+//! What the processors did between two moments, as `mpstat` (sysstat) splits it up: the numbers of `/proc/stat`
+//! (proc_stat(5)), in ticks of the kernel's clock (10 ms).
+
+use crate::energy::run_time_s;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+/// The state of the counters at one moment.
+#[derive(Debug, Clone)]
+pub struct CpuReading {
+    taken: Instant,
+    /// The `cpu` lines: the number, none for the sum, and the ticks.
+    lines: Vec<(Option<usize>, [u64; 10])>,
+    own_s: Option<f64>,
+}
+
+/// Shares of the time, 0 to 1; together 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuShare {
+    /// Programs, without guests.
+    pub user: f64,
+    /// The kernel on their behalf.
+    pub system: f64,
+    /// Interrupts.
+    pub irq: f64,
+    /// What the kernel does after interrupts: most of its network stack.
+    pub softirq: f64,
+    /// Taken by the host of this virtual machine.
+    pub steal: f64,
+    /// Virtual machines of this machine.
+    pub guest: f64,
+    /// Nothing to do, waiting for disks included.
+    pub idle: f64,
+}
+
+/// What the processors did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuShares {
+    /// For so long.
+    pub seconds: f64,
+    /// All processors together.
+    pub all: CpuShare,
+    /// Each, by its number.
+    pub cpus: Vec<(usize, CpuShare)>,
+    /// Of `all`, what this process itself used; none where the kernel does not tell.
+    pub own: Option<f64>,
+}
+
+impl CpuReading {
+    /// Reads `/proc/stat`.
+    ///
+    /// # Errors
+    /// It cannot be read, or has no line of processors.
+    pub fn take() -> std::io::Result<Self> {
+        let text = fs::read_to_string("/proc/stat")?;
+        let lines = lines(&text);
+        if lines.is_empty() {
+            return Err(std::io::Error::other(
+                "/proc/stat has no line of processors",
+            ));
+        }
+        Ok(Self {
+            taken: Instant::now(),
+            lines,
+            own_s: run_time_s(Path::new("/proc/self")),
+        })
+    }
+
+    /// What happened since `before`. Processors that came or went meanwhile are left out.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> CpuShares {
+        let seconds = self.taken.saturating_duration_since(before.taken);
+        let seconds = seconds.as_secs_f64();
+        let mut all = CpuShare::default();
+        let mut cpus = Vec::new();
+        for (cpu, now) in &self.lines {
+            let Some((_, then)) = before.lines.iter().find(|(other, _)| other == cpu) else {
+                continue;
+            };
+            let share = CpuShare::between(then, now);
+            match cpu {
+                None => all = share,
+                Some(cpu) => cpus.push((*cpu, share)),
+            }
+        }
+        let own = self.own_s.zip(before.own_s);
+        let available = seconds * cpus.len() as f64;
+        CpuShares {
+            seconds,
+            all,
+            own: own
+                .filter(|_| available > 0.0)
+                .map(|(now, then)| (now - then).max(0.0) / available),
+            cpus,
+        }
+    }
+}
+
+impl CpuShare {
+    fn between(then: &[u64; 10], now: &[u64; 10]) -> Self {
+        // Counters of a virtual machine have been seen going back.
+        let spent: [f64; 10] = std::array::from_fn(|at| now[at].saturating_sub(then[at]) as f64);
+        let [
+            user,
+            nice,
+            system,
+            idle,
+            iowait,
+            irq,
+            softirq,
+            steal,
+            guest,
+            guest_nice,
+        ] = spent;
+        // The kernel counts guests as user time, too.
+        let user = (user + nice - guest - guest_nice).max(0.0);
+        let guest = guest + guest_nice;
+        let total = user + system + idle + iowait + irq + softirq + steal + guest;
+        if total == 0.0 {
+            return Self::default();
+        }
+        Self {
+            user: user / total,
+            system: system / total,
+            irq: irq / total,
+            softirq: softirq / total,
+            steal: steal / total,
+            guest: guest / total,
+            idle: (idle + iowait) / total,
+        }
+    }
+}
+
+fn lines(text: &str) -> Vec<(Option<usize>, [u64; 10])> {
+    let line = |line: &str| {
+        let mut words = line.strip_prefix("cpu")?.split(' ');
+        let cpu = match words.next()? {
+            "" => None,
+            number => Some(number.parse().ok()?),
+        };
+        // Behind the name of the sum stand two spaces. Old kernels have fewer numbers.
+        let mut ticks = words.filter(|word| !word.is_empty());
+        let ticks =
+            std::array::from_fn(|_| ticks.next().and_then(|word| word.parse().ok()).unwrap_or(0));
+        Some((cpu, ticks))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+
+    fn reading(text: &str, at: Instant, own_s: f64) -> CpuReading {
+        CpuReading {
+            taken: at,
+            lines: lines(text),
+            own_s: Some(own_s),
+        }
+    }
+
+    #[test]
+    fn ticks_become_shares_and_guests_are_taken_out_of_user_time() {
+        let begun = Instant::now();
+        let before = reading(
+            "cpu  100 0 0 100 0 0 0 0 0 0\ncpu0 100 0 0 100 0 0 0 0 0 0\nintr 5 6\n",
+            begun,
+            1.0,
+        );
+        let after = reading(
+            "cpu  140 10 20 160 20 10 20 20 30 0\ncpu0 140 10 20 160 20 10 20 20 30 0\ncpu1 1 1 1 1 1 1 1 1 1 1\n",
+            begun + Duration::from_secs(2),
+            1.5,
+        );
+        let shares = after.since(&before);
+        let all = shares.all;
+        // 200 ticks: 50 of user and nice, 30 of them of guests.
+        assert_eq!((all.user, all.guest), (0.1, 0.15));
+        assert_eq!((all.system, all.irq, all.softirq), (0.1, 0.05, 0.1));
+        assert_eq!((all.steal, all.idle), (0.1, 0.4));
+        assert_eq!(shares.cpus, [(0, all)]);
+        assert_eq!((shares.own, shares.seconds), (Some(0.25), 2.0));
+    }
+
+    #[test]
+    fn a_busy_moment_of_this_machine_shows() {
+        let before = CpuReading::take().unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(200) {
+            std::hint::spin_loop();
+        }
+        let shares = CpuReading::take().unwrap().since(&before);
+        let all = shares.all;
+        let sum = all.user + all.system + all.irq + all.softirq + all.steal + all.guest + all.idle;
+        assert!((0.999..1.001).contains(&sum), "{shares:?}");
+        assert!(!shares.cpus.is_empty() && all.idle < 1.0, "{shares:?}");
+        assert!(shares.own.is_none_or(|own| own > 0.0), "{shares:?}");
+    }
+}

@@ -1,0 +1,289 @@
+//! What a packet takes in a function when several of it work side by side: threads that share this machine's processors as
+//! the scheduler has it, each with a function, memory and packets of its own. (Xiang et al., JSAC 2019, Fig. 13.)
+//!
+//! Packets are handled one at a time, without input and output. Times are on the wall: with more threads than processors
+//! a packet also waits for the other threads, which is what the figure is about. So that the scheduler has changed
+//! between all of them many times, a repetition lasts a while even where the packets asked for take less.
+
+use serde::Serialize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use taut_engine::Stage;
+use taut_function::{Context, Function};
+use taut_measure::{Interval, LatencyHistogram, Summary, mean_interval};
+use taut_port::{Batch, Clock, PoolHandle, ticks};
+use taut_wire::UdpFlow;
+
+/// Bytes in front of a payload: Ethernet, IPv4, UDP.
+const HEADER_BYTES: usize = 42;
+
+/// Of the frame check sequence, which frames in memory do not have.
+const CHECK_BYTES: usize = 4;
+
+/// Slots of each thread's memory.
+const SLOTS: u32 = 512;
+
+/// Packets before those that count.
+const WARM_UP: u64 = 500;
+
+/// A repetition takes at least so long, and this much for each thread: some of the scheduler's slices.
+const LEAST: Duration = Duration::from_millis(100);
+const LEAST_EACH: Duration = Duration::from_millis(20);
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What every packet passes, in order.
+    pub functions: Vec<Stage>,
+    /// Threads.
+    pub instances: usize,
+    /// UDP payload, bytes.
+    pub size_bytes: usize,
+    /// Packets of each thread in a repetition, at least.
+    pub packets: u64,
+    /// How often all of it is done.
+    pub repetitions: u32,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measured {
+    /// Threads.
+    pub instances: usize,
+    /// UDP payload, bytes.
+    pub size_bytes: usize,
+    /// Packets of each thread in a repetition, at least.
+    pub packets: u64,
+    /// Repetitions.
+    pub repetitions: u32,
+    /// Processors that the threads could use.
+    pub cpus: usize,
+    /// Time of a packet, over all threads and repetitions.
+    pub processing_ns: Option<Summary>,
+    /// Mean of the repetitions' means, with the 95 % interval over them; none of a single one.
+    pub mean_ns: Option<Interval>,
+    /// Packets that the functions dropped.
+    pub dropped: u64,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum ParallelError {
+    /// A function cannot be made, or there is no memory for it.
+    #[error("{0}")]
+    Function(String),
+    /// No frame of this size.
+    #[error("{0} bytes of payload: want 18 to 9170")]
+    Size(usize),
+}
+
+/// Measures.
+///
+/// # Errors
+/// [`ParallelError`].
+pub fn measure(plan: &Plan, clock: &Clock) -> Result<Measured, ParallelError> {
+    let frame = UdpFlow::default()
+        .frame(plan.size_bytes + HEADER_BYTES + CHECK_BYTES)
+        .map_err(|_| ParallelError::Size(plan.size_bytes))?;
+    // Wrong settings are told before threads wait for each other.
+    build(&plan.functions)?;
+    let mut all = LatencyHistogram::new();
+    let mut means = Vec::new();
+    let mut dropped = 0;
+    for _ in 0..plan.repetitions {
+        let (one, lost) = repeat(plan, &frame, clock)?;
+        means.extend(one.mean_ns());
+        all.merge(&one);
+        dropped += lost;
+    }
+    Ok(Measured {
+        instances: plan.instances,
+        size_bytes: plan.size_bytes,
+        packets: plan.packets,
+        repetitions: plan.repetitions,
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        processing_ns: Summary::from_histogram(&all),
+        mean_ns: mean_interval(&means, 0.95),
+        dropped,
+    })
+}
+
+fn build(functions: &[Stage]) -> Result<Vec<Box<dyn Function>>, ParallelError> {
+    let failed = |e: String| ParallelError::Function(e);
+    let one = |stage: &Stage| {
+        let mut function = taut_function::build(&stage.name, stage.settings.clone())
+            .map_err(|e| failed(format!("function \"{}\": {e}", stage.name)))?;
+        function
+            .prepare()
+            .map_err(|e| failed(format!("function \"{}\": {e}", stage.name)))?;
+        Ok(function)
+    };
+    functions.iter().map(one).collect()
+}
+
+/// All threads once: the times of all their packets, and how many were dropped.
+fn repeat(
+    plan: &Plan,
+    frame: &[u8],
+    clock: &Clock,
+) -> Result<(LatencyHistogram, u64), ParallelError> {
+    let ready = Barrier::new(plan.instances);
+    let at_work = AtomicUsize::new(plan.instances);
+    let least = LEAST.max(LEAST_EACH * plan.instances as u32);
+    let sum = Mutex::new((LatencyHistogram::new(), 0));
+    std::thread::scope(|scope| {
+        let work = || {
+            let working = Working(&at_work);
+            let made = build(&plan.functions).and_then(|functions| {
+                let pool = PoolHandle::new(SLOTS, false)
+                    .map_err(|e| ParallelError::Function(e.to_string()))?;
+                Ok((functions, pool))
+            });
+            // Also of those that could not be made: the others wait for all.
+            ready.wait();
+            let (functions, pool) = made?;
+            let mut one = Instance {
+                functions,
+                pool,
+                frame,
+                clock,
+                batch: Batch::new(),
+                dropped: 0,
+            };
+            let times = one.run(plan.packets, least, working);
+            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+            sum.0.merge(&times);
+            sum.1 += one.dropped;
+            Ok(())
+        };
+        let threads: Vec<_> = (0..plan.instances).map(|_| scope.spawn(work)).collect();
+        let died = || Err(ParallelError::Function("a thread died".to_string()));
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| died()))
+            .collect::<Result<Vec<()>, _>>()
+    })?;
+    Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Held by a thread until it has its packets, or has died.
+struct Working<'a>(&'a AtomicUsize);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What one thread works with.
+struct Instance<'a> {
+    functions: Vec<Box<dyn Function>>,
+    pool: PoolHandle,
+    frame: &'a [u8],
+    clock: &'a Clock,
+    batch: Batch,
+    dropped: u64,
+}
+
+impl Instance<'_> {
+    /// Handles packets until all threads have theirs, so that none gets a processor for itself.
+    fn run(&mut self, packets: u64, least: Duration, working: Working<'_>) -> LatencyHistogram {
+        let mut times = LatencyHistogram::new();
+        for _ in 0..WARM_UP {
+            self.handle_one();
+        }
+        self.dropped = 0;
+        let begun = Instant::now();
+        while times.count() < packets || begun.elapsed() < least {
+            self.handle_some(&mut times);
+        }
+        let at_work = working.0;
+        drop(working);
+        while at_work.load(Ordering::Relaxed) > 0 {
+            self.handle_some(&mut times);
+        }
+        times
+    }
+
+    /// A few packets between looks at the time and the others.
+    fn handle_some(&mut self, times: &mut LatencyHistogram) {
+        for _ in 0..10 {
+            let spent_ticks = self.handle_one();
+            times.record(self.clock.to_ns(spent_ticks) as u64);
+        }
+    }
+
+    /// A packet through all functions, ticks.
+    fn handle_one(&mut self) -> u64 {
+        self.pool.fill(&mut self.batch, 1, self.frame.len() as u16);
+        for packet in self.batch.packets_mut() {
+            packet.bytes_mut().copy_from_slice(self.frame);
+        }
+        let begun = ticks();
+        let context = Context {
+            now_ticks: begun,
+            from_port: 0,
+            to_port: 1,
+        };
+        for function in &mut self.functions {
+            function.process(&mut self.batch, &context);
+        }
+        let spent = ticks().saturating_sub(begun);
+        self.dropped += u64::from(self.batch.dropped());
+        self.batch.clear();
+        spent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+
+    fn plan(functions: &[&str], instances: usize) -> Plan {
+        Plan {
+            functions: functions.iter().map(|f| f.parse().unwrap()).collect(),
+            instances,
+            size_bytes: 256,
+            packets: 300,
+            repetitions: 2,
+        }
+    }
+
+    #[test]
+    fn every_packet_of_every_thread_counts() {
+        let clock = Clock::calibrate(Duration::from_millis(5));
+        let measured = measure(&plan(&["xor(key=90)", "forward"], 3), &clock).unwrap();
+        let summary = measured.processing_ns.unwrap();
+        assert!(summary.count >= 1800, "{summary:?}");
+        assert_eq!(measured.dropped, 0);
+        let mean = measured.mean_ns.unwrap();
+        assert!(mean.low <= mean.point && mean.point > 0.0);
+    }
+
+    #[test]
+    fn a_function_takes_at_least_the_cycles_that_it_burns() {
+        let clock = Clock::calibrate(Duration::from_millis(5));
+        let burnt = measure(&plan(&["burn(cycles=100000)"], 1), &clock).unwrap();
+        let burnt_ns = clock.to_ns(100_000);
+        let least_ns = burnt.processing_ns.unwrap().min_ns as f64;
+        assert!(least_ns > burnt_ns * 0.9, "{least_ns} of {burnt_ns}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_before_anything_runs() {
+        let clock = Clock::calibrate(Duration::from_millis(5));
+        let wrong = measure(&plan(&["xor(key=900)"], 2), &clock).unwrap_err();
+        assert!(wrong.to_string().contains("0 to 255"), "{wrong}");
+        let mut long = plan(&["forward"], 1);
+        long.size_bytes = 10_000;
+        assert!(
+            measure(&long, &clock)
+                .unwrap_err()
+                .to_string()
+                .contains("10000 bytes")
+        );
+    }
+}

@@ -1,0 +1,567 @@
+//! Sends trains of probes at their intended times, whatever has come back by then (open loop), and accounts for each.
+//!
+//! One thread sends and receives: it sleeps in `poll` until an answer comes or the next probe is due, so that the
+//! machine's other processors stay with whatever lies on the path.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
+use rustix::thread::set_current_timer_slack;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use taut_measure::{Arrival, SequenceReport, SequenceTracker};
+use taut_wire::{PROBE_BYTES, Probe, ProbeWay};
+
+/// Between the first probes, which only ask whether a server is there.
+const HELLO_PAUSE: Duration = Duration::from_millis(100);
+
+/// Sleeps shorter than this are spun away: the kernel would wake too late.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// Room asked for in the socket's queues, bytes; the kernel gives what it allows.
+const QUEUE_BYTES: usize = 4 << 20;
+
+/// Probes after each other at one interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Train {
+    /// From one intended sending to the next.
+    pub interval: Duration,
+    /// Payload of each, bytes: 16 to [`super::MOST_BYTES`].
+    pub size_bytes: usize,
+    /// How many.
+    pub count: u32,
+    /// How long to wait for answers after the last was sent.
+    pub patience: Duration,
+}
+
+/// What became of one probe.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// When it was to be sent, ns after the session began.
+    pub due_ns: u64,
+    /// When it was, likewise.
+    pub sent_ns: u64,
+    /// From sending to its first answer, ns.
+    pub rtt_ns: Option<u64>,
+    /// How often it was answered, held at 255.
+    pub arrivals: u8,
+    /// A later probe was answered first.
+    pub reordered: bool,
+    /// The kernel did not take it.
+    pub refused: bool,
+}
+
+impl Fate {
+    /// From when it was to be sent to its first answer, ns: with what it waited for its sender (coordinated omission).
+    pub fn rtt_from_intended_ns(&self) -> Option<u64> {
+        self.rtt_ns
+            .map(|rtt_ns| rtt_ns + self.sent_ns.saturating_sub(self.due_ns))
+    }
+}
+
+/// What became of a train.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainResult {
+    /// Of each probe that was due before a stop, in the order of sending.
+    pub probes: Vec<Fate>,
+    /// Lost, duplicated, reordered; of probes that the kernel took.
+    pub sequence: SequenceReport,
+    /// Probes that the kernel did not take.
+    pub refused: u64,
+    /// Answers that came after the train they belong to was given up: they count as lost there.
+    pub late: u64,
+    /// Datagrams from the server that are no answers, or none of this session.
+    pub malformed: u64,
+    /// How often the other machine said that nobody listens.
+    pub unreachable: u64,
+    /// From the first probe's due time to the last sending, s.
+    pub seconds: f64,
+    /// It was stopped before its end.
+    pub stopped: bool,
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// No socket to there.
+    #[error("cannot send to {server}: {source}")]
+    Socket {
+        /// Where to.
+        server: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Nobody answers.
+    #[error("no answer from {server} within {} s: start `taut probe server` there, and see that nothing in between stops UDP", .waited.as_secs_f64())]
+    Silent {
+        /// Who.
+        server: SocketAddr,
+        /// How long.
+        waited: Duration,
+    },
+    /// The machine's answer to a datagram for a closed port.
+    #[error("nobody listens at {server}: start `taut probe server` there")]
+    Closed {
+        /// Where.
+        server: SocketAddr,
+    },
+    /// Told to stop before a server had answered.
+    #[error("stopped before a server had answered")]
+    Stopped,
+}
+
+/// A client and the server it talks to.
+#[derive(Debug)]
+pub struct ProbeSession {
+    socket: UdpSocket,
+    session: u16,
+    begun: Instant,
+    /// Sequence number of the next probe.
+    next: u32,
+    /// That of the first behind those that only asked whether a server is there.
+    measured_from: u32,
+    payload: Vec<u8>,
+    received: Vec<u8>,
+}
+
+/// What came out of the socket.
+enum Taken {
+    Answer(Probe),
+    Malformed,
+    Unreachable,
+    Nothing,
+}
+
+impl ProbeSession {
+    /// Sends probes of `size_bytes` until one is answered: addresses are resolved then, and the path is there.
+    ///
+    /// # Errors
+    /// [`ProbeError`].
+    pub fn connect(
+        server: SocketAddr,
+        size_bytes: usize,
+        wait: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Self, ProbeError> {
+        let failed = |source| ProbeError::Socket { server, source };
+        let any = if server.is_ipv4() {
+            "0.0.0.0:0"
+        } else {
+            "[::]:0"
+        };
+        let socket = UdpSocket::bind(any).map_err(failed)?;
+        socket.connect(server).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        widen(&socket);
+        let mut session = Self {
+            socket,
+            session: fastrand::u16(..),
+            begun: Instant::now(),
+            next: 0,
+            measured_from: 0,
+            payload: Vec::new(),
+            received: vec![0; super::MOST_BYTES + 1],
+        };
+        let mut closed = false;
+        while session.begun.elapsed() < wait || session.next == 0 {
+            if stop.load(Ordering::Relaxed) {
+                return Err(ProbeError::Stopped);
+            }
+            let hello = Train {
+                interval: Duration::ZERO,
+                size_bytes,
+                count: 1,
+                patience: HELLO_PAUSE,
+            };
+            let result = session.send_train(&hello, stop).map_err(failed)?;
+            if result.sequence.received_unique > 0 || result.late > 0 {
+                session.measured_from = session.next;
+                return Ok(session);
+            }
+            closed = result.unreachable > 0;
+            if closed {
+                std::thread::sleep(HELLO_PAUSE);
+            }
+        }
+        Err(if closed {
+            ProbeError::Closed { server }
+        } else {
+            ProbeError::Silent {
+                server,
+                waited: wait,
+            }
+        })
+    }
+
+    /// Sends a train and waits for its answers. Ends early when `stop` is set: what was due by then is in the result.
+    ///
+    /// # Errors
+    /// The socket fails for good, as when the probes are too long for the path.
+    pub fn send_train(&mut self, train: &Train, stop: &AtomicBool) -> std::io::Result<TrainResult> {
+        // Sleeps otherwise end up to 50 us late. Where it cannot be set they do, and slip shows it.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let sent = Sending::of(self, train).run(stop);
+        let _ = set_current_timer_slack(None);
+        sent
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
+    }
+
+    fn take(&mut self) -> std::io::Result<Taken> {
+        match self.socket.recv(&mut self.received) {
+            Ok(length) => Ok(match Probe::parse(&self.received[..length]) {
+                Some((ProbeWay::Answer, probe)) if probe.session == self.session => {
+                    Taken::Answer(probe)
+                }
+                _ => Taken::Malformed,
+            }),
+            Err(e) => match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(Taken::Nothing),
+                _ if is_from_afar(&e) => Ok(Taken::Unreachable),
+                _ => Err(e),
+            },
+        }
+    }
+}
+
+/// Another machine has said that datagrams do not arrive.
+fn is_from_afar(e: &std::io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable
+    )
+}
+
+/// Asks for longer queues: a machine that takes the core away for milliseconds must not make losses of its own.
+pub(super) fn widen(socket: &UdpSocket) {
+    // Refused or cut, they are as long as the system allows.
+    let _ = sockopt::set_socket_recv_buffer_size(socket, QUEUE_BYTES);
+    let _ = sockopt::set_socket_send_buffer_size(socket, QUEUE_BYTES);
+}
+
+/// A train on its way.
+struct Sending<'a> {
+    session: &'a mut ProbeSession,
+    train: Train,
+    /// Sequence number of its first probe.
+    first: u32,
+    begun_ns: u64,
+    tracker: SequenceTracker,
+    answered: u32,
+    result: TrainResult,
+}
+
+impl<'a> Sending<'a> {
+    fn of(session: &'a mut ProbeSession, train: &Train) -> Self {
+        let filler = |at: usize| at as u8;
+        session.payload = (0..train.size_bytes.max(PROBE_BYTES)).map(filler).collect();
+        Self {
+            train: *train,
+            first: session.next,
+            begun_ns: session.now_ns(),
+            session,
+            tracker: SequenceTracker::with_window(train.count as usize),
+            answered: 0,
+            result: TrainResult {
+                probes: Vec::with_capacity(train.count as usize),
+                sequence: SequenceTracker::with_window(1).finish(0),
+                refused: 0,
+                late: 0,
+                malformed: 0,
+                unreachable: 0,
+                seconds: 0.0,
+                stopped: false,
+            },
+        }
+    }
+
+    fn run(mut self, stop: &AtomicBool) -> std::io::Result<TrainResult> {
+        let interval_ns = self.train.interval.as_nanos() as u64;
+        let patience_ns = self.train.patience.as_nanos() as u64;
+        let mut last_sent_ns = self.begun_ns;
+        loop {
+            let sent = self.result.probes.len() as u32;
+            let all_sent = sent == self.train.count;
+            let next_ns = if all_sent {
+                last_sent_ns.saturating_add(patience_ns)
+            } else {
+                self.begun_ns
+                    .saturating_add(u64::from(sent).saturating_mul(interval_ns))
+            };
+            let now_ns = self.session.now_ns();
+            if stop.load(Ordering::Relaxed) {
+                self.result.stopped = !all_sent;
+                break;
+            }
+            if now_ns >= next_ns {
+                if all_sent {
+                    break;
+                }
+                last_sent_ns = self.send(next_ns)?;
+            }
+            while self.receive()? {}
+            let complete = u64::from(self.answered) + self.result.refused;
+            if self.result.probes.len() as u32 == self.train.count
+                && complete == u64::from(self.train.count)
+            {
+                break;
+            }
+            if now_ns < next_ns {
+                self.wait(next_ns);
+            }
+        }
+        let sent = self.result.probes.len() as u64;
+        // Refused ones never left, and are not lost.
+        self.result.sequence = self.tracker.finish(sent);
+        self.result.sequence.sent -= self.result.refused;
+        self.result.sequence.lost -= self.result.refused.min(self.result.sequence.lost);
+        self.result.seconds = (last_sent_ns - self.begun_ns) as f64 / 1e9;
+        Ok(self.result)
+    }
+
+    /// Sends the next probe, due at `due_ns`; returns when.
+    fn send(&mut self, due_ns: u64) -> std::io::Result<u64> {
+        let sequence = self.session.next;
+        let mut sent_ns = 0;
+        let mut refused = true;
+        // An error of an earlier datagram is told to the next one, which then has not left.
+        for _ in 0..2 {
+            sent_ns = self.session.now_ns();
+            let probe = Probe {
+                session: self.session.session,
+                sequence,
+                sent_ns,
+            };
+            probe.emit(&mut self.session.payload);
+            match self.session.socket.send(&self.session.payload) {
+                Ok(_) => {
+                    refused = false;
+                    break;
+                }
+                Err(e) if is_from_afar(&e) => self.result.unreachable += 1,
+                Err(e) if is_for_now(&e) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        self.session.next = self.session.next.wrapping_add(1);
+        self.result.refused += u64::from(refused);
+        self.result.probes.push(Fate {
+            due_ns,
+            sent_ns,
+            refused,
+            ..Fate::default()
+        });
+        Ok(sent_ns)
+    }
+
+    /// Takes what has come; whether there may be more.
+    fn receive(&mut self) -> std::io::Result<bool> {
+        let taken = self.session.take()?;
+        let now_ns = self.session.now_ns();
+        match taken {
+            Taken::Nothing => return Ok(false),
+            Taken::Malformed => self.result.malformed += 1,
+            Taken::Unreachable => self.result.unreachable += 1,
+            Taken::Answer(probe) => {
+                let offset = probe.sequence.wrapping_sub(self.first);
+                match self.result.probes.get_mut(offset as usize) {
+                    Some(fate) if fate.sent_ns == probe.sent_ns => {
+                        let arrival = self.tracker.record(u64::from(offset));
+                        fate.arrivals = fate.arrivals.saturating_add(1);
+                        if fate.rtt_ns.is_none() {
+                            fate.rtt_ns = Some(now_ns.saturating_sub(probe.sent_ns));
+                            fate.reordered = arrival == Arrival::Reordered;
+                            self.answered += 1;
+                        }
+                    }
+                    // Of an earlier train: numbers before the first wrap to the upper half.
+                    None if offset > u32::MAX / 2 => {
+                        let since = probe.sequence.wrapping_sub(self.session.measured_from);
+                        self.result.late += u64::from(since <= u32::MAX / 2);
+                    }
+                    _ => self.result.malformed += 1,
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Until something comes or it is `until_ns`.
+    fn wait(&self, until_ns: u64) {
+        let left_ns = until_ns.saturating_sub(self.session.now_ns());
+        let left = Duration::from_nanos(left_ns);
+        if left < SPIN {
+            return;
+        }
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut watched = [PollFd::new(&self.session.socket, PollFlags::IN)];
+        // A signal ends it, too: the loop looks at all it waits for.
+        let _ = poll(&mut watched, Some(&timeout));
+    }
+}
+
+/// The kernel has no room for a datagram now.
+fn is_for_now(e: &std::io::Error) -> bool {
+    e.kind() == ErrorKind::WouldBlock
+        || e.kind() == ErrorKind::Interrupted
+        || e.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::probe::ProbeServer;
+    use taut_wire::probe;
+
+    const TRAIN: Train = Train {
+        interval: Duration::from_micros(500),
+        size_bytes: 64,
+        count: 40,
+        patience: Duration::from_millis(300),
+    };
+
+    /// A session with a server that answers as `answer` says: how often, and which earlier question after it.
+    fn against(
+        address: &str,
+        answer: impl Fn(u32) -> usize + Send + 'static,
+    ) -> Result<(ProbeSession, impl FnOnce()), ProbeError> {
+        let socket = UdpSocket::bind(address).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        let server = socket.local_addr().unwrap();
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let stopped = std::sync::Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut payload = [0; 2000];
+            while !stopped.load(Ordering::Relaxed) {
+                let Ok((length, client)) = socket.recv_from(&mut payload) else {
+                    continue;
+                };
+                let (_, asked) = Probe::parse(&payload[..length]).unwrap();
+                assert!(probe::answer(&mut payload[..length]));
+                for _ in 0..answer(asked.sequence) {
+                    socket.send_to(&payload[..length], client).unwrap();
+                }
+            }
+        });
+        let never = AtomicBool::new(false);
+        let session = ProbeSession::connect(server, 64, Duration::from_secs(20), &never)?;
+        Ok((session, move || {
+            stop.store(true, Ordering::Relaxed);
+            thread.join().unwrap();
+        }))
+    }
+
+    #[test]
+    fn every_probe_is_accounted_for() {
+        // Every fifth is lost, every seventh comes twice; the first is the hello.
+        let (mut session, end) = against("127.0.0.1:0", |sequence| {
+            match (sequence % 5 == 4, sequence % 7 == 3) {
+                (true, _) => 0,
+                (_, true) => 2,
+                _ => 1,
+            }
+        })
+        .unwrap();
+        let first = session.next;
+        let never = AtomicBool::new(false);
+        let result = session.send_train(&TRAIN, &never).unwrap();
+        end();
+        let numbers = first..first + 40;
+        let lost = numbers.clone().filter(|n| n % 5 == 4).count() as u64;
+        let twice = numbers.filter(|n| n % 5 != 4 && n % 7 == 3).count() as u64;
+        assert_eq!((result.sequence.sent, result.sequence.lost), (40, lost));
+        assert_eq!(result.sequence.duplicate, twice);
+        assert_eq!((result.sequence.reordered, result.malformed), (0, 0));
+        assert!(!result.stopped && result.refused == 0 && result.probes.len() == 40);
+        for (at, fate) in result.probes.iter().enumerate() {
+            assert_eq!(
+                fate.rtt_ns.is_none(),
+                (first + at as u32) % 5 == 4,
+                "{at}: {fate:?}"
+            );
+            assert!(fate.sent_ns >= fate.due_ns);
+            let begun_ns = result.probes[0].due_ns;
+            assert_eq!(fate.due_ns, begun_ns + at as u64 * 500_000);
+        }
+    }
+
+    #[test]
+    fn sessions_are_told_apart_and_old_answers_are_late() {
+        let (mut session, end) = against("127.0.0.1:0", |_| 1).unwrap();
+        let never = AtomicBool::new(false);
+        session.send_train(&TRAIN, &never).unwrap();
+        // As if the answers of the train before had come only now.
+        let mut sending = Sending::of(&mut session, &TRAIN);
+        let old = sending.first - 3;
+        let mut payload = [0; 16];
+        let mut hand_over = |sending: &mut Sending<'_>, session, sequence| {
+            Probe {
+                session,
+                sequence,
+                sent_ns: 5,
+            }
+            .emit(&mut payload);
+            sending.session.socket.send(&payload).unwrap();
+            let begun = Instant::now();
+            while !sending.receive().unwrap() {
+                assert!(begun.elapsed() < Duration::from_secs(20));
+            }
+        };
+        let own = sending.session.session;
+        hand_over(&mut sending, own, old);
+        assert_eq!((sending.result.late, sending.result.malformed), (1, 0));
+        hand_over(&mut sending, own.wrapping_add(1), old);
+        hand_over(&mut sending, own, old + 1000);
+        assert_eq!((sending.result.late, sending.result.malformed), (1, 2));
+        end();
+    }
+
+    #[test]
+    fn version_six_works_and_a_stop_ends_a_train() {
+        let Ok((mut session, end)) = against("[::1]:0", |_| 1) else {
+            println!("skipped: needs IPv6 on the loop-back interface");
+            return;
+        };
+        let never = AtomicBool::new(false);
+        let result = session.send_train(&TRAIN, &never).unwrap();
+        assert_eq!(
+            (result.sequence.received_unique, result.stopped),
+            (40, false)
+        );
+        let now = AtomicBool::new(true);
+        let result = session.send_train(&TRAIN, &now).unwrap();
+        assert!(result.stopped && result.sequence.sent == 0);
+        end();
+    }
+
+    #[test]
+    fn where_nobody_listens_that_is_said() {
+        // Bound and let go, so that nobody else has it.
+        let address = ProbeServer::bind("127.0.0.1:0").unwrap().address().unwrap();
+        let never = AtomicBool::new(false);
+        let closed = ProbeSession::connect(address, 16, Duration::from_millis(50), &never);
+        let said = closed.unwrap_err().to_string();
+        assert!(said.contains("nobody listens"), "{said}");
+        let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = mute.local_addr().unwrap();
+        let silent = ProbeSession::connect(address, 16, Duration::from_millis(50), &never);
+        let said = silent.unwrap_err().to_string();
+        assert!(
+            said.contains("no answer") && said.contains("0.05 s"),
+            "{said}"
+        );
+        let now = AtomicBool::new(true);
+        let stopped = ProbeSession::connect(address, 16, Duration::from_secs(9), &now);
+        assert!(matches!(stopped, Err(ProbeError::Stopped)));
+    }
+}

@@ -1,0 +1,112 @@
+//! The highest rate at which nothing is lost and nothing overtaken.
+
+use super::{ProbeSession, Train, TrainResult};
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_measure::{ThroughputResult, ThroughputSearch, TrialOutcome, Wanted};
+
+/// How long answers may take after the last probe of a trial.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// A client that needs this much longer for its probes than they should take, and this many seconds more, is behind.
+const MOST_LATE: f64 = 1.02;
+const LATE_AT_LEAST_SECONDS: f64 = 0.002;
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SearchedRate {
+    /// The rate and the trials. In trials, probes that were overtaken count as not received.
+    #[serde(flatten)]
+    pub found: ThroughputResult,
+    /// Probes that were overtaken, in all trials.
+    pub reordered: u64,
+}
+
+/// Searches with probes of `size_bytes`; `progress` hears of every trial before it begins.
+///
+/// # Errors
+/// The socket fails for good.
+pub fn search_rate(
+    session: &mut ProbeSession,
+    mut search: ThroughputSearch,
+    size_bytes: usize,
+    stop: &AtomicBool,
+    mut progress: impl FnMut(Wanted),
+) -> std::io::Result<SearchedRate> {
+    let mut reordered = 0;
+    while let Some(wanted) = search.next().filter(|_| !stop.load(Ordering::Relaxed)) {
+        progress(wanted);
+        let count = (wanted.rate_pps * wanted.seconds).ceil().max(1.0) as u32;
+        let train = Train {
+            interval: Duration::from_secs_f64(1.0 / wanted.rate_pps),
+            size_bytes,
+            count,
+            patience: PATIENCE,
+        };
+        let result = session.send_train(&train, stop)?;
+        if result.stopped {
+            break;
+        }
+        reordered += result.sequence.reordered;
+        search.report(wanted, outcome(&train, &result));
+    }
+    Ok(SearchedRate {
+        found: search.result(),
+        reordered,
+    })
+}
+
+fn outcome(train: &Train, result: &TrainResult) -> TrialOutcome {
+    let sequence = &result.sequence;
+    let planned = train.interval.as_secs_f64() * f64::from(train.count - 1);
+    TrialOutcome {
+        offered_pps: 1.0 / train.interval.as_secs_f64(),
+        sent: sequence.sent,
+        received: sequence.received_unique.saturating_sub(sequence.reordered),
+        refused: result.refused,
+        generator_behind: result.seconds > planned * MOST_LATE + LATE_AT_LEAST_SECONDS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_measure::{SequenceTracker, Verdict};
+
+    const TRAIN: Train = Train {
+        interval: Duration::from_millis(1),
+        size_bytes: 64,
+        count: 4,
+        patience: PATIENCE,
+    };
+
+    fn result(arrivals: &[u64], seconds: f64) -> TrainResult {
+        let mut tracker = SequenceTracker::with_window(64);
+        arrivals.iter().for_each(|sequence| {
+            tracker.record(*sequence);
+        });
+        TrainResult {
+            probes: Vec::new(),
+            sequence: tracker.finish(4),
+            refused: 0,
+            late: 0,
+            malformed: 0,
+            unreachable: 0,
+            seconds,
+            stopped: false,
+        }
+    }
+
+    #[test]
+    fn what_is_overtaken_fails_a_trial_like_what_is_lost() {
+        let verdict =
+            |arrivals: &[u64], seconds| outcome(&TRAIN, &result(arrivals, seconds)).verdict();
+        assert_eq!(verdict(&[0, 1, 2, 3], 0.003), Verdict::LossFree);
+        assert_eq!(verdict(&[0, 2, 1, 3], 0.003), Verdict::Lossy);
+        assert_eq!(verdict(&[0, 1, 3], 0.003), Verdict::Lossy);
+        assert_eq!(verdict(&[0, 1, 1, 2, 3], 0.003), Verdict::LossFree);
+        assert_eq!(verdict(&[0, 1, 2, 3], 0.02), Verdict::GeneratorBehind);
+    }
+}

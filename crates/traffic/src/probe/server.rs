@@ -1,0 +1,128 @@
+//! Sends probes back to where they came from.
+
+use serde::Serialize;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_wire::probe;
+
+/// How soon a server that hears nothing sees that it is to stop.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A server bound to its address.
+#[derive(Debug)]
+pub struct ProbeServer {
+    socket: UdpSocket,
+}
+
+/// What a server has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Answered {
+    /// Probes sent back.
+    pub answered: u64,
+    /// Datagrams that are no questions, which get no answer.
+    pub malformed: u64,
+    /// Answers that the kernel did not take.
+    pub not_sent: u64,
+}
+
+impl ProbeServer {
+    /// Binds to an address.
+    ///
+    /// # Errors
+    /// It is taken, or not of this machine.
+    pub fn bind(address: impl ToSocketAddrs) -> std::io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_read_timeout(Some(PAUSE))?;
+        super::client::widen(&socket);
+        Ok(Self { socket })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The socket is gone.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Answers until `stop` is set. An answer is as long as its question.
+    pub fn run(&self, stop: &AtomicBool) -> Answered {
+        let mut all = Answered::default();
+        let mut payload = vec![0; super::MOST_BYTES + 1];
+        while !stop.load(Ordering::Relaxed) {
+            let (length, client) = match self.socket.recv_from(&mut payload) {
+                Ok(received) => received,
+                // Also what a client that has gone away lets be known.
+                Err(e) => {
+                    if !matches!(
+                        e.kind(),
+                        ErrorKind::WouldBlock
+                            | ErrorKind::TimedOut
+                            | ErrorKind::Interrupted
+                            | ErrorKind::ConnectionRefused
+                    ) {
+                        // The interface is down, for example: it must not spin.
+                        std::thread::sleep(PAUSE);
+                    }
+                    continue;
+                }
+            };
+            if !probe::answer(&mut payload[..length]) {
+                all.malformed += 1;
+            } else if self.socket.send_to(&payload[..length], client).is_ok() {
+                all.answered += 1;
+            } else {
+                all.not_sent += 1;
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_wire::Probe;
+
+    #[test]
+    fn only_questions_are_answered_by_as_many_bytes_and_all_is_counted() {
+        let server = ProbeServer::bind("127.0.0.1:0").unwrap();
+        let to = server.address().unwrap();
+        let stop = AtomicBool::new(false);
+        let answered = std::thread::scope(|scope| {
+            let running = scope.spawn(|| server.run(&stop));
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            client
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+            let mut question = [7; 40];
+            Probe {
+                session: 3,
+                sequence: 9,
+                sent_ns: 1,
+            }
+            .emit(&mut question);
+            let mut answer = question;
+            assert!(probe::answer(&mut answer));
+            // Only the last one of these is one.
+            for wrong in [&question[..15], b"", &[0; 100], &answer[..]] {
+                client.send_to(wrong, to).unwrap();
+            }
+            client.send_to(&question, to).unwrap();
+            let mut got = [0; 200];
+            let length = client.recv(&mut got).unwrap();
+            assert_eq!(&got[..length], &answer[..]);
+            stop.store(true, Ordering::Relaxed);
+            running.join().unwrap()
+        });
+        let expected = Answered {
+            answered: 1,
+            malformed: 4,
+            not_sent: 0,
+        };
+        assert_eq!(answered, expected);
+    }
+}

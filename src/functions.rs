@@ -1,0 +1,119 @@
+//! `taut bench functions`: what a packet takes in functions, and how that grows when many work side by side.
+
+use crate::demo::Alone;
+use crate::exit::{self, Failure};
+use crate::{print, quantity};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use taut_engine::{Chain, Stage};
+use taut_lab::parallel::{self, Measured, ParallelError, Plan};
+use taut_port::Clock;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bench functions --function 'xor(key=90)'
+  taut bench functions chain.toml --instances 1,2,4,9 --size 256,1400 --json
+
+So many threads, each with a function of its own, handle one packet after the other, without input and output. Times
+are on the wall: with more threads than free cores packets also wait for the other threads.")]
+pub struct Arguments {
+    /// Chain file whose functions are measured (its ports are not opened); or name them with --function
+    #[arg(required_unless_present = "function", conflicts_with = "function")]
+    chain: Option<PathBuf>,
+    /// A function that every packet passes: forward, 'xor(key=90)'; may be repeated
+    #[arg(long, value_name = "NAME(KEY=VALUE...)")]
+    function: Vec<String>,
+    /// How many work side by side; a list
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
+    instances: Vec<u16>,
+    /// UDP payload in bytes; a list
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_delimiter = ',',
+        default_value = "256"
+    )]
+    size: Vec<usize>,
+    /// Packets of each thread in a repetition, at least; a repetition takes a tenth of a second or longer
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    packets: u64,
+    /// Repetitions, over which the interval of the mean is taken
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Print a JSON object per number of threads and size instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let functions = match &arguments.chain {
+        Some(path) => Chain::load(path)?.functions,
+        None => arguments
+            .function
+            .iter()
+            .map(|text| text.parse::<Stage>())
+            .collect::<Result<Vec<_>, _>>()?,
+    };
+    if functions.is_empty() {
+        return Err(Failure::Input(
+            "the chain has no function to measure: add a [[function]]".to_string(),
+        ));
+    }
+    let stop = exit::stop_flag()?;
+    let _alone = Alone::claim()?;
+    let clock = Clock::calibrate(Duration::from_millis(20));
+    for size_bytes in &arguments.size {
+        for instances in &arguments.instances {
+            let plan = Plan {
+                functions: functions.clone(),
+                instances: usize::from(*instances),
+                size_bytes: *size_bytes,
+                packets: arguments.packets,
+                repetitions: arguments.repetitions,
+            };
+            let measured = parallel::measure(&plan, &clock)?;
+            show(&measured, arguments.json)?;
+            if stop.load(Ordering::Relaxed) {
+                let text = "interrupted: only what was complete is shown";
+                return Err(Failure::Interrupted(text.to_string()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn show(measured: &Measured, json: bool) -> Result<(), Failure> {
+    if json {
+        let text = serde_json::to_string(measured).map_err(|e| Failure::Missing(e.to_string()))?;
+        print::line(text);
+        return Ok(());
+    }
+    let times = measured
+        .processing_ns
+        .as_ref()
+        .map_or("no data".to_string(), quantity::summary);
+    let interval = measured.mean_ns.map_or(String::new(), |mean| {
+        format!(
+            "  mean {} to {} (95 % over {} repetitions)",
+            quantity::ns(mean.low),
+            quantity::ns(mean.high),
+            measured.repetitions
+        )
+    });
+    let dropped = match measured.dropped {
+        0 => String::new(),
+        n => format!("  dropped {n}"),
+    };
+    print::line(format!(
+        "{} side by side on {} CPUs, {} bytes: {times}{interval}{dropped}",
+        measured.instances, measured.cpus, measured.size_bytes
+    ));
+    Ok(())
+}
+
+impl From<ParallelError> for Failure {
+    fn from(e: ParallelError) -> Self {
+        Self::Input(e.to_string())
+    }
+}

@@ -1,0 +1,591 @@
+//! `taut probe`: round trips between ordinary sockets, and what an application sees of a path.
+
+use crate::demo::Bar;
+use crate::exit::{self, Failure};
+use crate::{forward, print, quantity};
+use serde_json::json;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use taut_host::{CpuReading, CpuShare, CpuShares};
+use taut_lab::comparison::Observer;
+use taut_lab::probed::{ProbeAccount, ProbeFolder, ProbeReport};
+use taut_lab::results::PacketFormat;
+use taut_measure::{
+    Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_interval, median_interval,
+};
+use taut_traffic::probe::{
+    DEFAULT_PORT, MOST_BYTES, ProbeError, ProbeServer, ProbeSession, SearchedRate, Train,
+    search_rate,
+};
+use taut_wire::PROBE_BYTES;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Send probes back to where they come from
+    Server(Server),
+    /// Send probes to a server and measure their round trips, or the highest rate without loss
+    Client(Client),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut probe server
+  ip netns exec far taut probe server --bind 192.0.2.2:8621 --json
+
+Answers whoever asks, with as many bytes as were asked with, and nothing but well-formed probes. Ctrl-C ends
+it with a summary.")]
+struct Server {
+    /// Address to listen at [default: all, IPv6 and IPv4, port 8621]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    bind: Option<SocketAddr>,
+    /// End when standard input closes: for programs that start the server and must not leave it behind
+    #[arg(long)]
+    until_stdin_closes: bool,
+    /// Print JSON: one object at the start, one at the end
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut probe client 192.0.2.2                              500 probes of 256 bytes, 5 ms apart, 50 times: 2 minutes
+  taut probe client 192.0.2.2 --size 1400 --budget 350us --cpu --out results/chain
+  taut probe client [2001:db8::2]:9000 --count 100 --repetitions 6 --json
+  taut probe client 192.0.2.2 --search-rate --repetitions 5
+
+Needs `taut probe server` at the other end. Probes are UDP datagrams of ordinary sockets, sent when they are
+due whatever has come back by then. Ends with code 1 if nothing came back.")]
+struct Client {
+    /// Where the server is: host, address, or either with a port
+    server: String,
+    /// From one probe to the next, such as 5ms
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
+    interval: Duration,
+    /// Payload of a probe in bytes, from 16
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u16).range(PROBE_BYTES as i64..=MOST_BYTES as i64))]
+    size: u16,
+    /// Probes in a repetition
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    count: u32,
+    /// Repetitions, over which the interval of the mean is taken; with --search-rate, searches [default: 50; 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    repetitions: Option<u32>,
+    /// Say which share of the probes came back within this time, such as 350us
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "search_rate")]
+    budget: Option<Duration>,
+    /// Also what the processors of this machine did meanwhile: user, system, softirq, guest, steal, idle
+    #[arg(long)]
+    cpu: bool,
+    /// Search for the highest rate at which no probe is lost or overtaken
+    #[arg(long, conflicts_with_all = ["interval", "count", "out"])]
+    search_rate: bool,
+    /// With --search-rate: no higher rate is offered, probes per second
+    #[arg(long, value_name = "PPS", default_value_t = 1e6, value_parser = probes_per_second, requires = "search_rate")]
+    max_rate: f64,
+    /// With --search-rate: length of each trial in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = quantity::seconds, requires = "search_rate")]
+    trial: f64,
+    /// How long to wait for answers after the last probe of a repetition
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    patience: Duration,
+    /// How many seconds to wait for the server
+    #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
+    wait: f64,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write every probe's sample, the histogram, a figure and the summary into this folder
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// How samples are written into the folder
+    #[arg(long, value_enum, default_value = "parquet", requires = "out")]
+    samples: Samples,
+}
+
+/// How samples are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Samples {
+    Parquet,
+    Csv,
+    None,
+}
+
+/// Repetitions where nothing else is said.
+const REPETITIONS: u32 = 50;
+const SEARCHES: u32 = 5;
+
+/// The lowest rate that a search tries, probes per second.
+const LOWEST_RATE_PPS: f64 = 100.0;
+
+/// Trials are too short for a line each.
+const BETWEEN_LINES: Duration = Duration::from_secs(1);
+
+/// How close a search comes, as a share of the rate.
+const SEARCH_PRECISION: f64 = 0.05;
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.what {
+        What::Server(arguments) => serve(arguments),
+        What::Client(arguments) => ask(arguments),
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    taut_port::duration(text)
+        .filter(|time| !time.is_zero())
+        .ok_or("want a time, such as 5ms, 350us or 1s".to_string())
+}
+
+fn probes_per_second(text: &str) -> Result<f64, String> {
+    match text.parse::<taut_traffic::Rate>() {
+        Ok(taut_traffic::Rate::Packets(pps)) if (LOWEST_RATE_PPS * 2.0..=1e8).contains(&pps) => {
+            Ok(pps)
+        }
+        _ => Err("want 200 to 100M probes per second, such as 50k".to_string()),
+    }
+}
+
+fn serve(arguments: &Server) -> Result<(), Failure> {
+    let signalled = exit::stop_flag()?;
+    let server = match arguments.bind {
+        Some(address) => ProbeServer::bind(address).map_err(|e| (address.to_string(), e)),
+        // One socket takes both; a machine without IPv6 has the other one.
+        None => ProbeServer::bind(("::", DEFAULT_PORT))
+            .or_else(|_| ProbeServer::bind(("0.0.0.0", DEFAULT_PORT)))
+            .map_err(|e| (format!("port {DEFAULT_PORT}"), e)),
+    };
+    let server = server.map_err(|(what, e)| {
+        Failure::Input(format!(
+            "cannot listen at {what}: {e}; another --bind ADDRESS:PORT?"
+        ))
+    })?;
+    let address = server
+        .address()
+        .map_err(|e| Failure::Missing(e.to_string()))?;
+    print::line(forward::json_or_text(
+        arguments.json,
+        || json!({"event": "started", "address": address}),
+        || format!("answering probes at {address}"),
+    ));
+    let stop = AtomicBool::new(false);
+    let answered = std::thread::scope(|scope| {
+        let running = scope.spawn(|| server.run(&stop));
+        forward::wait(signalled, None, arguments.until_stdin_closes, None);
+        stop.store(true, Ordering::Relaxed);
+        running
+            .join()
+            .map_err(|_| Failure::Missing("the answering thread died".to_string()))
+    })?;
+    print::line(forward::json_or_text(
+        arguments.json,
+        || json!({"event": "summary", "probes": answered}),
+        || {
+            format!(
+                "answered {} probes; not answered: {} datagrams that are none, {} that the kernel did not send",
+                answered.answered, answered.malformed, answered.not_sent
+            )
+        },
+    ));
+    Ok(())
+}
+
+/// The address that a person has written.
+fn address_of(text: &str) -> Result<SocketAddr, Failure> {
+    let with_port = text.to_socket_addrs();
+    let found = match with_port {
+        Ok(found) => Ok(found.collect::<Vec<_>>()),
+        Err(_) => (text.trim_matches(['[', ']']), DEFAULT_PORT)
+            .to_socket_addrs()
+            .map(Iterator::collect),
+    };
+    match found {
+        Ok(addresses) if !addresses.is_empty() => Ok(addresses[0]),
+        Ok(_) => Err(Failure::Input(format!("{text}: no address of this name"))),
+        Err(e) => Err(Failure::Input(format!(
+            "{text}: {e}; want a host or an address, such as 192.0.2.2 or [2001:db8::2]:8621"
+        ))),
+    }
+}
+
+fn ask(arguments: &Client) -> Result<(), Failure> {
+    let server = address_of(&arguments.server)?;
+    let stop = exit::stop_flag()?;
+    if arguments.search_rate {
+        return search(arguments, server, stop);
+    }
+    let train = Train {
+        interval: arguments.interval,
+        size_bytes: usize::from(arguments.size),
+        count: arguments.count,
+        patience: arguments.patience,
+    };
+    let repetitions = arguments.repetitions.unwrap_or(REPETITIONS);
+    let mut session = connect(arguments, server, stop)?;
+    let mut folder = match &arguments.out {
+        Some(dir) => Some(ProbeFolder::create(dir, arguments.samples.format())?),
+        None => None,
+    };
+    let mut account = ProbeAccount::new(arguments.budget);
+    let begun = (SystemTime::now(), Instant::now());
+    let cpu = Cpu::start(arguments.cpu)?;
+    let mut bar = Bar::new();
+    let mut failed = None;
+    for repetition in 0..repetitions {
+        let one = train.interval.saturating_mul(train.count);
+        bar.progress(
+            one.saturating_mul(repetition),
+            one.saturating_mul(repetitions),
+            &format!("repetition {} of {repetitions}", repetition + 1),
+        );
+        match session.send_train(&train, stop) {
+            Ok(result) => {
+                account.add(&result);
+                if let Some(folder) = &mut folder {
+                    folder.write(&result);
+                }
+                if result.stopped {
+                    break;
+                }
+            }
+            Err(e) => {
+                failed = Some(Failure::Missing(format!(
+                    "cannot send {} bytes to {server}: {e}",
+                    train.size_bytes
+                )));
+                break;
+            }
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    bar.clear();
+    let mut report = account.report(server, &train, cpu.stop()?);
+    if report.probes.sent == 0 {
+        if let Some(folder) = folder {
+            folder.discard();
+        }
+        return Err(failed.unwrap_or_else(|| {
+            Failure::Interrupted("stopped before anything was sent".to_string())
+        }));
+    }
+    let written = match folder {
+        Some(folder) => folder.finish(&mut report, account.rtt(), begun.0, begun.1.elapsed()),
+        None => Ok(()),
+    };
+    if arguments.json {
+        let text = serde_json::to_string(&report).map_err(|e| Failure::Missing(e.to_string()))?;
+        print::line(text);
+    } else {
+        show(&report);
+    }
+    written?;
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
+    if report.probes.received == 0 {
+        return Err(Failure::Limit("nothing came back".to_string()));
+    }
+    Ok(())
+}
+
+fn connect(
+    arguments: &Client,
+    server: SocketAddr,
+    stop: &AtomicBool,
+) -> Result<ProbeSession, Failure> {
+    let wait = Duration::from_secs_f64(arguments.wait);
+    Ok(ProbeSession::connect(
+        server,
+        usize::from(arguments.size),
+        wait,
+        stop,
+    )?)
+}
+
+impl Samples {
+    fn format(self) -> Option<PacketFormat> {
+        match self {
+            Self::Parquet => Some(PacketFormat::Parquet),
+            Self::Csv => Some(PacketFormat::Csv),
+            Self::None => None,
+        }
+    }
+}
+
+/// What the processors do, if it is asked for.
+struct Cpu(Option<CpuReading>);
+
+impl Cpu {
+    fn start(wanted: bool) -> Result<Self, Failure> {
+        let reading = wanted.then(CpuReading::take).transpose();
+        reading.map(Self).map_err(unreadable)
+    }
+
+    fn stop(self) -> Result<Option<CpuShares>, Failure> {
+        let Some(before) = self.0 else {
+            return Ok(None);
+        };
+        let now = CpuReading::take().map_err(unreadable)?;
+        Ok(Some(now.since(&before)))
+    }
+}
+
+fn unreadable(e: std::io::Error) -> Failure {
+    Failure::Missing(format!("what the processors do is not known: {e}"))
+}
+
+fn show(report: &ProbeReport) {
+    let counts = &report.probes;
+    print::line(format!(
+        "sent {} probes of {} bytes, {} apart, to {}; received {}",
+        counts.sent,
+        report.size_bytes,
+        quantity::ns(report.interval_ns as f64),
+        report.server,
+        counts.received
+    ));
+    print::line(format!(
+        "lost {}, duplicate {}, reordered {}, late {}, malformed {}, refused by the kernel {}, unreachable {}",
+        counts.lost,
+        counts.duplicate,
+        counts.reordered,
+        counts.late,
+        counts.malformed,
+        counts.refused,
+        counts.unreachable
+    ));
+    for (name, summary) in [
+        ("round trip", &report.rtt_ns),
+        ("from due  ", &report.rtt_from_intended_ns),
+        ("send slip ", &report.send_slip_ns),
+    ] {
+        let text = summary
+            .as_ref()
+            .map_or("no data".to_string(), quantity::summary);
+        print::line(format!("{name}  {text}"));
+    }
+    if let Some(mean) = &report.rtt_mean_ns {
+        print::line(format!(
+            "mean        {} ({} to {}, 95 % over {} repetitions)",
+            quantity::ns(mean.point),
+            quantity::ns(mean.low),
+            quantity::ns(mean.high),
+            report.repetitions.len()
+        ));
+    }
+    if let Some(budget) = &report.budget {
+        print::line(format!(
+            "budget      {:.3} % within {}",
+            budget.share * 100.0,
+            quantity::ns(budget.ns as f64)
+        ));
+    }
+    if let Some(cpu) = &report.cpu {
+        show_cpu(cpu);
+    }
+    if let Some(samples) = report.samples {
+        print::line(format!("samples     {samples} probes written"));
+    }
+}
+
+fn show_cpu(cpu: &CpuShares) {
+    let line = |share: &CpuShare| {
+        let percent = [
+            ("user", share.user),
+            ("system", share.system),
+            ("irq", share.irq),
+            ("softirq", share.softirq),
+            ("steal", share.steal),
+            ("guest", share.guest),
+            ("idle", share.idle),
+        ];
+        percent.map(|(name, share)| format!("{name} {:.1}", share * 100.0))
+    };
+    let own = cpu.own.map_or(String::new(), |own| {
+        format!("; {:.1} of it this client", own * 100.0)
+    });
+    print::line(format!(
+        "CPUs (%)    all: {}{own}",
+        line(&cpu.all).join("  ")
+    ));
+    for (number, share) in &cpu.cpus {
+        print::line(format!(
+            "              {number}: {}",
+            line(share).join("  ")
+        ));
+    }
+}
+
+/// What `--search-rate --json` prints.
+#[derive(serde::Serialize)]
+struct RateReport {
+    server: SocketAddr,
+    size_bytes: usize,
+    /// Mean and median over the searches that found a rate.
+    rate_pps: Option<Interval>,
+    rate_median_pps: Option<Interval>,
+    /// The mean in bits of payload per second.
+    payload_bit_per_s: Option<f64>,
+    /// Searches whose limit is the client: the path may do more.
+    limited_by_client: usize,
+    searches: Vec<SearchedRate>,
+    cpu: Option<CpuShares>,
+}
+
+/// Each as good as any other: an interval of one value is that value.
+fn interval_or_point(of: fn(&[f64], f64) -> Option<Interval>, values: &[f64]) -> Option<Interval> {
+    match values {
+        [only] => Some(Interval {
+            low: *only,
+            point: *only,
+            high: *only,
+            confidence: 0.0,
+        }),
+        many => of(many, 0.95),
+    }
+}
+
+fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(), Failure> {
+    let settings = ThroughputSettings {
+        method: Method::Mlr,
+        min_pps: LOWEST_RATE_PPS,
+        max_pps: arguments.max_rate,
+        precision: SEARCH_PRECISION,
+        loss_tolerance: 0.0,
+        trial_seconds: arguments.trial,
+        votes: 3,
+    };
+    let size_bytes = usize::from(arguments.size);
+    let repetitions = arguments.repetitions.unwrap_or(SEARCHES);
+    // Refused before the server is asked for.
+    let fresh =
+        ThroughputSearch::new(settings).map_err(|e| Failure::Input(format!("--trial: {e}")))?;
+    let mut session = connect(arguments, server, stop)?;
+    let cpu = Cpu::start(arguments.cpu)?;
+    let mut bar = Bar::new();
+    let mut searches = Vec::new();
+    for number in 0..repetitions {
+        let one = Duration::from_secs_f64(fresh.estimate_seconds());
+        let (mut spent, mut told) = (Duration::ZERO, None::<Instant>);
+        let found = search_rate(&mut session, fresh.clone(), size_bytes, stop, |wanted| {
+            if told.is_none_or(|told| told.elapsed() >= BETWEEN_LINES) {
+                told = Some(Instant::now());
+                bar.progress(
+                    one * number + spent.min(one),
+                    one * repetitions,
+                    &format!(
+                        "search {} of {repetitions}: {}",
+                        number + 1,
+                        quantity::pps(wanted.rate_pps)
+                    ),
+                );
+            }
+            spent += Duration::from_secs_f64(wanted.seconds);
+        })
+        .map_err(|e| Failure::Missing(format!("cannot send to {server}: {e}")))?;
+        if stop.load(Ordering::Relaxed) {
+            bar.clear();
+            return Err(Failure::Interrupted(
+                "stopped before the searches had ended".to_string(),
+            ));
+        }
+        searches.push(found);
+    }
+    bar.clear();
+    let rates: Vec<f64> = searches.iter().filter_map(|s| s.found.rate_pps).collect();
+    let by_client = |search: &&SearchedRate| search.found.limited_by == Limit::Generator;
+    let mean = interval_or_point(mean_interval, &rates);
+    let report = RateReport {
+        server,
+        size_bytes,
+        payload_bit_per_s: mean.map(|mean| mean.point * size_bytes as f64 * 8.0),
+        rate_pps: mean,
+        rate_median_pps: interval_or_point(median_interval, &rates),
+        limited_by_client: searches.iter().filter(by_client).count(),
+        searches,
+        cpu: cpu.stop()?,
+    };
+    if arguments.json {
+        let text = serde_json::to_string(&report).map_err(|e| Failure::Missing(e.to_string()))?;
+        print::line(text);
+    } else {
+        show_rates(&report);
+    }
+    if report.rate_pps.is_none() {
+        return Err(Failure::Limit(format!(
+            "no rate from {LOWEST_RATE_PPS} probes per second on held: some were lost or overtaken at each"
+        )));
+    }
+    Ok(())
+}
+
+fn show_rates(report: &RateReport) {
+    for search in &report.searches {
+        let found = search
+            .found
+            .rate_pps
+            .map_or("none".to_string(), quantity::pps);
+        let limit = match search.found.limited_by {
+            Limit::Device => "the path",
+            Limit::Generator => "this client",
+            Limit::Range => "--max-rate",
+        };
+        print::line(format!(
+            "highest rate without loss and reordering: {found}, limited by {limit} ({} trials, {} overtaken in all)",
+            search.found.trials.len(),
+            search.reordered
+        ));
+    }
+    if let (Some(mean), Some(bits)) = (&report.rate_pps, report.payload_bit_per_s) {
+        print::line(format!(
+            "mean        {} ({} to {}, 95 % over {} searches), {:.3} Mbit/s of payload in probes of {} bytes",
+            quantity::pps(mean.point),
+            quantity::pps(mean.low),
+            quantity::pps(mean.high),
+            report.searches.len(),
+            bits / 1e6,
+            report.size_bytes
+        ));
+    }
+    if let Some(cpu) = &report.cpu {
+        show_cpu(cpu);
+    }
+}
+
+impl From<ProbeError> for Failure {
+    fn from(e: ProbeError) -> Self {
+        match e {
+            ProbeError::Stopped => Self::Interrupted(e.to_string()),
+            other => Self::Missing(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn servers_are_named_with_and_without_a_port() {
+        for (text, address) in [
+            ("127.0.0.1", "127.0.0.1:8621"),
+            ("127.0.0.1:7", "127.0.0.1:7"),
+            ("::1", "[::1]:8621"),
+            ("[::1]", "[::1]:8621"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
+            assert_eq!(address_of(text).unwrap(), address.parse().unwrap());
+        }
+        assert!(matches!(address_of("1.2.3.4.5"), Err(Failure::Input(_))));
+    }
+}
