@@ -2,7 +2,7 @@
 
 use crate::exit::{self, Failure};
 use crate::forward::{causes, json_or_text};
-use crate::{print, quantity};
+use crate::{chain_plan, print, quantity};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -15,6 +15,7 @@ use taut_engine::{Chain, CountersView};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
+  taut chain plan chain.toml
   taut chain up chain.toml                  # until Ctrl-C
   taut chain up chain.toml --detach
   taut chain status
@@ -30,6 +31,8 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Action {
+    /// Say where each function of a chain will run and why, what it will cost, and whether the budget holds
+    Plan(chain_plan::Arguments),
     /// Put a chain up, and keep it up until Ctrl-C
     Up(Up),
     /// Say how chains are that are up
@@ -74,6 +77,7 @@ struct Up {
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
+        Action::Plan(plan) => chain_plan::run(&plan),
         Action::Up(up) if up.detach => detach(&up),
         Action::Up(up) => keep_up(&up),
         Action::Status { name, json } => status(name.as_deref(), json),

@@ -1,7 +1,7 @@
 //! `taut forward`: runs a data plane on one core until it is told to stop or its input files end.
 
 use crate::exit::{self, Failure};
-use crate::{forward_in_kernel, forward_threads, print, quantity};
+use crate::{forward_control, forward_in_kernel, forward_threads, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use taut_engine::{
     Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Placement,
-    Stage, Wait, Worker,
+    Stage, Updates, Wait, Worker,
 };
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
 use taut_port::{Clock, InterruptionLog, Link, PortSpec, Resources};
@@ -76,7 +76,11 @@ pub struct Arguments {
     pub(crate) quiet: bool,
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
     #[arg(long, hide = true)]
-    until_stdin_closes: bool,
+    pub(crate) until_stdin_closes: bool,
+    /// Replace the functions as lines on standard input say: {"functions": [{"name": "xor", "key": 7}]}, of several
+    /// workers with "worker": NUMBER; each is answered by a line
+    #[arg(long, hide = true, conflicts_with = "in_kernel")]
+    pub(crate) control: bool,
 }
 
 impl Arguments {
@@ -103,6 +107,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         for (option, given) in [
             ("--metrics", arguments.metrics.is_some()),
             ("--interruptions", arguments.interruptions.is_some()),
+            ("--control", arguments.control),
         ] {
             if given {
                 let text = format!("{option}: only of a worker; a chain in the kernel has none");
@@ -130,7 +135,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             .map_err(|e| Failure::Missing(format!("cannot start the worker thread: {e}")))?
     };
     // An error of opening ports comes through the channel; a closed channel means that it panicked.
-    let counters = has_started
+    let (counters, updates) = has_started
         .recv()
         .map_err(|_| Failure::Missing("the worker thread died while it started".to_string()))??;
     // Set once, here.
@@ -144,9 +149,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         || format!("forwarding, flush {}, wait {}", chain.flush, chain.wait),
     ));
 
+    let input = forward_control::listen(&arguments, vec![(chain.clone(), updates)], clock)?;
+    let watched: Vec<_> = input.iter().chain([&ended]).collect();
     let begun = Instant::now();
     let mut before = CountersView::default();
-    each_second(&arguments, signalled, Some(&ended), |second| {
+    each_second(&arguments, signalled, &watched, |second| {
         let now = counters.read();
         print::line(json_or_text(
             arguments.json,
@@ -189,11 +196,11 @@ fn metrics_endpoint(
 }
 
 /// Calls `report` once a second, unless it is to be quiet, until the time is over, a signal comes, or the
-/// other side of `ended` is closed.
+/// other side of one of `ended` is closed.
 pub(crate) fn each_second(
     arguments: &Arguments,
     signalled: &AtomicBool,
-    ended: Option<&PipeReader>,
+    ended: &[&PipeReader],
     mut report: impl FnMut(u32),
 ) {
     let begun = Instant::now();
@@ -208,8 +215,8 @@ pub(crate) fn each_second(
         } else {
             Some(end.map_or(next, |e| e.min(next)))
         };
-        if wait(signalled, ended, arguments.until_stdin_closes, deadline)
-            || end.is_some_and(|e| Instant::now() >= e)
+        let watch_stdin = arguments.until_stdin_closes && !arguments.control;
+        if wait(signalled, ended, watch_stdin, deadline) || end.is_some_and(|e| Instant::now() >= e)
         {
             return;
         }
@@ -274,6 +281,9 @@ pub(crate) fn load(path: &Path) -> Result<Chain, Failure> {
     )))
 }
 
+/// What there is of a worker that has begun.
+pub(crate) type Started = (Arc<Counters>, Arc<Updates>);
+
 /// How a worker ended, if it began, and what became of packets in its functions.
 pub(crate) type Ended = (Option<End>, Vec<(&'static str, u64)>);
 
@@ -283,7 +293,7 @@ pub(crate) fn work(
     clock: &Clock,
     log: Option<InterruptionLog>,
     stop: &AtomicBool,
-    started: &mpsc::Sender<Result<Arc<Counters>, Failure>>,
+    started: &mpsc::Sender<Result<Started, Failure>>,
     running: PipeWriter,
 ) -> Ended {
     let end = match set_up(chain, clock) {
@@ -291,7 +301,8 @@ pub(crate) fn work(
             if let Some(log) = log {
                 worker.log_interruptions(log);
             }
-            let _ = started.send(Ok(worker.counters()));
+            let updates = worker.updates(&chain.functions);
+            let _ = started.send(Ok((worker.counters(), updates)));
             let end = worker.run(stop);
             (Some(end), worker.fates())
         }
@@ -328,11 +339,10 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
     Ok(worker)
 }
 
-/// Waits until `deadline`, a signal, the worker's end, or (if asked) the end of standard input; true means
-/// stop.
+/// Waits until `deadline`, a signal, the end of one of `ended`, or (if asked) of standard input; true means stop.
 pub(crate) fn wait(
     signalled: &AtomicBool,
-    ended: Option<&PipeReader>,
+    ended: &[&PipeReader],
     watch_stdin: bool,
     deadline: Option<Instant>,
 ) -> bool {
@@ -357,8 +367,9 @@ pub(crate) fn wait(
             .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
             .collect();
         if poll(&mut watched, timeout.as_ref()).is_ok_and(|n| n > 0) {
-            // Nothing is ever written to the pipe.
-            if ended.is_some() && !watched[0].revents().is_empty() {
+            // Nothing is ever written to the pipes.
+            let mut pipes = watched.iter().take(ended.len());
+            if pipes.any(|pipe| !pipe.revents().is_empty()) {
                 return true;
             }
             let mut byte = [0];

@@ -33,7 +33,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     ));
     let begun = Instant::now();
     let mut before = CountersView::default();
-    each_second(arguments, signalled, None, |second| {
+    each_second(arguments, signalled, &[], |second| {
         tell_links(&names, &mut known, forwarder.links());
         let besides = beside.as_ref().map(Beside::counters).unwrap_or_default();
         let now = view(forwarder.counters(), besides);

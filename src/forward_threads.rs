@@ -4,14 +4,14 @@ use crate::exit::Failure;
 use crate::forward::{
     Arguments, Ended, each_second, json_or_text, line, line_json, load, summary, summary_json, work,
 };
-use crate::print;
+use crate::{forward_control, print};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Counters, CountersView, End, Place};
+use taut_engine::{Chain, Counters, CountersView, End, Place, Updates};
 use taut_port::Clock;
 
 /// A worker, and what it was made from.
@@ -19,6 +19,7 @@ struct Started {
     name: String,
     chain: Chain,
     counters: Arc<Counters>,
+    updates: Arc<Updates>,
     thread: JoinHandle<Ended>,
 }
 
@@ -75,10 +76,11 @@ pub fn run(arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure>
         let counters =
             counters.map_err(|_| Failure::Missing("a worker died while it started".to_string()))?;
         match counters {
-            Ok(counters) => workers.push(Started {
+            Ok((counters, updates)) => workers.push(Started {
                 name,
                 chain,
                 counters,
+                updates,
                 thread,
             }),
             Err(failure) => {
@@ -107,9 +109,13 @@ pub fn run(arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure>
             },
         ));
     }
+    let controlled = workers.iter();
+    let controlled = controlled.map(|worker| (worker.chain.clone(), Arc::clone(&worker.updates)));
+    let input = forward_control::listen(arguments, controlled.collect(), clock)?;
+    let watched: Vec<_> = input.iter().chain([&ended]).collect();
     let begun = Instant::now();
     let mut before = vec![CountersView::default(); workers.len()];
-    each_second(arguments, signalled, Some(&ended), |second| {
+    each_second(arguments, signalled, &watched, |second| {
         for (number, (worker, before)) in workers.iter().zip(&mut before).enumerate() {
             let now = worker.counters.read();
             print::line(json_or_text(

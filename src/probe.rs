@@ -178,7 +178,7 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
     let stop = AtomicBool::new(false);
     let answered = std::thread::scope(|scope| {
         let running = scope.spawn(|| server.run(&stop));
-        forward::wait(signalled, None, arguments.until_stdin_closes, None);
+        forward::wait(signalled, &[], arguments.until_stdin_closes, None);
         stop.store(true, Ordering::Relaxed);
         running
             .join()

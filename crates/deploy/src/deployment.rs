@@ -134,7 +134,7 @@ pub fn name_of(chain: &Chain, file: &Path) -> Result<String, DeployError> {
 }
 
 /// The cores for a chain's workers, the first one's first: that of the file, or the one that measurements would take.
-fn cores(chain: &Chain) -> Result<Vec<usize>, DeployError> {
+pub(crate) fn cores(chain: &Chain) -> Result<Vec<usize>, DeployError> {
     let allowed: Vec<usize> = taut_host::allowed_cpus().into_iter().collect();
     let first = chain
         .core

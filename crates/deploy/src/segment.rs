@@ -1,7 +1,7 @@
 //! What a chain is made of where its functions do not share a worker: segments in a row, each a chain of its own that
 //! `taut forward` can run, joined by wires.
 
-use crate::DeployError;
+use crate::{DeployError, classify};
 use std::time::Duration;
 use taut_engine::{Chain, DEFAULT_BURST, Place, Placement, Stage, Wait};
 use taut_port::PortSpec;
@@ -45,31 +45,10 @@ pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
         return Ok(vec![(chain.functions.clone(), chain.place)]);
     }
     let each = chain.functions.iter().map(|stage| {
-        let place = place_of(stage, chain.placement)?;
+        let place = classify::place(stage, chain)?.place;
         Ok((vec![stage.clone()], place))
     });
     each.collect()
-}
-
-/// Where a function runs: where its file says, else in the kernel if it can be there.
-fn place_of(stage: &Stage, placement: Placement) -> Result<Place, DeployError> {
-    let refused = |reason: String| DeployError::Function {
-        function: stage.name.clone(),
-        reason,
-    };
-    let in_kernel = || {
-        taut_function::in_kernel(&stage.name, stage.settings.clone(), 0)
-            .map_err(|e| refused(e.to_string()))
-    };
-    match (stage.place, placement) {
-        (Some(Place::Kernel), Placement::Namespaces) => in_kernel().map(|_| Place::Kernel),
-        (Some(Place::Kernel), _) => Err(refused(
-            "place = \"kernel\" takes interfaces on both sides: use placement = \"namespaces\""
-                .to_string(),
-        )),
-        (None, Placement::Namespaces) if in_kernel().is_ok() => Ok(Place::Kernel),
-        _ => Ok(Place::User),
-    }
 }
 
 /// The segments of a chain, west first. `cores` are those that its workers may have, the first worker the first.

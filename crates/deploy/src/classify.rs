@@ -1,0 +1,207 @@
+//! Where each function of a chain runs, and why: in the kernel where its class, its settings and what lies between the
+//! segments allow it, else in user space; a file may say otherwise. (Xiang et al., JSAC 2019, section III.)
+
+use crate::DeployError;
+use serde::Serialize;
+use taut_engine::{Chain, Place, Placement, Stage};
+use taut_function::Class;
+
+/// Where a function runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Placed {
+    /// How much of a packet it touches.
+    #[serde(serialize_with = "class_name")]
+    pub class: Class,
+    /// Where it runs.
+    #[serde(serialize_with = "place_name")]
+    pub place: Place,
+    /// Why there, in a sentence.
+    pub why: String,
+}
+
+fn class_name<S: serde::Serializer>(class: &Class, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(class.name())
+}
+
+fn place_name<S: serde::Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match place {
+        Place::User => "user",
+        Place::Kernel => "kernel",
+    })
+}
+
+/// Where each function of the chain runs, in the order of its file.
+///
+/// # Errors
+/// For a function that there is not, and for one that cannot be where the file wants it.
+pub fn classify(chain: &Chain) -> Result<Vec<Placed>, DeployError> {
+    let each = chain.functions.iter();
+    each.map(|stage| place(stage, chain)).collect()
+}
+
+/// Where one function of the chain runs.
+pub(crate) fn place(stage: &Stage, chain: &Chain) -> Result<Placed, DeployError> {
+    let refused = |reason: String| DeployError::Function {
+        function: stage.name.clone(),
+        reason,
+    };
+    let in_kernel = || {
+        let known = taut_function::in_kernel(&stage.name, stage.settings.clone(), 0);
+        known.map(drop).map_err(|e| e.to_string())
+    };
+    stage.check().map_err(|e| match e {
+        taut_engine::ChainError::Function { reason, .. } => refused(reason),
+        other => other.into(),
+    })?;
+    let entry = taut_function::functions().iter();
+    let class = entry.filter(|entry| entry.name == stage.name);
+    // There is one: it has just been made.
+    let class = class
+        .map(|entry| entry.class)
+        .next()
+        .unwrap_or(Class::Advanced);
+    let (name, means) = (class.name(), class.means());
+    let placed = |place: Place, why: String| Ok(Placed { class, place, why });
+
+    let between = between(chain.placement);
+    let all_in_kernel = chain.placement == Placement::Compact && chain.place == Place::Kernel;
+    match stage.place {
+        Some(Place::User) if all_in_kernel => Err(refused(
+            "place = \"user\" of a function, but the file has the whole chain in the kernel: leave one of them out, or \
+             use placement = \"namespaces\""
+                .to_string(),
+        )),
+        Some(Place::User) => placed(Place::User, "the file says so".to_string()),
+        Some(Place::Kernel) if chain.placement == Placement::Namespaces || all_in_kernel => {
+            in_kernel().map_err(refused)?;
+            placed(Place::Kernel, "the file says so".to_string())
+        }
+        Some(Place::Kernel) => Err(refused(format!(
+            "place = \"kernel\" takes interfaces on both sides, and {between}: use placement = \"namespaces\""
+        ))),
+        None if all_in_kernel => {
+            in_kernel().map_err(refused)?;
+            placed(Place::Kernel, "the file has the whole chain in the kernel".to_string())
+        }
+        None if class == Class::Advanced => placed(Place::User, format!("{name}: {means}")),
+        None if chain.placement != Placement::Namespaces => {
+            placed(Place::User, format!("{name}, but {between}"))
+        }
+        None => match in_kernel() {
+            Ok(()) => placed(Place::Kernel, format!("{name}: {means}")),
+            Err(reason) => placed(Place::User, format!("{name}, but {reason}")),
+        },
+    }
+}
+
+/// Why a placement has no segments in the kernel.
+fn between(placement: Placement) -> &'static str {
+    match placement {
+        Placement::Compact => "one worker has the whole chain",
+        Placement::Threads => "threads are joined by rings of one process",
+        Placement::Processes => "processes are joined by memif",
+        Placement::Namespaces => "namespaces are joined by interfaces",
+        Placement::Vm => "virtual machines are joined by vhost-user",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::path::Path;
+
+    fn placed(head: &str, function: &str) -> Result<Placed, DeployError> {
+        let text = format!("{head}\nports = [\"null:\", \"null:\"]\n[[function]]\n{function}\n");
+        let chain = Chain::parse(&text, "x.toml").unwrap();
+        classify(&chain).map(|mut all| all.remove(0))
+    }
+
+    const NAMESPACES: &str = "placement = \"namespaces\"";
+
+    #[test]
+    fn cheap_functions_go_to_the_kernel_where_there_are_interfaces() {
+        let forward = placed(NAMESPACES, "name = \"forward\"").unwrap();
+        assert_eq!(
+            (forward.class, forward.place),
+            (Class::Elementary, Place::Kernel)
+        );
+        let swap = placed(NAMESPACES, "name = \"mac-swap\"").unwrap();
+        assert_eq!((swap.class, swap.place), (Class::Basic, Place::Kernel));
+        assert!(swap.why.starts_with("basic: headers"), "{}", swap.why);
+        for placement in ["compact", "threads", "processes", "vm"] {
+            let head = format!("placement = \"{placement}\"");
+            let there = placed(&head, "name = \"mac-swap\"").unwrap();
+            assert_eq!(there.place, Place::User, "{placement}");
+            assert!(there.why.contains("basic, but "), "{}", there.why);
+        }
+    }
+
+    #[test]
+    fn advanced_functions_stay_in_user_space() {
+        for function in [
+            "name = \"burn\"\ncycles = 5",
+            "name = \"rlnc\"",
+            "name = \"impair\"",
+        ] {
+            let there = placed(NAMESPACES, function).unwrap();
+            assert_eq!((there.class, there.place), (Class::Advanced, Place::User));
+            assert!(there.why.starts_with("advanced: "), "{}", there.why);
+        }
+    }
+
+    #[test]
+    fn settings_that_the_kernel_has_no_version_of_stay_in_user_space() {
+        let linear = "name = \"gtpu\"\naddress = \"192.0.2.1\"\nmatching = \"linear\"";
+        let there = placed(NAMESPACES, linear).unwrap();
+        assert_eq!(there.place, Place::User);
+        assert!(there.why.contains("hash only"), "{}", there.why);
+    }
+
+    #[test]
+    fn a_file_may_say_otherwise_where_that_can_be() {
+        let kept = placed(NAMESPACES, "name = \"forward\"\nplace = \"user\"").unwrap();
+        assert_eq!(
+            (kept.place, kept.why.as_str()),
+            (Place::User, "the file says so")
+        );
+        for (head, function, part) in [
+            (
+                NAMESPACES,
+                "name = \"burn\"\ncycles = 1\nplace = \"kernel\"",
+                "cannot run in the kernel",
+            ),
+            (
+                "",
+                "name = \"forward\"\nplace = \"kernel\"",
+                "use placement = \"namespaces\"",
+            ),
+            (
+                "place = \"kernel\"",
+                "name = \"forward\"\nplace = \"user\"",
+                "the whole chain in the kernel",
+            ),
+        ] {
+            let message = placed(head, function).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+            assert!(!message.contains('\n'), "one line: {message}");
+        }
+        let whole = placed("place = \"kernel\"", "name = \"forward\"").unwrap();
+        assert_eq!(whole.place, Place::Kernel);
+    }
+
+    #[test]
+    fn every_function_is_in_the_row_of_its_class() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let page =
+            std::fs::read_to_string(docs.join("explanation/where-functions-run.md")).unwrap();
+        for entry in taut_function::functions() {
+            let (name, class) = (format!("`{}`", entry.name), entry.class.name());
+            let rows = page
+                .lines()
+                .filter(|line| line.contains(&name) && line.starts_with('|'));
+            let classes: Vec<_> = rows.filter_map(|row| row.split('|').nth(1)).collect();
+            assert_eq!(classes, [format!(" {class} ")], "{name}");
+        }
+    }
+}

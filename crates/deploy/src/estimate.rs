@@ -1,0 +1,672 @@
+//! What a chain will cost, before it is up: cycles of each function as measured here, input and output, hand-over and
+//! wake-ups, summed to a round trip, to the highest rate, and to whether the budget holds. (Gallenmüller 2021,
+//! section 5.2.)
+
+use crate::DeployError;
+use crate::classify::{Placed, classify};
+use crate::deployment::cores;
+use crate::measure::{self, BothWays, Cost, Effort, Measured};
+use crate::segment::{Segment, Wires, segments, split};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use taut_engine::{Chain, Place, Placement, Wait};
+use taut_port::Clock;
+
+/// Cycles for handing a batch's packet from one function of a worker to the next: the published c_chain of Snabb, an
+/// upper bound here. (Gallenmüller 2021, section 5.2.)
+const HAND_OVER_CYCLES: f64 = 35.0;
+
+/// Cycles of receiving and sending a packet where that cannot be measured in this process: as measured once, on virtual
+/// Ethernet and a virtual machine (docs/PERFORMANCE.md); the published value for DPDK.
+const ASSUMED_IO_CYCLES: [(&str, f64); 6] = [
+    ("af_xdp", 5_900.0),
+    ("af_packet", 15_000.0),
+    ("tap", 15_000.0),
+    ("veth", 5_900.0),
+    ("dpdk", 100.0),
+    ("pcap", 100.0),
+];
+
+/// The same for XDP programs that pass a frame from one interface to another.
+const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
+
+/// Where a figure comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// Measured now, on this machine.
+    Measured,
+    /// Measured now, of the version in user space, for one that runs in the kernel.
+    StandIn,
+    /// As measured elsewhere, or published.
+    Assumed,
+    /// Follows from the waiting policy.
+    Policy,
+}
+
+impl Basis {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::StandIn => "measured in user space",
+            Self::Assumed => "assumed",
+            Self::Policy => "by the waiting policy",
+        }
+    }
+}
+
+/// What to estimate for.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// UDP payloads, bytes.
+    pub payloads_bytes: Vec<usize>,
+    /// Length of each block of a measurement.
+    pub block: Duration,
+    /// Times that a thread is woken.
+    pub wake_ups: usize,
+}
+
+impl Default for Settings {
+    /// The payloads of [Xia], and some tenths of a second in all.
+    fn default() -> Self {
+        Self {
+            payloads_bytes: vec![256, 1400],
+            block: Duration::from_millis(2),
+            wake_ups: 60,
+        }
+    }
+}
+
+/// One function, and what it costs at each payload.
+#[derive(Debug, Clone, Serialize)]
+pub struct FunctionRow {
+    /// Its name.
+    pub name: String,
+    /// Where it runs, and why.
+    #[serde(flatten)]
+    pub placed: Placed,
+    /// By payload, in the order asked for.
+    pub costs: Vec<BothWays>,
+}
+
+/// A part of a round trip.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Part {
+    /// What takes the time.
+    pub what: String,
+    /// Mostly, ns.
+    pub typical_ns: f64,
+    /// At most, interruptions of the machine aside, ns.
+    pub longest_ns: f64,
+    /// Where that comes from.
+    pub basis: Basis,
+}
+
+/// What one packet and its answer take through the chain, without the ends' own work.
+#[derive(Debug, Clone, Serialize)]
+pub struct RoundTrip {
+    /// UDP payload, bytes.
+    pub payload_bytes: usize,
+    /// Sum of the parts, ns.
+    pub typical_ns: f64,
+    /// Sum of the parts, ns.
+    pub longest_ns: f64,
+    /// All of them.
+    pub parts: Vec<Part>,
+}
+
+/// What the busiest core of the chain can carry, in full batches.
+#[derive(Debug, Clone, Serialize)]
+pub struct Rate {
+    /// UDP payload, bytes.
+    pub payload_bytes: usize,
+    /// Packets per second in one direction, with nothing in the other.
+    pub one_way_pps: f64,
+    /// Packets per second in each direction, each with its answer.
+    pub both_ways_pps: f64,
+    /// What limits it.
+    pub busiest: String,
+}
+
+/// Whether the budget of the file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Holds {
+    /// Also for the packets that take longest.
+    Yes,
+    /// For most packets, but not for those that take longest.
+    Mostly,
+    /// For none.
+    No,
+}
+
+/// What a chain will cost.
+#[derive(Debug, Clone, Serialize)]
+pub struct Estimate {
+    /// What the chain is called; none if its file does not say.
+    pub name: Option<String>,
+    /// Ticks of the time-stamp counter per second: what cycles are.
+    pub tsc_hz: f64,
+    /// Packets in a full batch.
+    pub batch: usize,
+    /// The functions, in the order of the file.
+    pub functions: Vec<FunctionRow>,
+    /// By payload.
+    pub round_trips: Vec<RoundTrip>,
+    /// By payload.
+    pub rates: Vec<Rate>,
+    /// Budget of the file, ns.
+    pub budget_ns: Option<f64>,
+    /// Whether it holds, for the payload that takes longest.
+    pub holds: Option<Holds>,
+    /// What a reader has to know of the figures.
+    pub notes: Vec<String>,
+}
+
+impl Estimate {
+    /// The round trip that takes longest.
+    pub fn slowest(&self) -> Option<&RoundTrip> {
+        let trips = self.round_trips.iter();
+        trips.max_by(|a, b| a.typical_ns.total_cmp(&b.typical_ns))
+    }
+}
+
+impl RoundTrip {
+    /// The part that takes most of it.
+    pub fn largest(&self) -> Option<&Part> {
+        let parts = self.parts.iter();
+        parts.max_by(|a, b| a.typical_ns.total_cmp(&b.typical_ns))
+    }
+}
+
+/// Measures what can be measured here and sums it up.
+///
+/// # Errors
+/// For a chain that cannot be, and for what the machine lacks.
+pub fn estimate(chain: &Chain, settings: &Settings) -> Result<Estimate, DeployError> {
+    let cores = cores(chain)?;
+    // On a thread of its own, as that stays on its core.
+    let measure = || {
+        let clock = Clock::calibrate(Duration::from_millis(20));
+        estimate_on(chain, settings, &cores, &clock)
+    };
+    std::thread::scope(|scope| scope.spawn(measure).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn estimate_on(
+    chain: &Chain,
+    settings: &Settings,
+    cores: &[usize],
+    clock: &Clock,
+) -> Result<Estimate, DeployError> {
+    let placed = classify(chain)?;
+    let parts = segments(chain, &plan_wires(chain)?, cores)?;
+    let batch = chain.burst.min(32);
+    let effort = Effort {
+        block: settings.block,
+        batch,
+    };
+    let sleeps_until_woken = parts.iter().any(|part| part.chain.wait == Wait::Interrupt);
+    let wake = sleeps_until_woken.then(|| measure::wake_up(clock, settings.wake_ups));
+    let wake = wake.transpose()?;
+    // Whoever is woken may be anywhere; what is measured from here on stays where the first worker would be.
+    if let Some(first) = cores.first() {
+        taut_host::pin_current_thread(*first).map_err(|e| DeployError::Chain(e.to_string()))?;
+    }
+    let mut costs = Vec::new();
+    let mut ios = Vec::new();
+    for payload_bytes in &settings.payloads_bytes {
+        costs.push(measure::functions(chain, *payload_bytes, effort)?);
+        ios.push(Ios::measure(&parts, *payload_bytes, effort)?);
+    }
+    let sums: Vec<Sums> = costs
+        .iter()
+        .zip(&ios)
+        .zip(&settings.payloads_bytes)
+        .map(|((costs, ios), payload_bytes)| Sums {
+            parts: &parts,
+            placed: &placed,
+            costs,
+            ios,
+            wake,
+            hz: clock.hz,
+            payload_bytes: *payload_bytes,
+            goes_back: chain.ports.len() > 1,
+        })
+        .collect();
+    let round_trips: Vec<RoundTrip> = sums.iter().map(Sums::round_trip).collect();
+    let budget_ns = chain.budget.map(|budget| budget.as_nanos() as f64);
+    let holds = budget_ns.map(|budget_ns| {
+        let worst = |of: fn(&RoundTrip) -> f64| round_trips.iter().map(of).fold(0.0, f64::max);
+        holds(budget_ns, worst(|t| t.typical_ns), worst(|t| t.longest_ns))
+    });
+    let functions = chain.functions.iter().zip(&placed).enumerate();
+    let functions: Vec<FunctionRow> = functions
+        .map(|(at, (stage, placed))| FunctionRow {
+            name: stage.name.clone(),
+            placed: placed.clone(),
+            costs: costs.iter().map(|costs| costs[at]).collect(),
+        })
+        .collect();
+    Ok(Estimate {
+        name: chain.name.clone(),
+        tsc_hz: clock.hz,
+        batch,
+        notes: notes(&functions, &parts, wake.is_some()),
+        functions,
+        rates: sums.iter().map(Sums::rate).collect(),
+        round_trips,
+        budget_ns,
+        holds,
+    })
+}
+
+fn holds(budget_ns: f64, typical_ns: f64, longest_ns: f64) -> Holds {
+    if longest_ns <= budget_ns {
+        Holds::Yes
+    } else if typical_ns <= budget_ns {
+        Holds::Mostly
+    } else {
+        Holds::No
+    }
+}
+
+fn notes(functions: &[FunctionRow], parts: &[Segment], was_woken: bool) -> Vec<String> {
+    let mut notes = vec![
+        "cycles are those of the time-stamp counter, measured in this process with warm caches and nobody else on the \
+         core; interruptions of the machine are left out"
+            .to_string(),
+    ];
+    if functions
+        .iter()
+        .any(|row| row.placed.place == Place::Kernel)
+    {
+        let text = "functions in the kernel are measured as what they are in user space";
+        notes.push(text.to_string());
+    }
+    let comes = |row: &&FunctionRow| row.costs.iter().any(|cost| cost.forth.full.is_none());
+    if let Some(row) = functions.iter().find(comes) {
+        notes.push(format!(
+            "no packet of the measurement came as far as \"{}\": what stands before it dropped them all, so it is missing from \
+             the sums",
+            row.name
+        ));
+    }
+    let mut known: Vec<usize> = parts.iter().filter_map(|part| part.chain.core).collect();
+    let workers = known.len();
+    known.sort_unstable();
+    known.dedup();
+    if known.len() < workers {
+        notes.push(format!(
+            "{workers} workers share {} cores: a packet may have to wait for another worker's turn, which is in none of the \
+             sums",
+            known.len()
+        ));
+    }
+    if was_woken {
+        notes
+            .push("a wake-up: a thread that sleeps on a file, woken every millisecond".to_string());
+    }
+    notes
+}
+
+/// Wires as the placement has them, to nowhere.
+fn plan_wires(chain: &Chain) -> Result<Wires, DeployError> {
+    let joint = |at: usize| match chain.placement {
+        Placement::Threads => ["", ""].map(|_| format!("pair:plan{at}")),
+        Placement::Namespaces => ["w", "e"].map(|end| format!("af_xdp:plan{at}{end}")),
+        _ => ["server", "client"].map(|role| format!("memif:/plan{at}.sock,role={role}")),
+    };
+    let count = split(chain)?.len();
+    Ok(Wires {
+        ends: chain
+            .ports
+            .iter()
+            .map(|port| port.text().to_string())
+            .collect(),
+        joints: (1..count).map(joint).collect(),
+    })
+}
+
+/// Input and output by backend: cost, and where it comes from.
+struct Ios(BTreeMap<&'static str, (Cost, Basis)>);
+
+impl Ios {
+    fn measure(
+        parts: &[Segment],
+        payload_bytes: usize,
+        effort: Effort,
+    ) -> Result<Self, DeployError> {
+        let mut known = BTreeMap::new();
+        let workers = parts.iter().filter(|part| part.chain.place == Place::User);
+        for port in workers.flat_map(|part| &part.chain.ports) {
+            let backend = port.backend();
+            if !known.contains_key(backend) {
+                let measured = measure::io(backend, payload_bytes, effort)?;
+                let measured = measured.map(|cost| (cost, Basis::Measured));
+                known.insert(backend, measured.unwrap_or_else(|| assumed(backend)));
+            }
+        }
+        Ok(Self(known))
+    }
+
+    /// Of a worker with such ports: it receives on one and sends on the other.
+    fn of(&self, part: &Segment) -> Vec<(&'static str, Cost, Basis)> {
+        if part.chain.place == Place::Kernel {
+            let cost = constant(ASSUMED_KERNEL_CYCLES);
+            return vec![("XDP", cost, Basis::Assumed)];
+        }
+        let ports = part.chain.ports.iter().take(2);
+        let found = ports.filter_map(|port| {
+            let (cost, basis) = self.0.get(port.backend())?;
+            Some((port.backend(), *cost, *basis))
+        });
+        let mut found: Vec<_> = found.collect();
+        found.dedup_by_key(|(backend, ..)| *backend);
+        found
+    }
+}
+
+fn assumed(backend: &str) -> (Cost, Basis) {
+    let known = ASSUMED_IO_CYCLES.iter().find(|(name, _)| *name == backend);
+    let cycles = known.map_or(100.0, |(_, cycles)| *cycles);
+    (constant(cycles), Basis::Assumed)
+}
+
+fn constant(cycles: f64) -> Cost {
+    let value = Measured {
+        median: cycles,
+        low: cycles,
+        high: cycles,
+        n: 0,
+    };
+    Cost {
+        alone: Some(value),
+        full: Some(value),
+    }
+}
+
+/// All that is known of a chain at one payload.
+struct Sums<'a> {
+    parts: &'a [Segment],
+    placed: &'a [Placed],
+    costs: &'a [BothWays],
+    ios: &'a Ios,
+    wake: Option<(Measured, f64)>,
+    hz: f64,
+    payload_bytes: usize,
+    goes_back: bool,
+}
+
+impl Sums<'_> {
+    /// Each segment with the place of its first function in the file.
+    fn numbered(&self) -> impl Iterator<Item = (&Segment, usize)> {
+        let mut first = 0;
+        self.parts.iter().map(move |part| {
+            let here = first;
+            first += part.chain.functions.len();
+            (part, here)
+        })
+    }
+
+    fn ways(&self) -> f64 {
+        if self.goes_back { 2.0 } else { 1.0 }
+    }
+
+    /// Hand-overs between the functions of one worker, cycles.
+    fn hand_over_cycles(&self, part: &Segment) -> f64 {
+        part.chain.functions.len().saturating_sub(1) as f64 * HAND_OVER_CYCLES
+    }
+
+    fn round_trip(&self) -> RoundTrip {
+        let mut parts = Vec::new();
+        let ns = |cycles: f64| cycles / self.hz * 1e9;
+        for (part, first) in self.numbered() {
+            for at in first..first + part.chain.functions.len() {
+                let cost = self.costs[at];
+                let both = [cost.forth.alone, cost.back.alone];
+                let sum = |of: fn(Measured) -> f64| both.into_iter().flatten().map(of).sum::<f64>();
+                let basis = match self.placed[at].place {
+                    Place::User => Basis::Measured,
+                    Place::Kernel => Basis::StandIn,
+                };
+                parts.push(Part {
+                    what: format!("function {}", part.chain.functions[at - first].name),
+                    typical_ns: ns(sum(|m| m.median)),
+                    longest_ns: ns(sum(|m| m.high)),
+                    basis,
+                });
+            }
+            let ios = self.ios.of(part);
+            for (backend, cost, basis) in &ios {
+                // Received on the one, sent on the other: half of each, or all of the only one.
+                let share = self.ways() / ios.len() as f64;
+                let alone = cost.alone.map(|m| m.scaled(share));
+                parts.push(Part {
+                    what: format!("input and output of {}: {backend}", part.name),
+                    typical_ns: alone.map_or(0.0, |m| ns(m.median)),
+                    longest_ns: alone.map_or(0.0, |m| ns(m.high)),
+                    basis: *basis,
+                });
+            }
+            let handed = self.ways() * self.hand_over_cycles(part);
+            if handed > 0.0 {
+                parts.push(Part {
+                    what: format!("hand-over between the functions of {}", part.name),
+                    typical_ns: ns(handed),
+                    longest_ns: ns(handed),
+                    basis: Basis::Assumed,
+                });
+            }
+            parts.extend(self.wait(part));
+        }
+        RoundTrip {
+            payload_bytes: self.payload_bytes,
+            typical_ns: parts.iter().map(|part| part.typical_ns).sum(),
+            longest_ns: parts.iter().map(|part| part.longest_ns).sum(),
+            parts,
+        }
+    }
+
+    /// What a packet waits for a worker that was resting, in each direction.
+    fn wait(&self, part: &Segment) -> Option<Part> {
+        if part.chain.place == Place::Kernel {
+            return None;
+        }
+        let (typical_ns, longest_ns, basis) = match part.chain.wait {
+            Wait::Poll | Wait::Yield => return None,
+            Wait::Sleep { at_most } => {
+                let longest = at_most.as_nanos() as f64;
+                (longest / 2.0, longest, Basis::Policy)
+            }
+            Wait::Interrupt => {
+                let (typical, longest_ns) = self.wake?;
+                (typical.median, longest_ns, Basis::Measured)
+            }
+        };
+        Some(Part {
+            what: format!("wake-ups of {}: wait {}", part.name, part.chain.wait),
+            typical_ns: typical_ns * self.ways(),
+            longest_ns: longest_ns * self.ways(),
+            basis,
+        })
+    }
+
+    /// Cycles of a segment for each packet of full batches, forth and back.
+    fn full_cycles(&self, part: &Segment, first: usize) -> [f64; 2] {
+        let ios = self.ios.of(part);
+        let count = ios.len().max(1) as f64;
+        let io = ios
+            .iter()
+            .filter_map(|(_, cost, _)| Some(cost.full?.median / count));
+        let fixed = io.sum::<f64>() + self.hand_over_cycles(part);
+        let costs = &self.costs[first..first + part.chain.functions.len()];
+        let sum = |of: fn(&BothWays) -> Option<Measured>| {
+            costs.iter().filter_map(of).map(|m| m.median).sum::<f64>() + fixed
+        };
+        [sum(|cost| cost.forth.full), sum(|cost| cost.back.full)]
+    }
+
+    fn rate(&self) -> Rate {
+        // Workers on one core add up; what runs in the kernel runs where packets come in.
+        let mut by_core: BTreeMap<_, (Vec<&str>, [f64; 2])> = BTreeMap::new();
+        for (at, (part, first)) in self.numbered().enumerate() {
+            let key = part.chain.core.ok_or(at);
+            let [forth, back] = self.full_cycles(part, first);
+            let sum = by_core.entry(key).or_default();
+            sum.0.push(&part.name);
+            sum.1 = [sum.1[0] + forth, sum.1[1] + back];
+        }
+        let all = || by_core.values();
+        let most = |of: fn(&[f64; 2]) -> f64| all().map(|(_, sums)| of(sums)).fold(1.0, f64::max);
+        let busiest = all().max_by(|a, b| a.1[0].total_cmp(&b.1[0]));
+        let back = if self.goes_back { 1.0 } else { 0.0 };
+        let both = all()
+            .map(|(_, sums)| sums[0] + back * sums[1])
+            .fold(1.0, f64::max);
+        Rate {
+            payload_bytes: self.payload_bytes,
+            one_way_pps: self.hz / most(|sums| sums[0]),
+            both_ways_pps: self.hz / both,
+            busiest: busiest.map_or_else(String::new, |(names, _)| names.join(" and ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn chain(head: &str, functions: &[&str]) -> Chain {
+        let functions: String = functions
+            .iter()
+            .map(|f| format!("[[function]]\n{f}\n"))
+            .collect();
+        let text = format!("{head}\nports = [\"null:\", \"null:\"]\n{functions}");
+        Chain::parse(&text, "x.toml").unwrap()
+    }
+
+    fn quick(chain: &Chain) -> Estimate {
+        let settings = Settings {
+            payloads_bytes: vec![256],
+            block: Duration::from_micros(200),
+            wake_ups: 10,
+        };
+        estimate(chain, &settings).unwrap()
+    }
+
+    /// All of it known: 1000 cycles a function each way, at 1 GHz.
+    fn known(head: &str, functions: &[&str], wake_ns: Option<f64>) -> (RoundTrip, Rate) {
+        let chain = chain(head, functions);
+        let parts = segments(&chain, &plan_wires(&chain).unwrap(), &[0, 1]).unwrap();
+        let cost = BothWays {
+            forth: constant(1000.0),
+            back: constant(1000.0),
+        };
+        let costs = vec![cost; functions.len()];
+        let backends = ["null", "memif", "pair"];
+        let ios = Ios(backends
+            .map(|b| (b, (constant(100.0), Basis::Measured)))
+            .into());
+        let wake = wake_ns.map(|ns| (constant(ns).full.unwrap(), 2.0 * ns));
+        let placed = classify(&chain).unwrap();
+        let sums = Sums {
+            parts: &parts,
+            placed: &placed,
+            costs: &costs,
+            ios: &ios,
+            wake,
+            hz: 1e9,
+            payload_bytes: 256,
+            goes_back: true,
+        };
+        (sums.round_trip(), sums.rate())
+    }
+
+    const FORWARD: &str = "name = \"forward\"";
+
+    #[test]
+    fn a_compact_chain_is_its_functions_one_io_and_the_hand_overs() {
+        let (trip, rate) = known("", &[FORWARD; 3], None);
+        // Twice: three functions, input and output, two hand-overs.
+        assert_eq!(trip.typical_ns, 2.0 * (3000.0 + 100.0 + 70.0));
+        assert_eq!(trip.longest_ns, trip.typical_ns);
+        assert_eq!(rate.one_way_pps.round(), (1e9_f64 / 3170.0).round());
+        assert_eq!(rate.both_ways_pps.round(), (1e9_f64 / 6340.0).round());
+        assert!(trip.largest().unwrap().what.starts_with("function forward"));
+    }
+
+    #[test]
+    fn processes_have_an_io_and_a_wake_up_each_and_the_busiest_core_limits() {
+        let head = "placement = \"processes\"";
+        let (trip, rate) = known(head, &[FORWARD; 3], Some(5000.0));
+        let io = 2.0 * 3.0 * 100.0;
+        // The outer ones cannot be woken by `null`: they sleep 50 us at most.
+        let waits = 2.0 * (25_000.0 + 5_000.0 + 25_000.0);
+        assert_eq!(trip.typical_ns, 6000.0 + io + waits);
+        assert_eq!(
+            trip.longest_ns,
+            6000.0 + io + 2.0 * (50_000.0 + 10_000.0 + 50_000.0)
+        );
+        // Two of the three share a core.
+        assert_eq!(rate.one_way_pps.round(), (1e9_f64 / 2200.0).round());
+        assert_eq!(rate.busiest, "1-forward and 3-forward");
+    }
+
+    #[test]
+    fn a_budget_holds_for_all_for_most_or_for_none() {
+        assert_eq!(holds(100.0, 50.0, 90.0), Holds::Yes);
+        assert_eq!(holds(100.0, 50.0, 110.0), Holds::Mostly);
+        assert_eq!(holds(100.0, 101.0, 110.0), Holds::No);
+    }
+
+    #[test]
+    fn a_chain_of_known_cost_is_measured_and_its_budget_judged() {
+        let burn = "name = \"burn\"\ncycles = 200000";
+        let tight = quick(&chain("budget = \"20us\"", &[FORWARD, burn]));
+        assert_eq!(tight.holds, Some(Holds::No));
+        let slowest = tight.slowest().unwrap();
+        assert_eq!(slowest.largest().unwrap().what, "function burn");
+        // Both ways.
+        let least_ns = 2.0 * 200_000.0 / tight.tsc_hz * 1e9;
+        assert!(slowest.typical_ns > 0.95 * least_ns, "{slowest:?}");
+        let loose = quick(&chain("budget = \"10s\"", &[FORWARD, burn]));
+        assert_eq!(loose.holds, Some(Holds::Yes));
+        assert_eq!(quick(&chain("", &[FORWARD])).holds, None);
+    }
+
+    #[test]
+    fn what_runs_in_the_kernel_is_said_to_be_measured_elsewhere() {
+        let estimate = quick(&chain("placement = \"namespaces\"", &[FORWARD]));
+        let parts = &estimate.round_trips[0].parts;
+        let basis = |what: &str| {
+            parts
+                .iter()
+                .find(|p| p.what.contains(what))
+                .map(|p| p.basis)
+        };
+        assert_eq!(basis("function forward"), Some(Basis::StandIn));
+        assert_eq!(basis("XDP"), Some(Basis::Assumed));
+        assert!(
+            estimate
+                .notes
+                .iter()
+                .any(|note| note.contains("in the kernel"))
+        );
+    }
+
+    #[test]
+    fn what_no_packet_reaches_is_said() {
+        let estimate = quick(&chain("", &["name = \"impair\"\nloss = 1.0", FORWARD]));
+        assert!(
+            estimate
+                .notes
+                .iter()
+                .any(|note| note.contains("\"forward\""))
+        );
+    }
+}

@@ -1,0 +1,483 @@
+//! What the functions of a chain, the ports of one process and a wake-up cost on this machine: measured in some
+//! milliseconds, in this process, with warm caches and nobody else on the core.
+
+use crate::DeployError;
+use serde::Serialize;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+use taut_engine::{Chain, Stage};
+use taut_function::{Context, Function};
+use taut_measure::median_interval;
+use taut_port::{Batch, Clock, PoolHandle, Port, PortSpec, Resources, ticks};
+use taut_wire::UdpFlow;
+
+const CONFIDENCE: f64 = 0.95;
+
+/// Blocks of rounds, of which the median is taken.
+const BLOCKS: usize = 15;
+
+/// Bytes around a UDP payload: Ethernet, IPv4, UDP, frame check sequence.
+const AROUND_BYTES: usize = 14 + 20 + 8 + 4;
+
+/// For two ports of this process to find each other.
+const LINK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Of the pool that the packets of a measurement come from.
+const SLOTS: u32 = 1024;
+
+/// A figure, as the median of some blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Measured {
+    /// Median.
+    pub median: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Blocks.
+    pub n: usize,
+}
+
+impl Measured {
+    fn of(values: &[f64]) -> Option<Self> {
+        let interval = median_interval(values, CONFIDENCE)?;
+        Some(Self {
+            median: interval.point,
+            low: interval.low,
+            high: interval.high,
+            n: values.len(),
+        })
+    }
+
+    /// All of it, times `factor`.
+    pub(crate) fn scaled(self, factor: f64) -> Self {
+        Self {
+            median: self.median * factor,
+            low: self.low * factor,
+            high: self.high * factor,
+            ..self
+        }
+    }
+}
+
+/// Cycles of the time-stamp counter per packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Cost {
+    /// Of a packet that comes alone. None where no packet came this far.
+    pub alone: Option<Measured>,
+    /// Of a packet in a full batch.
+    pub full: Option<Measured>,
+}
+
+/// What a function costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct BothWays {
+    /// For packets from the first port.
+    pub forth: Cost,
+    /// For the answers to them.
+    pub back: Cost,
+}
+
+/// How long a measurement of one size and one batch takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    pub(crate) block: Duration,
+    /// Packets in a full batch.
+    pub(crate) batch: usize,
+}
+
+/// Settings by which a function reaches beyond its process, which a measurement must not.
+const REACHING_OUT: [(&str, &str); 3] = [("impair", "log"), ("gtpu", "control"), ("gtpu", "pfcp")];
+
+fn kept_inside(stage: &Stage) -> Stage {
+    let mut stage = stage.clone();
+    for (name, key) in REACHING_OUT {
+        if stage.name == name {
+            stage.settings.remove(key);
+        }
+    }
+    stage
+}
+
+/// What each function of the chain costs for UDP packets of a payload, forth and back, as they come to it from the
+/// functions before.
+pub(crate) fn functions(
+    chain: &Chain,
+    payload_bytes: usize,
+    effort: Effort,
+) -> Result<Vec<BothWays>, DeployError> {
+    // With the frame check sequence, which the frame does not have.
+    let frame = UdpFlow::default().frame(payload_bytes + AROUND_BYTES);
+    let frame =
+        frame.map_err(|e| DeployError::Chain(format!("payload of {payload_bytes} bytes: {e}")))?;
+    let inside = Chain::new(
+        chain.ports.clone(),
+        chain.functions.iter().map(kept_inside).collect(),
+    );
+    let mut rounds = Rounds {
+        functions: inside.build_functions()?,
+        pool: PoolHandle::new(SLOTS, false)?,
+        answers: chain.ports.len() > 1,
+        overhead_ticks: ticks_overhead(),
+        frame,
+        batch: Batch::new(),
+        slow: Batch::new(),
+    };
+    let count = rounds.functions.len();
+    let mut all = vec![BothWays::default(); count];
+    for (is_full, size) in [(false, 1), (true, effort.batch)] {
+        // Caches, tables and branch prediction are as they will stay.
+        rounds.block(size, effort.block);
+        let blocks: Vec<Block> = (0..BLOCKS)
+            .map(|_| rounds.block(size, effort.block))
+            .collect();
+        for (index, both) in all.iter_mut().enumerate() {
+            for (way, cost) in [&mut both.forth, &mut both.back].into_iter().enumerate() {
+                let per_packet: Option<Vec<f64>> = blocks
+                    .iter()
+                    .map(|block| block.per_packet(way, index))
+                    .collect();
+                let measured = per_packet.and_then(|values| Measured::of(&values));
+                if is_full {
+                    cost.full = measured;
+                } else {
+                    cost.alone = measured;
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Ticks and packets of each function, by way.
+struct Block {
+    sums: [Vec<(u64, u64)>; 2],
+}
+
+impl Block {
+    fn per_packet(&self, way: usize, function: usize) -> Option<f64> {
+        let (ticks, packets) = self.sums[way][function];
+        (packets > 0).then(|| ticks as f64 / packets as f64)
+    }
+}
+
+/// A chain that is called without ports.
+struct Rounds {
+    functions: Vec<Box<dyn Function>>,
+    pool: PoolHandle,
+    /// What comes out at the far end comes back.
+    answers: bool,
+    /// Of looking at the counter.
+    overhead_ticks: u64,
+    frame: Vec<u8>,
+    batch: Batch,
+    slow: Batch,
+}
+
+impl Rounds {
+    fn block(&mut self, size: usize, duration: Duration) -> Block {
+        let count = self.functions.len();
+        let mut block = Block {
+            sums: [vec![(0, 0); count], vec![(0, 0); count]],
+        };
+        let begun = Instant::now();
+        while begun.elapsed() < duration {
+            // As often as makes looking at the clock cheap.
+            for _ in 0..8 {
+                self.round(size, &mut block);
+            }
+        }
+        block
+    }
+
+    fn round(&mut self, size: usize, block: &mut Block) {
+        self.pool
+            .fill(&mut self.batch, size, self.frame.len() as u16);
+        for packet in self.batch.packets_mut() {
+            packet.bytes_mut().copy_from_slice(&self.frame);
+        }
+        let to_port = usize::from(self.answers);
+        self.way(0, to_port, &mut block.sums[0]);
+        self.batch.settle(&mut self.slow);
+        if self.answers {
+            self.batch
+                .packets_mut()
+                .iter_mut()
+                .for_each(|packet| turn_around(packet.bytes_mut()));
+            self.way(1, 0, &mut block.sums[1]);
+        }
+        self.batch.clear();
+        self.slow.clear();
+    }
+
+    fn way(&mut self, from_port: usize, to_port: usize, sums: &mut [(u64, u64)]) {
+        let count = self.functions.len();
+        for place in 0..count {
+            let index = if from_port == 0 {
+                place
+            } else {
+                count - 1 - place
+            };
+            let packets = (0..self.batch.len())
+                .filter(|i| self.batch.is_kept(*i))
+                .count();
+            let before = ticks();
+            let context = Context {
+                now_ticks: before,
+                from_port,
+                to_port,
+            };
+            self.functions[index].process(&mut self.batch, &context);
+            let spent = ticks().wrapping_sub(before);
+            sums[index].0 += spent.saturating_sub(self.overhead_ticks);
+            sums[index].1 += packets as u64;
+        }
+    }
+}
+
+/// Makes an IPv4 UDP frame the answer to itself; checksums stay right.
+fn turn_around(frame: &mut [u8]) {
+    let is_plain = frame.len() >= 42 && frame[12..15] == [0x08, 0x00, 0x45] && frame[23] == 17;
+    if is_plain {
+        let mut swap = |a: usize, b: usize, length: usize| {
+            let (front, rest) = frame.split_at_mut(b);
+            front[a..a + length].swap_with_slice(&mut rest[..length]);
+        };
+        swap(0, 6, 6);
+        swap(26, 30, 4);
+        swap(34, 36, 2);
+    }
+}
+
+/// What two looks at the counter in a row differ by, mostly.
+fn ticks_overhead() -> u64 {
+    let mut all: Vec<u64> = (0..1001)
+        .map(|_| {
+            let before = ticks();
+            ticks().wrapping_sub(before)
+        })
+        .collect();
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+/// What receiving and sending a packet costs a worker with such ports, of the backends of which both ends can be in this
+/// process; none for others. Both ends on one core: what passes between two cores costs more.
+pub(crate) fn io(
+    backend: &str,
+    payload_bytes: usize,
+    effort: Effort,
+) -> Result<Option<Cost>, DeployError> {
+    let folder = tempfile::tempdir()
+        .map_err(|e| DeployError::system("cannot make a folder for a socket", e))?;
+    let length = (payload_bytes + AROUND_BYTES - 4) as u16;
+    let overhead_ticks = ticks_overhead();
+    let mut cost = Cost::default();
+    for (is_full, size) in [(false, 1), (true, effort.batch)] {
+        let socket = folder.path().join(format!("{size}.sock"));
+        let Some(mut ends) = Ends::open(backend, &socket.display().to_string(), size)? else {
+            return Ok(None);
+        };
+        let mut block = || {
+            let (mut spent, mut packets) = (0_u64, 0_u64);
+            let begun = Instant::now();
+            while begun.elapsed() < effort.block {
+                for way in 0..ends.ways {
+                    let (ticks, count) = ends.pass(way, size, length);
+                    spent += ticks.saturating_sub(2 * overhead_ticks);
+                    packets += count;
+                }
+            }
+            (packets > 0).then(|| spent as f64 / packets as f64)
+        };
+        block();
+        let blocks: Option<Vec<f64>> = (0..BLOCKS).map(|_| block()).collect();
+        let measured = blocks.and_then(|values| Measured::of(&values));
+        if is_full {
+            cost.full = measured;
+        } else {
+            cost.alone = measured;
+        }
+    }
+    Ok(Some(cost))
+}
+
+/// Two ports that are joined.
+struct Ends {
+    ports: [Box<dyn Port>; 2],
+    /// One for each, as two processes have.
+    resources: [Resources; 2],
+    /// Directions in which packets pass.
+    ways: usize,
+}
+
+impl Ends {
+    fn open(backend: &str, name: &str, size: usize) -> Result<Option<Self>, DeployError> {
+        let ends = match backend {
+            "null" => ["null:".to_string(), format!("null:source={size}")],
+            "pair" => [format!("pair:{name}"), format!("pair:{name}")],
+            "memif" => ["server", "client"].map(|role| format!("memif:{name},role={role}")),
+            _ => return Ok(None),
+        };
+        let specs = [PortSpec::parse(&ends[0])?, PortSpec::parse(&ends[1])?];
+        let mut resources = [
+            Resources::for_ports(&specs[..1])?,
+            Resources::for_ports(&specs[1..])?,
+        ];
+        let mut ports = [
+            specs[0].open(&mut resources[0])?,
+            specs[1].open(&mut resources[1])?,
+        ];
+        let patience = Instant::now() + LINK_PATIENCE;
+        while !ports.iter_mut().all(|port| port.link().is_up()) {
+            if Instant::now() > patience {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Some(Self {
+            ports,
+            resources,
+            ways: if backend == "null" { 1 } else { 2 },
+        }))
+    }
+
+    /// Ticks of sending on one port and receiving on the other, and how many packets came.
+    fn pass(&mut self, from: usize, size: usize, length: u16) -> (u64, u64) {
+        let mut batch = Batch::new();
+        self.resources[from].pool().fill(&mut batch, size, length);
+        let before = ticks();
+        self.ports[from].tx(&mut batch);
+        let sent = ticks();
+        batch.clear();
+        let again = ticks();
+        let received = self.ports[1 - from].rx(&mut batch);
+        let spent = sent.wrapping_sub(before) + ticks().wrapping_sub(again);
+        (spent, received as u64)
+    }
+}
+
+/// How long it takes from the moment that a sleeping thread is woken through a file until it runs, ns: median and, for
+/// the longest of them, the largest of `times`.
+pub(crate) fn wake_up(clock: &Clock, times: usize) -> Result<(Measured, f64), DeployError> {
+    let failed = |e: std::io::Error| DeployError::system("cannot measure a wake-up", e);
+    let (mut asleep, mut waker) = std::io::pipe().map_err(failed)?;
+    let slept = std::thread::spawn(move || -> std::io::Result<Vec<u64>> {
+        let mut stamps = Vec::with_capacity(times);
+        for _ in 0..times {
+            asleep.read_exact(&mut [0])?;
+            stamps.push(ticks());
+        }
+        Ok(stamps)
+    });
+    let mut woken = Vec::with_capacity(times);
+    for _ in 0..times {
+        // Long enough for the other one to be asleep, and its core with it.
+        std::thread::sleep(Duration::from_millis(1));
+        woken.push(ticks());
+        waker.write_all(&[0]).map_err(failed)?;
+    }
+    let died = || failed(std::io::Error::other("the sleeping thread died"));
+    let stamps = slept.join().map_err(|_| died())?.map_err(failed)?;
+    let waits: Vec<f64> = woken
+        .iter()
+        .zip(&stamps)
+        .map(|(before, after)| clock.to_ns(after.saturating_sub(*before)))
+        .collect();
+    let longest = waits.iter().copied().fold(0.0, f64::max);
+    let measured = Measured::of(&waits).ok_or_else(died)?;
+    Ok((measured, longest))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const EFFORT: Effort = Effort {
+        block: Duration::from_millis(1),
+        batch: 16,
+    };
+
+    fn measured(names: &[&str]) -> Vec<BothWays> {
+        let stages = names.iter().map(|text| text.parse().unwrap());
+        let ports = ["null:", "null:"].map(|text| PortSpec::parse(text).unwrap());
+        let chain = Chain::new(ports.to_vec(), stages.collect());
+        functions(&chain, 256, EFFORT).unwrap()
+    }
+
+    #[test]
+    fn a_function_of_known_cost_costs_what_it_says() {
+        // A machine with other work to do takes the core away: one good attempt is enough.
+        let mut attempts = (0..10).map(|_| {
+            let all = measured(&["forward", "burn(cycles=5000)"]);
+            let of = |cost: &Cost| [cost.alone.unwrap(), cost.full.unwrap()];
+            let burns = [of(&all[1].forth), of(&all[1].back)].concat();
+            let near = |m: &Measured| (4500.0..6000.0).contains(&m.median) && m.n == BLOCKS;
+            let cheap = all[0].forth.full.unwrap().median < 1000.0;
+            assert!(
+                burns
+                    .iter()
+                    .all(|m| m.low <= m.median && m.median <= m.high)
+            );
+            cheap && burns.iter().all(near)
+        });
+        assert!(attempts.any(|good| good));
+    }
+
+    #[test]
+    fn what_no_packet_comes_to_has_no_cost() {
+        let all = measured(&["impair(loss=1.0)", "forward"]);
+        assert!(all[0].forth.full.is_some());
+        assert_eq!(
+            (all[1].forth, all[1].back),
+            (Cost::default(), Cost::default())
+        );
+    }
+
+    #[test]
+    fn what_comes_back_is_an_answer() {
+        let frame = UdpFlow::default().frame(100).unwrap();
+        let mut answer = frame.clone();
+        turn_around(&mut answer);
+        assert_eq!(answer[0..6], frame[6..12]);
+        assert_eq!(answer[26..30], frame[30..34]);
+        assert_eq!(answer[34..36], frame[36..38]);
+        turn_around(&mut answer);
+        assert_eq!(answer, frame);
+        // Encrypted on the way out, decrypted on the way in: as long as it was.
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let text = format!(
+            "ports = [\"null:\", \"null:\"]\n[[function]]\nname = \"aes\"\nencrypt = [1]\nkey_file = \"{}\"\n\
+             [[function]]\nname = \"forward\"\n",
+            key.display()
+        );
+        let chain = Chain::parse(&text, "x.toml").unwrap();
+        let all = functions(&chain, 256, EFFORT).unwrap();
+        assert!(all.iter().all(|both| both.back.full.is_some()), "{all:?}");
+    }
+
+    #[test]
+    fn ports_of_one_process_are_measured_and_others_are_not() {
+        for backend in ["null", "pair", "memif"] {
+            let cost = io(backend, 256, EFFORT).unwrap().unwrap();
+            assert!(
+                cost.full.unwrap().median < cost.alone.unwrap().median + 1e5,
+                "{backend}"
+            );
+        }
+        assert_eq!(io("af_xdp", 256, EFFORT).unwrap(), None);
+    }
+
+    #[test]
+    fn a_wake_up_takes_some_time() {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let (typical, longest) = wake_up(&clock, 20).unwrap();
+        assert!(typical.median > 0.0 && typical.median <= longest);
+        assert_eq!(typical.n, 20);
+    }
+}

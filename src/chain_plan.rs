@@ -1,0 +1,187 @@
+//! `taut chain plan`: where each function of a chain will run and why, what it will cost, and whether the budget holds.
+
+use crate::exit::Failure;
+use crate::{print, quantity};
+use serde_json::json;
+use std::path::PathBuf;
+use taut_deploy::{BothWays, Cost, Estimate, Holds, Measured, RoundTrip, Settings, estimate};
+use taut_engine::{Chain, Place};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut chain plan chain.toml
+  taut chain plan chain.toml --size 64 --size 1400 --json
+
+Measures each function with its settings for some milliseconds in this process, and adds input and output, hand-over and
+wake-ups. Nothing is put up, nothing is sent. Exit code 1: the budget of the file cannot hold.")]
+pub struct Arguments {
+    /// Chain file (TOML)
+    file: PathBuf,
+    /// UDP payload, bytes; may be repeated (default: 256 and 1400)
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(18..=1472))]
+    size: Vec<u16>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let chain = Chain::load(&arguments.file)?;
+    let mut settings = Settings::default();
+    if !arguments.size.is_empty() {
+        settings.payloads_bytes = arguments
+            .size
+            .iter()
+            .map(|size| usize::from(*size))
+            .collect();
+    }
+    let plan = estimate(&chain, &settings)?;
+    if arguments.json {
+        print::line(json!(plan));
+    } else {
+        show(&plan, &settings);
+    }
+    match (plan.holds, plan.slowest()) {
+        (Some(Holds::No), Some(trip)) => Err(Failure::Limit(broken(&plan, trip))),
+        _ => Ok(()),
+    }
+}
+
+fn show(plan: &Estimate, settings: &Settings) {
+    let mut rows = vec![vec![
+        "function".to_string(),
+        "class".into(),
+        "runs in".into(),
+    ]];
+    for payload in &settings.payloads_bytes {
+        rows[0].push(format!("{payload} B alone"));
+        rows[0].push(format!("in batches of {}", plan.batch));
+        rows[0].push("alone".to_string());
+    }
+    rows[0].push("why there".to_string());
+    for function in &plan.functions {
+        let place = match function.placed.place {
+            Place::Kernel => "kernel",
+            Place::User => "user",
+        };
+        let mut row = vec![
+            function.name.clone(),
+            function.placed.class.name().into(),
+            place.into(),
+        ];
+        for cost in &function.costs {
+            row.push(cycles(cost, |cost| cost.alone));
+            row.push(cycles(cost, |cost| cost.full));
+            let alone = there_and_back(cost, |cost| cost.alone);
+            row.push(alone.map_or("?".into(), |[_, m, _]| quantity::ns(m / plan.tsc_hz * 1e9)));
+        }
+        row.push(function.placed.why.clone());
+        rows.push(row);
+    }
+    print::line("cycles per packet there and back, measured (95 % interval):");
+    print_table(&rows);
+    for trip in &plan.round_trips {
+        print::line(format!(
+            "\nround trip of {} B, without the ends: {}, longest {}",
+            trip.payload_bytes,
+            quantity::ns(trip.typical_ns),
+            quantity::ns(trip.longest_ns)
+        ));
+        let rows: Vec<Vec<String>> = trip
+            .parts
+            .iter()
+            .map(|part| {
+                let longest = format!("longest {}", quantity::ns(part.longest_ns));
+                let typical = quantity::ns(part.typical_ns);
+                vec![
+                    format!("  {}", part.what),
+                    typical,
+                    longest,
+                    part.basis.name().into(),
+                ]
+            })
+            .collect();
+        print_table(&rows);
+    }
+    print::line("");
+    for rate in &plan.rates {
+        print::line(format!(
+            "highest rate at {} B: {} one way, {} with an answer each (busiest core: {})",
+            rate.payload_bytes,
+            quantity::pps(rate.one_way_pps),
+            quantity::pps(rate.both_ways_pps),
+            rate.busiest
+        ));
+    }
+    if let (Some(budget_ns), Some(holds)) = (plan.budget_ns, plan.holds) {
+        let verdict = match holds {
+            Holds::Yes => "holds",
+            Holds::Mostly => "holds for most packets, not for those that take longest",
+            Holds::No => "cannot hold",
+        };
+        print::line(format!("budget {}: {verdict}", quantity::ns(budget_ns)));
+    }
+    let n = plan
+        .functions
+        .iter()
+        .find_map(|f| Some(f.costs.first()?.forth.full?.n));
+    if let Some(n) = n {
+        print::line(format!(
+            "note: measured figures are medians of {n} blocks of {:?}",
+            settings.block
+        ));
+    }
+    for note in &plan.notes {
+        print::line(format!("note: {note}"));
+    }
+}
+
+/// Which part a budget breaks at.
+fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
+    let budget = quantity::ns(plan.budget_ns.unwrap_or_default());
+    let largest = trip.largest().map_or_else(String::new, |part| {
+        format!(
+            ", {} of it for {}",
+            quantity::ns(part.typical_ns),
+            part.what
+        )
+    });
+    format!(
+        "the budget of {budget} cannot hold: a round trip of {} B takes {}{largest}",
+        trip.payload_bytes,
+        quantity::ns(trip.typical_ns)
+    )
+}
+
+/// Low end, median and high end, of both ways together; none where no packet came.
+fn there_and_back(both: &BothWays, of: fn(&Cost) -> Option<Measured>) -> Option<[f64; 3]> {
+    let found: Vec<Measured> = [&both.forth, &both.back]
+        .into_iter()
+        .filter_map(of)
+        .collect();
+    let sum = |of: fn(&Measured) -> f64| found.iter().map(of).sum();
+    (!found.is_empty()).then(|| [sum(|m| m.low), sum(|m| m.median), sum(|m| m.high)])
+}
+
+fn cycles(both: &BothWays, of: fn(&Cost) -> Option<Measured>) -> String {
+    there_and_back(both, of).map_or("?".to_string(), |[low, median, high]| {
+        format!("{median:.0} ({low:.0} to {high:.0})")
+    })
+}
+
+/// Columns as wide as their widest cell.
+fn print_table(rows: &[Vec<String>]) {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths);
+        let line: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        print::line(line.join("  ").trim_end());
+    }
+}
