@@ -6,7 +6,7 @@ use crate::{chain_plan, print, quantity};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use taut_deploy::{
     Condition, Deployment, Request, SegmentStatus, Status, ask, down, name_of, run_folder, sweep,
@@ -20,6 +20,7 @@ use taut_engine::{Chain, CountersView};
   taut chain up chain.toml --detach
   taut chain status
   taut chain status edge --json
+  taut chain update edge.toml               # after its functions were changed
   taut chain down edge
 
 The file says which functions, between which ports, and how they are spread: placement = \"compact\" (one worker),
@@ -42,6 +43,11 @@ enum Action {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Give a chain that is up the functions of its changed file, while packets pass
+    Update {
+        /// Chain file (TOML)
+        file: PathBuf,
     },
     /// Take a chain down, with all that it has made
     Down {
@@ -81,6 +87,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Action::Up(up) if up.detach => detach(&up),
         Action::Up(up) => keep_up(&up),
         Action::Status { name, json } => status(name.as_deref(), json),
+        Action::Update { file } => update(&file),
         Action::Down { name, all } => take_down(name.as_deref(), all),
     }
 }
@@ -183,6 +190,21 @@ fn status(name: Option<&str>, json: bool) -> Result<(), Failure> {
             print::line(totals(status));
         }
     }
+    Ok(())
+}
+
+fn update(file: &Path) -> Result<(), Failure> {
+    let chain = Chain::load(file)?;
+    let name = name_of(&chain, file)?;
+    let unreadable = |e: std::io::Error| Failure::Input(format!("{}: {e}", file.display()));
+    let request = Request::Update {
+        file: fs::canonicalize(file)
+            .map_err(unreadable)?
+            .display()
+            .to_string(),
+        text: fs::read_to_string(file).map_err(unreadable)?,
+    };
+    print::line(summary(&ask(&name, &request)?));
     Ok(())
 }
 

@@ -53,7 +53,7 @@ enum Command {
     Demo(demo::Arguments),
     /// Run a data plane: ports, functions and a flush policy on one core
     Forward(forward::Arguments),
-    /// Run a chain of functions over threads, processes or namespaces: up, status, down
+    /// Run a chain of functions over threads, processes or namespaces: up, status, update, down
     Chain(chain::Arguments),
     /// Add, list, remove and load bearers of a running mobile gateway (function gtpu)
     Bearer(bearer::Arguments),

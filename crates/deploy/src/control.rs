@@ -24,6 +24,13 @@ pub enum Request {
     Status,
     /// Take it down.
     Down,
+    /// Give it other functions, while packets pass.
+    Update {
+        /// The file that says which.
+        file: String,
+        /// What it says.
+        text: String,
+    },
 }
 
 /// Its answer.

@@ -5,10 +5,11 @@ use crate::control::{self, Answer, Asked, Request};
 use crate::ends::{self, Laid};
 use crate::process::{Launch, Process, Said, Word};
 use crate::run_folder::RunFolder;
+use crate::segment::function_table;
 use crate::status::Condition;
 use crate::{DeployError, Segment, SegmentStatus, Status, segments, split};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use taut_engine::{Chain, CountersView, Place, Placement};
+use taut_engine::{Chain, CountersView, Place, Placement, Stage};
 
 /// How long processes may take until packets pass; a machine under load takes seconds.
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -27,6 +28,8 @@ const END_DEADLINE: Duration = Duration::from_secs(3);
 const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 /// A process that has run for this long is not thought to die of its start.
 const SETTLED: Duration = Duration::from_secs(10);
+/// How long a worker has to take other functions: what the old ones keep may need a second to leave.
+const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 /// How often the supervisor looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Longest name of a chain, so that the paths of its sockets fit.
@@ -60,6 +63,9 @@ struct Event {
     worker: usize,
     #[serde(default)]
     counters: CountersView,
+    /// Why functions were refused.
+    #[serde(default)]
+    reason: String,
 }
 
 /// A segment, and what has been heard of it.
@@ -97,7 +103,8 @@ struct Kept {
 pub struct Deployment {
     name: String,
     file: PathBuf,
-    placement: Placement,
+    /// What it is to be now.
+    chain: Chain,
     up_since: SystemTime,
     segments: Vec<Running>,
     // Processes end before what they run over goes.
@@ -106,6 +113,10 @@ pub struct Deployment {
     words: Sender<Heard>,
     laid: Laid,
     folder: RunFolder,
+    /// What the worker said that was asked to take other functions; one is asked at a time.
+    answer: Option<Result<(), String>>,
+    /// Heard while a worker was to answer.
+    later: VecDeque<Heard>,
     /// Who asked for the end, and waits for it.
     ended_by: Option<Sender<Answer>>,
 }
@@ -174,7 +185,7 @@ impl Deployment {
         let mut deployment = Self {
             name,
             file: file.to_path_buf(),
-            placement: chain.placement,
+            chain: chain.clone(),
             up_since: SystemTime::now(),
             segments: Vec::new(),
             processes: Vec::new(),
@@ -182,6 +193,8 @@ impl Deployment {
             words,
             laid,
             folder,
+            answer: None,
+            later: VecDeque::new(),
             ended_by: None,
         };
         deployment.arrange(made, program)?;
@@ -197,7 +210,7 @@ impl Deployment {
 
     /// Which process runs which segment.
     fn arrange(&mut self, made: Vec<Segment>, program: &Path) -> Result<(), DeployError> {
-        let one_process = self.placement == Placement::Threads;
+        let one_process = self.chain.placement == Placement::Threads;
         for (at, segment) in made.into_iter().enumerate() {
             let path = self.folder.path();
             let file = path.join(format!("{}.toml", segment.name));
@@ -218,6 +231,7 @@ impl Deployment {
                         program: program.to_path_buf(),
                         namespace: namespace.clone(),
                         files: vec![file],
+                        controlled: segment.chain.place == Place::User,
                         log: path.join(log),
                     },
                     running: None,
@@ -325,7 +339,11 @@ impl Deployment {
         let mut second = 0;
         let mut before = self.counted();
         while !stop.load(Ordering::Relaxed) && !self.has_ended() {
-            match self.heard.recv_timeout(LOOK) {
+            let heard = match self.later.pop_front() {
+                Some(heard) => Ok(heard),
+                None => self.heard.recv_timeout(LOOK),
+            };
+            match heard {
                 Ok(Heard::Word(word)) => {
                     if self.hear(word) {
                         self.write_state()?;
@@ -385,7 +403,7 @@ impl Deployment {
         Status {
             name: self.name.clone(),
             file: self.file.display().to_string(),
-            placement: placement_text(self.placement).to_string(),
+            placement: placement_text(self.chain.placement).to_string(),
             supervisor: std::process::id(),
             up_since: seconds_since_1970(self.up_since),
             segments: self
@@ -469,6 +487,8 @@ impl Deployment {
                     "started" => of.condition = Condition::Up,
                     "second" => of.now = of.now + event.counters,
                     "summary" => of.now = event.counters,
+                    "updated" => self.answer = Some(Ok(())),
+                    "refused" => self.answer = Some(Err(event.reason)),
                     _ => {}
                 }
                 false
@@ -527,11 +547,161 @@ impl Deployment {
                 });
                 true
             }
+            Request::Update { file, text } => {
+                let updated = Chain::parse(&text, &file)
+                    .map_err(DeployError::from)
+                    .and_then(|chain| self.update(&chain, Path::new(&file)));
+                let _ = asked.answer.send(Answer {
+                    error: updated.err().map(|e| e.to_string()),
+                    status: Some(self.status()),
+                });
+                true
+            }
             Request::Down => {
                 self.ended_by = Some(asked.answer);
                 false
             }
         }
+    }
+
+    /// Gives the chain the functions of another file, segment by segment, while packets pass: all, or none.
+    fn update(&mut self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
+        self.check_update(chain, file)?;
+        let made = segments(chain, &self.laid.wires, &cores(chain)?)?;
+        if made.len() != self.segments.len() {
+            return Err(DeployError::Chain(format!(
+                "{} segments instead of {}: an update keeps their number; take the chain down and up again, or use \
+                 placement = \"compact\"",
+                made.len(),
+                self.segments.len()
+            )));
+        }
+        let functions = |running: &Running| running.segment.chain.functions.clone();
+        let before: Vec<Vec<Stage>> = self.segments.iter().map(functions).collect();
+        let changed: Vec<usize> = (0..made.len())
+            .filter(|at| made[*at].chain.functions != before[*at])
+            .collect();
+        for at in &changed {
+            let is = &self.segments[*at];
+            let refused = |reason: &str| {
+                Err(DeployError::Segment {
+                    segment: is.segment.name.clone(),
+                    reason: reason.to_string(),
+                })
+            };
+            if is.segment.chain.place != made[*at].chain.place {
+                return refused("it would change its place; take the chain down and up again");
+            }
+            if is.segment.chain.place == Place::Kernel {
+                return refused(
+                    "XDP programs are not exchanged while packets pass; take the chain down and up again, or give the \
+                     function place = \"user\"",
+                );
+            }
+            if is.condition != Condition::Up {
+                return refused("its process is not up; try again");
+            }
+        }
+        for (done, at) in changed.iter().enumerate() {
+            if let Err(reason) = self.replace(*at, &made[*at].chain.functions) {
+                for back in &changed[..done] {
+                    // They took them before.
+                    let _ = self.replace(*back, &before[*back]);
+                }
+                return Err(DeployError::Segment {
+                    segment: self.segments[*at].segment.name.clone(),
+                    reason,
+                });
+            }
+        }
+        for at in changed {
+            self.rename(at, &made[at])?;
+        }
+        self.chain = chain.clone();
+        self.file = file.to_path_buf();
+        self.write_state()
+    }
+
+    /// Whether nothing but functions is other than it was.
+    fn check_update(&self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
+        let texts = |chain: &Chain| -> Vec<String> {
+            chain
+                .ports
+                .iter()
+                .map(|port| port.text().to_string())
+                .collect()
+        };
+        let is = &self.chain;
+        let differs = [
+            ("name", name_of(chain, file)? != self.name),
+            ("placement", chain.placement != is.placement),
+            ("ports", texts(chain) != texts(is)),
+            ("flush", chain.flush != is.flush),
+            ("wait", chain.wait != is.wait),
+            ("burst", chain.burst != is.burst),
+            ("core", chain.core != is.core),
+            ("place", chain.place != is.place),
+        ];
+        match differs.into_iter().find(|(_, differs)| *differs) {
+            None => Ok(()),
+            Some((what, _)) => Err(DeployError::Chain(format!(
+                "{}: its {what} is not that of chain \"{}\" that is up: an update changes functions only; take the chain \
+                 down and up again",
+                file.display(),
+                self.name
+            ))),
+        }
+    }
+
+    /// Has a worker go on with other functions; returns when it does.
+    fn replace(&mut self, at: usize, functions: &[Stage]) -> Result<(), String> {
+        let running = &self.segments[at];
+        let (process, worker) = (running.process, running.worker);
+        let functions: Vec<_> = functions.iter().map(function_table).collect();
+        let line = serde_json::json!({"worker": worker, "functions": functions}).to_string();
+        let gone = || "its process died meanwhile".to_string();
+        let child = self.processes[process].running.as_mut().ok_or_else(gone)?;
+        child.say(&line).map_err(|_| gone())?;
+        self.answer = None;
+        let deadline = Instant::now() + UPDATE_DEADLINE;
+        loop {
+            if let Some(answer) = self.answer.take() {
+                return answer;
+            }
+            if self.segments[at].condition != Condition::Up {
+                return Err(gone());
+            }
+            match self
+                .heard
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(Heard::Word(word)) => {
+                    self.hear(word);
+                }
+                Ok(other) => self.later.push_back(other),
+                Err(_) => return Err(format!("no answer within {UPDATE_DEADLINE:?}")),
+            }
+        }
+    }
+
+    /// Calls a segment what it does now, and has it do that when it is started again.
+    fn rename(&mut self, at: usize, now: &Segment) -> Result<(), DeployError> {
+        let running = &mut self.segments[at];
+        running.segment.name.clone_from(&now.name);
+        running
+            .segment
+            .chain
+            .functions
+            .clone_from(&now.chain.functions);
+        let file = self.folder.path().join(format!("{}.toml", now.name));
+        fs::write(&file, running.segment.text())
+            .map_err(|e| DeployError::system(format!("cannot write {}", file.display()), e))?;
+        let known = &mut self.processes[running.process].launch.files[running.worker];
+        if *known != file {
+            let _ = fs::remove_file(&*known);
+            *known = file;
+        }
+        Ok(())
     }
 
     /// Ends all processes, those that do not heed it by force, and hears their last counts.

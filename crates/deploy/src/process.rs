@@ -40,6 +40,8 @@ pub(crate) struct Launch {
     pub namespace: Option<String>,
     /// Its chain files, one for each worker.
     pub files: Vec<PathBuf>,
+    /// It takes other functions while it runs, which XDP programs do not.
+    pub controlled: bool,
     /// What it tells people is kept here.
     pub log: PathBuf,
 }
@@ -73,6 +75,7 @@ impl Process {
             .arg("forward")
             .args(&launch.files)
             .args(["--json", "--until-stdin-closes"])
+            .args(launch.controlled.then_some("--control"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -125,6 +128,12 @@ impl Process {
     /// The process number.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Writes a line to its standard input.
+    pub(crate) fn say(&mut self, line: &str) -> std::io::Result<()> {
+        let input = self.input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        writeln!(input, "{line}").and_then(|()| input.flush())
     }
 
     /// Tells it to end, by closing its standard input.

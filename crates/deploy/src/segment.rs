@@ -113,6 +113,13 @@ pub fn segments(
     each.collect()
 }
 
+/// A function as chain files have it.
+pub(crate) fn function_table(stage: &Stage) -> toml::Table {
+    let mut settings = stage.settings.clone();
+    settings.insert("name".to_string(), stage.name.clone().into());
+    settings
+}
+
 /// The text of a chain file that says the same.
 pub(crate) fn chain_text(chain: &Chain) -> String {
     let mut table = toml::Table::new();
@@ -133,12 +140,8 @@ pub(crate) fn chain_text(chain: &Chain) -> String {
             say("core", (core as i64).into());
         }
     }
-    let functions = chain.functions.iter().map(|stage| {
-        let mut settings = stage.settings.clone();
-        settings.insert("name".to_string(), stage.name.clone().into());
-        settings.into()
-    });
-    let functions: Vec<toml::Value> = functions.collect();
+    let functions = chain.functions.iter().map(function_table);
+    let functions: Vec<toml::Value> = functions.map(toml::Value::from).collect();
     if !functions.is_empty() {
         say("function", toml::Value::Array(functions));
     }
