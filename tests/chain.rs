@@ -25,7 +25,8 @@ struct Stage {
 }
 
 const FUNCTIONS: &str = "[[function]]\nname = \"forward\"\n\
-    [[function]]\nname = \"xor\"\nkey = 7\n[[function]]\nname = \"xor\"\nkey = 7\n";
+    [[function]]\nname = \"xor\"\nkey = 7\nplace = \"user\"\n\
+    [[function]]\nname = \"xor\"\nkey = 7\nplace = \"user\"\n";
 
 impl Stage {
     fn new(what: &str) -> Self {
