@@ -282,8 +282,8 @@ fn condition(segment: &SegmentStatus) -> String {
     let mut text = String::new();
     if segment.restarts > 0 {
         text += &format!(
-            "; started again {} times ({})",
-            segment.restarts, segment.last_words
+            "; started again {} times ({}), {} packets lost meanwhile",
+            segment.restarts, segment.last_words, segment.lost_while_down
         );
     }
     text += match segment.condition {

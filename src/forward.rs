@@ -149,7 +149,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         || format!("forwarding, flush {}, wait {}", chain.flush, chain.wait),
     ));
 
-    let input = forward_control::listen(&arguments, vec![(chain.clone(), updates)], clock)?;
+    let input = forward_control::listen(
+        &arguments,
+        vec![(chain.clone(), updates, Arc::clone(&counters))],
+        clock,
+    )?;
     let watched: Vec<_> = input.iter().chain([&ended]).collect();
     let begun = Instant::now();
     let mut before = CountersView::default();

@@ -110,7 +110,14 @@ pub fn run(arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure>
         ));
     }
     let controlled = workers.iter();
-    let controlled = controlled.map(|worker| (worker.chain.clone(), Arc::clone(&worker.updates)));
+    let controlled = controlled.map(|worker| {
+        let (updates, counters) = (&worker.updates, &worker.counters);
+        (
+            worker.chain.clone(),
+            Arc::clone(updates),
+            Arc::clone(counters),
+        )
+    });
     let input = forward_control::listen(arguments, controlled.collect(), clock)?;
     let watched: Vec<_> = input.iter().chain([&ended]).collect();
     let begun = Instant::now();

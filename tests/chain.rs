@@ -9,11 +9,12 @@ use std::fs;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::hosts::{Namespace, ip};
 use support::program::{Finished, PATIENCE, Program, run};
-use support::{alone_and_root, scratch, taut};
+use support::{alone_and_root, scratch, taut, within_attempts};
 use tempfile::TempDir;
 
 /// Two hosts with addresses, and a chain file between them.
@@ -249,6 +250,144 @@ fn a_segment_that_dies_comes_back_while_its_neighbours_go_on() {
         }
         no_panic(&up.interrupt().success());
     }
+}
+
+/// Numbered datagrams from west to east at a steady rate while `action` runs; returns how many were sent, and how many of
+/// these came, each once and in order.
+fn under_traffic(stage: &Stage, action: impl FnOnce()) -> (u64, u64) {
+    const GAP: Duration = Duration::from_micros(500);
+    exchange(stage, 1);
+    let west = socket(&stage.west.0, "10.9.0.1");
+    let east = socket(&stage.east.0, "10.9.0.2");
+    east.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut sent = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                west.send_to(&sent.to_be_bytes(), "10.9.0.2:7").unwrap();
+                sent += 1;
+                sleep(GAP);
+            }
+            sent
+        });
+        let receiver = scope.spawn(|| {
+            let (mut came, mut next) = (0, 0);
+            let mut got = [0; 8];
+            // Over when nothing has come for a while and nothing is sent any more.
+            loop {
+                match east.recv(&mut got) {
+                    Ok(_) => {
+                        let number = u64::from_be_bytes(got);
+                        assert!(number >= next, "{number} came after {next}");
+                        next = number + 1;
+                        came += 1;
+                    }
+                    Err(_) if stop.load(Ordering::Relaxed) => return came,
+                    Err(_) => {}
+                }
+            }
+        });
+        action();
+        stop.store(true, Ordering::Relaxed);
+        (sender.join().unwrap(), receiver.join().unwrap())
+    })
+}
+
+#[test]
+fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let first = |function: &str| format!("[[function]]\n{function}\nplace = \"user\"\n{FUNCTIONS}");
+    let burn = |cycles: u32| first(&format!("name = \"burn\"\ncycles = {cycles}"));
+    for placement in ["compact", "threads", "processes", "namespaces"] {
+        let head = format!("placement = \"{placement}\"");
+        let stage = Stage::new(placement);
+        let up = stage.up(&head, &burn(1));
+        // A stall of the machine may fill a socket's buffer.
+        within_attempts(3, || {
+            let before = pids(&stage.status());
+            let (sent, came) = under_traffic(&stage, || {
+                for round in 0..6 {
+                    let functions = match round % 3 {
+                        0 => burn(20 + round),
+                        1 => first("name = \"forward\""),
+                        _ => burn(1),
+                    };
+                    let file = stage.file(&head, &functions);
+                    run(taut(&["chain", "update"]).arg(&file)).success();
+                    sleep(Duration::from_millis(50));
+                }
+            });
+            assert_eq!(pids(&stage.status()), before, "nothing is started anew");
+            if sent == came {
+                Ok(())
+            } else {
+                Err(format!("{placement}: {came} of {sent} came"))
+            }
+        });
+        let file = stage.file(&head, &first("name = \"forward\""));
+        run(taut(&["chain", "update"]).arg(&file)).success();
+        let status = stage.status();
+        assert_eq!(status["segments"][0]["functions"][0], "forward", "{status}");
+        // What cannot be is refused in one line, and nothing is changed.
+        let refused = |head: &str, functions: &str, part: &str| {
+            let finished = run(taut(&["chain", "update"]).arg(stage.file(head, functions)));
+            assert_eq!(finished.code(), Some(2), "{finished:?}");
+            assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
+            assert!(finished.stderr.contains(part), "{part}: {finished:?}");
+            assert_eq!(stage.status()["segments"], status["segments"]);
+        };
+        refused(
+            &format!("{head}\nburst = 7"),
+            &burn(1),
+            "its burst is not that of chain",
+        );
+        if placement != "compact" {
+            refused(&head, FUNCTIONS, "3 segments instead of 4");
+        } else {
+            let file = stage.file(&head, FUNCTIONS);
+            run(taut(&["chain", "update"]).arg(&file)).success();
+        }
+        no_panic(&up.interrupt().success());
+    }
+}
+
+#[test]
+fn what_is_lost_while_a_segment_is_down_is_counted() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    const DEATHS: u64 = 4;
+    let stage = Stage::new("lost");
+    let up = stage.up("placement = \"processes\"", FUNCTIONS);
+    let (sent, came) = under_traffic(&stage, || {
+        for deaths in 1..=DEATHS {
+            let pid = Pid::from_raw(pids(&stage.status())[1] as i32).unwrap();
+            kill_process(pid, Signal::KILL).unwrap();
+            wait_until("started again", || {
+                let segment = &stage.status()["segments"][1];
+                segment["restarts"].as_u64().unwrap() >= deaths && segment["condition"] == "up"
+            });
+            // Its wires are joined again, and packets pass.
+            sleep(Duration::from_millis(500));
+        }
+    });
+    let missing = (sent - came) as f64;
+    let status = stage.status();
+    let counted = status["segments"][1]["lost_while_down"].as_u64().unwrap() as f64;
+    assert!(
+        missing > 1000.0,
+        "it was down for 1.5 s and more: {missing}"
+    );
+    // Counters are published ten times a second, and what the dead held is not counted.
+    assert!(
+        (counted / missing - 1.0).abs() < 0.5,
+        "{counted} of {missing}: {status}"
+    );
+    assert_eq!(status["segments"][0]["lost_while_down"], 0, "{status}");
+    no_panic(&up.interrupt().success());
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! A chain that is up, and its supervisor: starts its processes, listens to them, starts those that die again, and takes
 //! everything down.
 
+mod gap;
+mod update;
+
 use crate::control::{self, Answer, Asked, Request};
 use crate::ends::{self, Laid};
 use crate::process::{Launch, Process, Said, Word};
 use crate::run_folder::RunFolder;
-use crate::segment::function_table;
 use crate::status::Condition;
 use crate::{DeployError, Segment, SegmentStatus, Status, segments, split};
+use gap::Gap;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -18,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use taut_engine::{Chain, CountersView, Place, Placement, Stage};
+use taut_engine::{Chain, CountersView, Place, Placement};
 
 /// How long processes may take until packets pass; a machine under load takes seconds.
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -28,8 +31,6 @@ const END_DEADLINE: Duration = Duration::from_secs(3);
 const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 /// A process that has run for this long is not thought to die of its start.
 const SETTLED: Duration = Duration::from_secs(10);
-/// How long a worker has to take other functions: what the old ones keep may need a second to leave.
-const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 /// How often the supervisor looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Longest name of a chain, so that the paths of its sockets fit.
@@ -81,6 +82,7 @@ struct Running {
     /// Counted by starts that have ended, and by this one.
     before: CountersView,
     now: CountersView,
+    lost_while_down: u64,
 }
 
 /// A process, whether it runs or is to be started again.
@@ -113,6 +115,7 @@ pub struct Deployment {
     words: Sender<Heard>,
     laid: Laid,
     folder: RunFolder,
+    gaps: Vec<Gap>,
     /// What the worker said that was asked to take other functions; one is asked at a time.
     answer: Option<Result<(), String>>,
     /// Heard while a worker was to answer.
@@ -193,6 +196,7 @@ impl Deployment {
             words,
             laid,
             folder,
+            gaps: Vec::new(),
             answer: None,
             later: VecDeque::new(),
             ended_by: None,
@@ -253,6 +257,7 @@ impl Deployment {
                 links: BTreeMap::new(),
                 before: CountersView::default(),
                 now: CountersView::default(),
+                lost_while_down: 0,
             });
         }
         Ok(())
@@ -297,24 +302,27 @@ impl Deployment {
 
     /// A segment that packets cannot pass yet. What is beyond the chain's own ends comes when it comes.
     fn late(&self) -> Option<String> {
-        let is_late = |running: &&Running| {
-            let chain = &running.segment.chain;
-            let mut wires = chain
-                .ports
-                .iter()
-                .filter(|port| self.laid.is_ours(port.text()));
+        let late = self.segments.iter().find(|running| {
             running.condition == Condition::Starting
-                || running.condition == Condition::Up
-                    && wires.any(|port| {
-                        let key = match chain.place {
-                            Place::User => port.text(),
-                            Place::Kernel => port.target(),
-                        };
-                        running.links.get(key) != Some(&true)
-                    })
-        };
-        let late = self.segments.iter().find(is_late);
+                || running.condition == Condition::Up && !self.is_joined(running)
+        });
         late.map(|running| running.segment.name.clone())
+    }
+
+    /// Whether the wires of a segment have somebody at their other ends.
+    fn is_joined(&self, running: &Running) -> bool {
+        let chain = &running.segment.chain;
+        let mut wires = chain
+            .ports
+            .iter()
+            .filter(|port| self.laid.is_ours(port.text()));
+        wires.all(|port| {
+            let key = match chain.place {
+                Place::User => port.text(),
+                Place::Kernel => port.target(),
+            };
+            running.links.get(key) == Some(&true)
+        })
     }
 
     /// Keeps the chain up until `stop` is set, somebody asks for its end, `stdin` closes (if it is to be watched), or all
@@ -366,6 +374,7 @@ impl Deployment {
                     self.start(number)?;
                 }
             }
+            self.close_gaps();
             if begun.elapsed() >= Duration::from_secs(second + 1) {
                 second = begun.elapsed().as_secs();
                 let now = self.counted();
@@ -451,6 +460,7 @@ impl Deployment {
             restarts: kept.starts,
             last_words: kept.last_words.clone(),
             counters,
+            lost_while_down: running.lost_while_down,
             dropped: dropped.map(|(cause, n)| (cause.to_string(), n)).collect(),
         }
     }
@@ -471,10 +481,8 @@ impl Deployment {
         if word.start != kept.starts {
             return false;
         }
-        let mut segments = self
-            .segments
-            .iter_mut()
-            .filter(|s| s.process == word.process);
+        let segments = self.segments.iter_mut();
+        let mut segments = segments.filter(|s| s.process == word.process);
         match word.what {
             Said::Event(line) => {
                 let Ok(event) = serde_json::from_str::<Event>(&line) else {
@@ -485,7 +493,14 @@ impl Deployment {
                 };
                 match event.event.as_str() {
                     "started" => of.condition = Condition::Up,
-                    "second" => of.now = of.now + event.counters,
+                    "second" => {
+                        of.now = of.now + event.counters;
+                        if of.segment.chain.place == Place::Kernel {
+                            let (at, now) = (word.process, of.now);
+                            self.fill_gaps(at, &now);
+                        }
+                    }
+                    "counters" => self.fill_gaps(word.process, &event.counters),
                     "summary" => of.now = event.counters,
                     "updated" => self.answer = Some(Ok(())),
                     "refused" => self.answer = Some(Err(event.reason)),
@@ -531,9 +546,66 @@ impl Deployment {
                     }
                     kept.due = Some(Instant::now() + kept.back_off);
                     kept.back_off = (kept.back_off * 2).min(BACK_OFF[1]);
+                    self.open_gaps(word.process);
                 }
                 true
             }
+        }
+    }
+
+    /// Begins to count what is lost on the wires of a segment that has died. Processes have one segment each, but for the
+    /// one of all threads, which has no neighbours.
+    fn open_gaps(&mut self, at: usize) {
+        if self.processes.len() < 2 {
+            return;
+        }
+        // What it sent to others nobody can say any more.
+        self.gaps
+            .retain(|gap| gap.neighbour != at && gap.segment != at);
+        for neighbour in [at.wrapping_sub(1), at + 1] {
+            let Some(beside) = self.segments.get(neighbour) else {
+                continue;
+            };
+            let mut gap = Gap::new(at, neighbour);
+            if beside.segment.chain.place == Place::Kernel {
+                gap.hear(&beside.now);
+            }
+            self.gaps.push(gap);
+            self.ask_counters(neighbour);
+        }
+    }
+
+    /// Asks the neighbours of segments that are there again for what they have sent.
+    fn close_gaps(&mut self) {
+        let mut gaps = std::mem::take(&mut self.gaps);
+        for gap in &mut gaps {
+            let running = &self.segments[gap.segment];
+            if running.condition == Condition::Up && self.is_joined(running) && gap.close() {
+                self.ask_counters(gap.neighbour);
+            }
+        }
+        self.gaps = gaps;
+    }
+
+    /// Takes in what a neighbour of gaps has counted.
+    fn fill_gaps(&mut self, neighbour: usize, counters: &CountersView) {
+        let segments = &mut self.segments;
+        self.gaps.retain_mut(|gap| {
+            if gap.neighbour != neighbour {
+                return true;
+            }
+            let lost = gap.hear(counters);
+            segments[gap.segment].lost_while_down += lost.unwrap_or(0);
+            lost.is_none()
+        });
+    }
+
+    /// Asks a process for its counters now. XDP programs say theirs once a second only, and unasked.
+    fn ask_counters(&mut self, at: usize) {
+        let kept = &mut self.processes[at];
+        if let Some(child) = kept.running.as_mut().filter(|_| kept.launch.controlled) {
+            // One that is just dying is heard of.
+            let _ = child.say("{}");
         }
     }
 
@@ -562,146 +634,6 @@ impl Deployment {
                 false
             }
         }
-    }
-
-    /// Gives the chain the functions of another file, segment by segment, while packets pass: all, or none.
-    fn update(&mut self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
-        self.check_update(chain, file)?;
-        let made = segments(chain, &self.laid.wires, &cores(chain)?)?;
-        if made.len() != self.segments.len() {
-            return Err(DeployError::Chain(format!(
-                "{} segments instead of {}: an update keeps their number; take the chain down and up again, or use \
-                 placement = \"compact\"",
-                made.len(),
-                self.segments.len()
-            )));
-        }
-        let functions = |running: &Running| running.segment.chain.functions.clone();
-        let before: Vec<Vec<Stage>> = self.segments.iter().map(functions).collect();
-        let changed: Vec<usize> = (0..made.len())
-            .filter(|at| made[*at].chain.functions != before[*at])
-            .collect();
-        for at in &changed {
-            let is = &self.segments[*at];
-            let refused = |reason: &str| {
-                Err(DeployError::Segment {
-                    segment: is.segment.name.clone(),
-                    reason: reason.to_string(),
-                })
-            };
-            if is.segment.chain.place != made[*at].chain.place {
-                return refused("it would change its place; take the chain down and up again");
-            }
-            if is.segment.chain.place == Place::Kernel {
-                return refused(
-                    "XDP programs are not exchanged while packets pass; take the chain down and up again, or give the \
-                     function place = \"user\"",
-                );
-            }
-            if is.condition != Condition::Up {
-                return refused("its process is not up; try again");
-            }
-        }
-        for (done, at) in changed.iter().enumerate() {
-            if let Err(reason) = self.replace(*at, &made[*at].chain.functions) {
-                for back in &changed[..done] {
-                    // They took them before.
-                    let _ = self.replace(*back, &before[*back]);
-                }
-                return Err(DeployError::Segment {
-                    segment: self.segments[*at].segment.name.clone(),
-                    reason,
-                });
-            }
-        }
-        for at in changed {
-            self.rename(at, &made[at])?;
-        }
-        self.chain = chain.clone();
-        self.file = file.to_path_buf();
-        self.write_state()
-    }
-
-    /// Whether nothing but functions is other than it was.
-    fn check_update(&self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
-        let texts = |chain: &Chain| -> Vec<String> {
-            chain
-                .ports
-                .iter()
-                .map(|port| port.text().to_string())
-                .collect()
-        };
-        let is = &self.chain;
-        let differs = [
-            ("name", name_of(chain, file)? != self.name),
-            ("placement", chain.placement != is.placement),
-            ("ports", texts(chain) != texts(is)),
-            ("flush", chain.flush != is.flush),
-            ("wait", chain.wait != is.wait),
-            ("burst", chain.burst != is.burst),
-            ("core", chain.core != is.core),
-            ("place", chain.place != is.place),
-        ];
-        match differs.into_iter().find(|(_, differs)| *differs) {
-            None => Ok(()),
-            Some((what, _)) => Err(DeployError::Chain(format!(
-                "{}: its {what} is not that of chain \"{}\" that is up: an update changes functions only; take the chain \
-                 down and up again",
-                file.display(),
-                self.name
-            ))),
-        }
-    }
-
-    /// Has a worker go on with other functions; returns when it does.
-    fn replace(&mut self, at: usize, functions: &[Stage]) -> Result<(), String> {
-        let running = &self.segments[at];
-        let (process, worker) = (running.process, running.worker);
-        let functions: Vec<_> = functions.iter().map(function_table).collect();
-        let line = serde_json::json!({"worker": worker, "functions": functions}).to_string();
-        let gone = || "its process died meanwhile".to_string();
-        let child = self.processes[process].running.as_mut().ok_or_else(gone)?;
-        child.say(&line).map_err(|_| gone())?;
-        self.answer = None;
-        let deadline = Instant::now() + UPDATE_DEADLINE;
-        loop {
-            if let Some(answer) = self.answer.take() {
-                return answer;
-            }
-            if self.segments[at].condition != Condition::Up {
-                return Err(gone());
-            }
-            match self
-                .heard
-                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            {
-                Ok(Heard::Word(word)) => {
-                    self.hear(word);
-                }
-                Ok(other) => self.later.push_back(other),
-                Err(_) => return Err(format!("no answer within {UPDATE_DEADLINE:?}")),
-            }
-        }
-    }
-
-    /// Calls a segment what it does now, and has it do that when it is started again.
-    fn rename(&mut self, at: usize, now: &Segment) -> Result<(), DeployError> {
-        let running = &mut self.segments[at];
-        running.segment.name.clone_from(&now.name);
-        running
-            .segment
-            .chain
-            .functions
-            .clone_from(&now.chain.functions);
-        let file = self.folder.path().join(format!("{}.toml", now.name));
-        fs::write(&file, running.segment.text())
-            .map_err(|e| DeployError::system(format!("cannot write {}", file.display()), e))?;
-        let known = &mut self.processes[running.process].launch.files[running.worker];
-        if *known != file {
-            let _ = fs::remove_file(&*known);
-            *known = file;
-        }
-        Ok(())
     }
 
     /// Ends all processes, those that do not heed it by force, and hears their last counts.

@@ -64,6 +64,8 @@ pub struct SegmentStatus {
     pub last_words: String,
     /// What its workers counted, all starts together, a second ago at most; what one that died had counted since, is lost.
     pub counters: CountersView,
+    /// Lost on its wires while its process was dead: what its neighbours sent to it, or could not send.
+    pub lost_while_down: u64,
     /// Lost in it, by cause.
     pub dropped: BTreeMap<String, u64>,
 }

@@ -1,0 +1,77 @@
+//! What is lost on the wires of a segment while its process is dead: what its neighbours sent to it meanwhile, and what they
+//! could not send.
+
+use taut_engine::CountersView;
+
+/// One side of a segment that is not there.
+#[derive(Debug)]
+pub(super) struct Gap {
+    /// The segment, by number.
+    pub segment: usize,
+    /// The one beside it.
+    pub neighbour: usize,
+    /// What that had sent this way when the gap was noticed; none until it has said so.
+    before: Option<u64>,
+    /// The segment is there again: the next that is heard of the neighbour is the end.
+    closing: bool,
+}
+
+impl Gap {
+    pub(super) fn new(segment: usize, neighbour: usize) -> Self {
+        Self {
+            segment,
+            neighbour,
+            before: None,
+            closing: false,
+        }
+    }
+
+    /// The segment is there again; true the first time.
+    pub(super) fn close(&mut self) -> bool {
+        !std::mem::replace(&mut self.closing, true)
+    }
+
+    /// Takes in what the neighbour has counted by now; returns what is lost once the gap is over.
+    pub(super) fn hear(&mut self, counters: &CountersView) -> Option<u64> {
+        let sent = self.sent(counters);
+        let before = *self.before.get_or_insert(sent);
+        self.closing.then(|| sent.saturating_sub(before))
+    }
+
+    /// Packets that the neighbour sent this way, or had to drop as nobody took them.
+    fn sent(&self, c: &CountersView) -> u64 {
+        let this_way = if self.neighbour > self.segment {
+            // West, through its first port.
+            c.first_tx_packets
+        } else {
+            c.tx_packets - c.first_tx_packets
+        };
+        this_way + c.dropped_tx_full + c.dropped_tx_failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_towards_a_gap_is_lost_and_nothing_else() {
+        let counted = |tx_packets, first_tx_packets, dropped_tx_full| CountersView {
+            tx_packets,
+            first_tx_packets,
+            dropped_tx_full,
+            ..CountersView::default()
+        };
+        let (mut west, mut east) = (Gap::new(1, 0), Gap::new(1, 2));
+        for gap in [&mut west, &mut east] {
+            assert_eq!(gap.hear(&counted(100, 40, 1)), None);
+            assert_eq!(gap.hear(&counted(120, 45, 1)), None);
+            assert!(gap.close());
+            assert!(!gap.close());
+        }
+        // Of the 50 sent since, 10 left through the first port, which is the west one; 3 were left over.
+        let after = counted(150, 50, 4);
+        assert_eq!(west.hear(&after), Some(43));
+        assert_eq!(east.hear(&after), Some(13));
+    }
+}

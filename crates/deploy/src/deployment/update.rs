@@ -1,0 +1,155 @@
+//! Other functions for a chain that is up, while packets pass.
+
+use super::{Deployment, Heard, Running, cores, name_of};
+use crate::segment::function_table;
+use crate::status::Condition;
+use crate::{DeployError, Segment, segments};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use taut_engine::{Chain, Place, Stage};
+
+/// How long a worker has to take other functions: what the old ones keep may need a second to leave.
+const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
+
+impl Deployment {
+    /// Gives the chain the functions of another file, segment by segment, while packets pass: all, or none.
+    pub(super) fn update(&mut self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
+        self.check_update(chain, file)?;
+        let made = segments(chain, &self.laid.wires, &cores(chain)?)?;
+        if made.len() != self.segments.len() {
+            return Err(DeployError::Chain(format!(
+                "{} segments instead of {}: an update keeps their number; take the chain down and up again, or use \
+                 placement = \"compact\"",
+                made.len(),
+                self.segments.len()
+            )));
+        }
+        let functions = |running: &Running| running.segment.chain.functions.clone();
+        let before: Vec<Vec<Stage>> = self.segments.iter().map(functions).collect();
+        let changed: Vec<usize> = (0..made.len())
+            .filter(|at| made[*at].chain.functions != before[*at])
+            .collect();
+        for at in &changed {
+            let is = &self.segments[*at];
+            let refused = |reason: &str| {
+                Err(DeployError::Segment {
+                    segment: is.segment.name.clone(),
+                    reason: reason.to_string(),
+                })
+            };
+            if is.segment.chain.place != made[*at].chain.place {
+                return refused("it would change its place; take the chain down and up again");
+            }
+            if is.segment.chain.place == Place::Kernel {
+                return refused(
+                    "XDP programs are not exchanged while packets pass; take the chain down and up again, or give the \
+                     function place = \"user\"",
+                );
+            }
+            if is.condition != Condition::Up {
+                return refused("its process is not up; try again");
+            }
+        }
+        for (done, at) in changed.iter().enumerate() {
+            if let Err(reason) = self.replace(*at, &made[*at].chain.functions) {
+                for back in &changed[..done] {
+                    // They took them before.
+                    let _ = self.replace(*back, &before[*back]);
+                }
+                return Err(DeployError::Segment {
+                    segment: self.segments[*at].segment.name.clone(),
+                    reason,
+                });
+            }
+        }
+        for at in changed {
+            self.rename(at, &made[at])?;
+        }
+        self.chain = chain.clone();
+        self.file = file.to_path_buf();
+        self.write_state()
+    }
+
+    /// Whether nothing but functions is other than it was.
+    fn check_update(&self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
+        let texts = |chain: &Chain| -> Vec<String> {
+            chain
+                .ports
+                .iter()
+                .map(|port| port.text().to_string())
+                .collect()
+        };
+        let is = &self.chain;
+        let differs = [
+            ("name", name_of(chain, file)? != self.name),
+            ("placement", chain.placement != is.placement),
+            ("ports", texts(chain) != texts(is)),
+            ("flush", chain.flush != is.flush),
+            ("wait", chain.wait != is.wait),
+            ("burst", chain.burst != is.burst),
+            ("core", chain.core != is.core),
+            ("place", chain.place != is.place),
+        ];
+        match differs.into_iter().find(|(_, differs)| *differs) {
+            None => Ok(()),
+            Some((what, _)) => Err(DeployError::Chain(format!(
+                "{}: its {what} is not that of chain \"{}\" that is up: an update changes functions only; take the chain \
+                 down and up again",
+                file.display(),
+                self.name
+            ))),
+        }
+    }
+
+    /// Has a worker go on with other functions; returns when it does.
+    fn replace(&mut self, at: usize, functions: &[Stage]) -> Result<(), String> {
+        let running = &self.segments[at];
+        let (process, worker) = (running.process, running.worker);
+        let functions: Vec<_> = functions.iter().map(function_table).collect();
+        let line = serde_json::json!({"worker": worker, "functions": functions}).to_string();
+        let gone = || "its process died meanwhile".to_string();
+        let child = self.processes[process].running.as_mut().ok_or_else(gone)?;
+        child.say(&line).map_err(|_| gone())?;
+        self.answer = None;
+        let deadline = Instant::now() + UPDATE_DEADLINE;
+        loop {
+            if let Some(answer) = self.answer.take() {
+                return answer;
+            }
+            if self.segments[at].condition != Condition::Up {
+                return Err(gone());
+            }
+            match self
+                .heard
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(Heard::Word(word)) => {
+                    self.hear(word);
+                }
+                Ok(other) => self.later.push_back(other),
+                Err(_) => return Err(format!("no answer within {UPDATE_DEADLINE:?}")),
+            }
+        }
+    }
+
+    /// Calls a segment what it does now, and has it do that when it is started again.
+    fn rename(&mut self, at: usize, now: &Segment) -> Result<(), DeployError> {
+        let running = &mut self.segments[at];
+        running.segment.name.clone_from(&now.name);
+        running
+            .segment
+            .chain
+            .functions
+            .clone_from(&now.chain.functions);
+        let file = self.folder.path().join(format!("{}.toml", now.name));
+        fs::write(&file, running.segment.text())
+            .map_err(|e| DeployError::system(format!("cannot write {}", file.display()), e))?;
+        let known = &mut self.processes[running.process].launch.files[running.worker];
+        if *known != file {
+            let _ = fs::remove_file(&*known);
+            *known = file;
+        }
+        Ok(())
+    }
+}
