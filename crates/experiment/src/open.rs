@@ -41,6 +41,8 @@ pub const REFERENCE: &[(&str, &str)] = built_in![
     "xiang-fig13",
     "chain-payload",
     "chain-full-rate",
+    "chain-length",
+    "compact-or-distributed",
 ];
 
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.
