@@ -2,7 +2,7 @@
 
 use crate::exit::{self, Failure};
 use crate::forward::{causes, json_or_text};
-use crate::{chain_plan, print, quantity};
+use crate::{chain_plan, manifest, print, quantity};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -22,9 +22,11 @@ use taut_engine::{Chain, CountersView};
   taut chain status edge --json
   taut chain update edge.toml               # after its functions were changed
   taut chain down edge
+  taut chain manifest kubernetes chain.toml
 
 The file says which functions, between which ports, and how they are spread: placement = \"compact\" (one worker),
-\"threads\", \"processes\" (joined by memif) or \"namespaces\" (joined by veth wires, functions in the kernel where they can be).")]
+\"threads\", \"processes\" (joined by memif), \"namespaces\" (joined by veth wires, functions in the kernel where they can be) or
+\"vm\" (virtual machines, joined by a switch over vhost-user).")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Action,
@@ -49,6 +51,8 @@ enum Action {
         /// Chain file (TOML)
         file: PathBuf,
     },
+    /// Write down what runs a chain on other machines: Kubernetes, OpenStack
+    Manifest(manifest::Arguments),
     /// Take a chain down, with all that it has made
     Down {
         /// Its name
@@ -88,6 +92,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Action::Up(up) => keep_up(&up),
         Action::Status { name, json } => status(name.as_deref(), json),
         Action::Update { file } => update(&file),
+        Action::Manifest(arguments) => manifest::run(&arguments),
         Action::Down { name, all } => take_down(name.as_deref(), all),
     }
 }
@@ -243,6 +248,9 @@ fn summary(status: &Status) -> String {
         }
         if let Some(namespace) = &segment.namespace {
             text += &format!("in {namespace}  ");
+        }
+        if let Some(machine) = &segment.machine {
+            text += &format!("in a virtual machine ({machine})  ");
         }
         text += &segment.ports.join(" - ");
     }

@@ -18,6 +18,7 @@ mod functions;
 mod generate;
 mod generators;
 mod guest;
+mod manifest;
 mod node;
 mod noise;
 mod ports;

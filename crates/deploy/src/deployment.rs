@@ -9,6 +9,7 @@ use crate::ends::{self, Laid};
 use crate::process::{Launch, Process, Said, Word};
 use crate::run_folder::RunFolder;
 use crate::status::Condition;
+use crate::vm::Accelerator;
 use crate::{DeployError, Segment, SegmentStatus, Status, segments, split};
 use gap::Gap;
 use serde::Deserialize;
@@ -25,6 +26,8 @@ use taut_engine::{Chain, CountersView, Place, Placement};
 
 /// How long processes may take until packets pass; a machine under load takes seconds.
 const START_DEADLINE: Duration = Duration::from_secs(20);
+/// How long virtual machines may take: several that are emulated on few cores take tens of seconds.
+const BOOT_DEADLINE: Duration = Duration::from_secs(120);
 /// How long a process has to end by itself.
 const END_DEADLINE: Duration = Duration::from_secs(3);
 /// How long a process that died is left alone: at first, and at most; doubled each time.
@@ -174,15 +177,16 @@ impl Deployment {
     ) -> Result<Self, DeployError> {
         let name = name_of(chain, file)?;
         ends::check(chain)?;
-        if chain.placement == Placement::Vm {
-            return Err(DeployError::Chain(
-                "placement = \"vm\": this build has none; take namespaces".to_string(),
-            ));
-        }
         let parts = split(chain)?;
         let cores = cores(chain)?;
         let folder = RunFolder::take(&name)?;
-        let laid = ends::lay(chain, &parts, folder.path())?;
+        let laid = match chain.placement {
+            Placement::Vm => {
+                let core = cores[parts.len() % cores.len()];
+                ends::lay_for_machines(chain, parts.len(), folder.path(), core)?
+            }
+            _ => ends::lay(chain, &parts, folder.path())?,
+        };
         let made = segments(chain, &laid.wires, &cores)?;
         let (words, heard) = channel();
         let mut deployment = Self {
@@ -235,7 +239,9 @@ impl Deployment {
                         program: program.to_path_buf(),
                         namespace: namespace.clone(),
                         files: vec![file],
-                        controlled: segment.chain.place == Place::User,
+                        controlled: segment.chain.place == Place::User
+                            && self.laid.cards.get(at).is_none(),
+                        cards: self.laid.cards.get(at).map(Vec::from).unwrap_or_default(),
                         log: path.join(log),
                     },
                     running: None,
@@ -275,7 +281,11 @@ impl Deployment {
 
     /// Waits until all workers run and the wires between them carry packets.
     fn wait_until_up(&mut self, stop: &AtomicBool) -> Result<(), DeployError> {
-        let deadline = Instant::now() + START_DEADLINE;
+        let patience = match self.placement {
+            Placement::Vm => BOOT_DEADLINE,
+            _ => START_DEADLINE,
+        };
+        let deadline = Instant::now() + patience;
         while let Some(late) = self.late() {
             if stop.load(Ordering::Relaxed) {
                 return Err(DeployError::Stopped);
@@ -283,7 +293,7 @@ impl Deployment {
             if Instant::now() >= deadline {
                 return Err(DeployError::Segment {
                     segment: late,
-                    reason: format!("no packets pass after {START_DEADLINE:?}"),
+                    reason: format!("no packets pass after {patience:?}"),
                 });
             }
             if let Ok(Heard::Word(word)) = self.heard.recv_timeout(LOOK) {
@@ -365,6 +375,10 @@ impl Deployment {
                 Ok(Heard::InputClosed) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            self.laid.check().map_err(|e| DeployError::Segment {
+                segment: "switch".to_string(),
+                reason: crate::error::in_one_line(&e),
+            })?;
             for number in 0..self.processes.len() {
                 if self.processes[number]
                     .due
@@ -444,6 +458,8 @@ impl Deployment {
             }
             .to_string(),
             namespace: running.namespace.clone(),
+            machine: (self.placement == Placement::Vm)
+                .then(|| Accelerator::best().name().to_string()),
             core: chain.core,
             wait: (chain.place == Place::User).then(|| chain.wait.to_string()),
             ports: chain

@@ -1,10 +1,12 @@
 //! The ends of a chain and the wires between its segments: checked, then made.
 
+use crate::error::in_one_line;
+use crate::vm::{self, Cabling};
 use crate::{DeployError, Wires};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use taut_engine::{Chain, Place, Placement, Stage};
 use taut_host::veth::{namespace_exists, sweep_stale_wires};
-use taut_host::{Namespace, Veth, WireEnd};
+use taut_host::{DeviceError, Namespace, Running, SwitchPort, Veth, VirtualSwitch, WireEnd};
 use taut_port::{PortSpec, backends};
 
 /// Longest name of an interface: `IFNAMSIZ` of `linux/if.h` less its end.
@@ -21,6 +23,11 @@ pub(crate) struct Laid {
     made_ends: Vec<String>,
     // Both ends of a wire are to go at once, which those of a namespace do not.
     veths: Vec<Veth>,
+    /// The sockets of each machine's cards, west and east; none without machines.
+    pub cards: Vec<[PathBuf; 2]>,
+    /// What joins machines, and the namespace that it is in.
+    switch: Option<Running>,
+    switch_namespace: Option<Namespace>,
 }
 
 impl Laid {
@@ -29,10 +36,16 @@ impl Laid {
         let mut ours = self.wires.joints.iter().flatten().chain(&self.made_ends);
         ours.any(|own| own == port)
     }
+
+    /// Fine while the programs run that packets pass between segments.
+    pub(crate) fn check(&mut self) -> Result<(), DeviceError> {
+        self.switch.as_mut().map_or(Ok(()), Running::check)
+    }
 }
 
 impl Drop for Laid {
     fn drop(&mut self) {
+        self.switch = None;
         self.veths.clear();
     }
 }
@@ -79,6 +92,8 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
         }
         if port.is_wire() {
             check_far_end(port)?;
+        } else if chain.placement == Placement::Vm {
+            vm::switch_port(port).map_err(DeployError::Chain)?;
         }
     }
     Ok(())
@@ -190,6 +205,61 @@ pub(crate) fn lay(
     Ok(laid)
 }
 
+/// Makes the wires of a chain of `count` machines, and the switch that joins them, whose polling thread has `core`.
+pub(crate) fn lay_for_machines(
+    chain: &Chain,
+    count: usize,
+    folder: &Path,
+    core: usize,
+) -> Result<Laid, DeployError> {
+    vm::can_run_chains()?;
+    // Inside each machine.
+    let [west, east] = vm::CARDS.map(|card| format!("af_packet:{card}"));
+    let mut laid = Laid::default();
+    laid.wires.ends = vec![west.clone(), east.clone()];
+    laid.wires.joints = vec![[east.clone(), west.clone()]; count - 1];
+    laid.made_ends = vec![west, east];
+    if chain.ports.iter().any(PortSpec::is_wire) {
+        sweep_stale_wires();
+    }
+    // A switch of its own namespace does not see interfaces of this one.
+    let needs_ours = |port: &PortSpec| {
+        !port.is_wire() && matches!(vm::switch_port(port), Ok(SwitchPort::Interface(_)))
+    };
+    if !chain.ports.iter().any(needs_ours) {
+        laid.switch_namespace = Some(Namespace::fresh()?);
+    }
+    let namespace = laid.switch_namespace.as_ref().map(Namespace::name);
+    let mut ends = Vec::new();
+    for (port, side) in chain.ports.iter().zip(["west", "east"]) {
+        ends.push(if port.is_wire() {
+            let near = namespace.map_or_else(WireEnd::own, |name| WireEnd::new(Some(name), side));
+            let wire = Veth::to_host(&near, &far_end(port), false, port.option("address"))?;
+            laid.veths.push(wire);
+            SwitchPort::Interface(near.interface)
+        } else {
+            vm::switch_port(port).map_err(DeployError::Chain)?
+        });
+    }
+    let Ok(ends) = ends.try_into() else {
+        return Err(DeployError::Chain("two ports, two ends".to_string()));
+    };
+    let Cabling { cards, cables } = Cabling::row(ends, count, folder);
+    let switch = VirtualSwitch {
+        cables: &cables,
+        namespace,
+        core,
+        folder,
+    };
+    let switch = switch.start().map_err(|e| DeployError::Segment {
+        segment: "switch".to_string(),
+        reason: in_one_line(&e),
+    })?;
+    laid.switch = Some(switch);
+    laid.cards = cards;
+    Ok(laid)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -234,6 +304,10 @@ mod tests {
             (
                 "placement = \"namespaces\"\nports = [\"null:\", \"af_xdp:eth0\"]",
                 "take veth:INTERFACE",
+            ),
+            (
+                "placement = \"vm\"\nports = [\"null:\", \"veth:a\"]",
+                "cannot be the end of a chain in virtual machines",
             ),
             (
                 "ports = [\"null:\", \"veth:a,netns=taut-no-such\"]",

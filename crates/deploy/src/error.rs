@@ -89,3 +89,9 @@ impl DeployError {
         }
     }
 }
+
+/// What a program that others wrote had to say, lines and all.
+pub(crate) fn in_one_line(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    text.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+}

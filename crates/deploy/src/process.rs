@@ -42,6 +42,8 @@ pub(crate) struct Launch {
     pub files: Vec<PathBuf>,
     /// It takes other functions while it runs, which XDP programs do not.
     pub controlled: bool,
+    /// The sockets of the cards of the virtual machine that it runs in; none without one.
+    pub cards: Vec<PathBuf>,
     /// What it tells people is kept here.
     pub log: PathBuf,
 }
@@ -71,8 +73,15 @@ impl Process {
             }
             None => Command::new(&launch.program),
         };
+        command.arg(if launch.cards.is_empty() {
+            "forward"
+        } else {
+            "vm"
+        });
+        for card in &launch.cards {
+            command.arg("--card").arg(card);
+        }
         command
-            .arg("forward")
             .args(&launch.files)
             .args(["--json", "--until-stdin-closes"])
             .args(launch.controlled.then_some("--control"))

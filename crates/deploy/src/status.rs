@@ -46,6 +46,9 @@ pub struct SegmentStatus {
     pub place: String,
     /// The namespace that it is in, if it has its own.
     pub namespace: Option<String>,
+    /// Who runs the virtual machine that it is in, if it has one: `kvm`, or `emulated`.
+    #[serde(default)]
+    pub machine: Option<String>,
     /// The core of its worker.
     pub core: Option<usize>,
     /// How its worker waits; none in the kernel.
