@@ -196,3 +196,120 @@ fn file_name(path: &str) -> String {
     let name = Path::new(path).file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::{kubernetes, tests::chain};
+    use super::*;
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
+    fn options() -> KubernetesOptions {
+        KubernetesOptions {
+            image: "taut:1".to_string(),
+            cpus: 2,
+            memory_mib: 256,
+            huge_pages_mib: 64,
+        }
+    }
+
+    fn documents() -> Vec<Document> {
+        let functions = [
+            "aes(key_file=/keys/a.hex, key_env=K, encrypt=0)",
+            "xor(key=7)",
+        ];
+        // Settings of aes are not looked at here.
+        kubernetes(&chain(&functions), "edge", &options()).unwrap()
+    }
+
+    fn of_kind<'a>(documents: &'a [Document], kind: &str) -> Vec<&'a Value> {
+        let contents = documents.iter().map(|document| &document.content);
+        contents.filter(|content| content["kind"] == kind).collect()
+    }
+
+    /// What goes through the type unchanged has no field that it does not know, and none of another kind.
+    #[track_caller]
+    fn fits<T: DeserializeOwned + Serialize>(content: &Value) {
+        let typed: T = serde_json::from_value(content.clone()).unwrap();
+        assert_eq!(&serde_json::to_value(typed).unwrap(), content);
+    }
+
+    #[test]
+    fn objects_are_what_kubernetes_knows() {
+        let documents = documents();
+        for content in of_kind(&documents, "Deployment") {
+            fits::<Deployment>(content);
+        }
+        for content in of_kind(&documents, "ConfigMap") {
+            fits::<ConfigMap>(content);
+        }
+        let kinds = ["NetworkAttachmentDefinition", "ConfigMap", "Deployment"];
+        let counts = kinds.map(|kind| of_kind(&documents, kind).len());
+        assert_eq!((counts, documents.len()), ([3, 2, 2], 7));
+    }
+
+    #[test]
+    fn pods_meet_in_networks_that_there_are() {
+        let documents = documents();
+        let networks: Vec<&str> = of_kind(&documents, "NetworkAttachmentDefinition")
+            .iter()
+            .map(|content| {
+                let config = content["spec"]["config"].as_str().unwrap();
+                let config: Value = serde_json::from_str(config).unwrap();
+                assert_eq!(config["type"], "bridge");
+                assert!(config["bridge"].as_str().unwrap().len() <= 15);
+                content["metadata"]["name"].as_str().unwrap()
+            })
+            .collect();
+        let attached: Vec<[String; 2]> = of_kind(&documents, "Deployment")
+            .iter()
+            .map(|content| {
+                let pod = &content["spec"]["template"]["metadata"];
+                let text = pod["annotations"]["k8s.v1.cni.cncf.io/networks"].as_str();
+                let list: Vec<Value> = serde_json::from_str(text.unwrap()).unwrap();
+                assert_eq!(
+                    (&list[0]["interface"], &list[1]["interface"]),
+                    (&"west".into(), &"east".into())
+                );
+                [0, 1].map(|at| list[at]["name"].as_str().unwrap().to_string())
+            })
+            .collect();
+        assert_eq!(attached[0], [networks[0], networks[1]]);
+        assert_eq!(attached[1], [networks[1], networks[2]]);
+    }
+
+    #[test]
+    fn pods_are_guaranteed_and_hold_no_keys() {
+        let documents = documents();
+        let pod = &of_kind(&documents, "Deployment")[0]["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let resources = &container["resources"];
+        assert_eq!(resources["limits"], resources["requests"]);
+        assert_eq!(resources["limits"]["cpu"], "2");
+        assert_eq!(resources["limits"]["hugepages-2Mi"], "64Mi");
+        assert_eq!(container["volumeMounts"][1]["mountPath"], "/keys/a.hex");
+        assert_eq!(
+            container["env"][0]["valueFrom"]["secretKeyRef"]["name"],
+            pod["volumes"][1]["secret"]["secretName"]
+        );
+        let without = KubernetesOptions {
+            huge_pages_mib: 0,
+            ..options()
+        };
+        let documents = kubernetes(&chain(&["forward"]), "edge", &without).unwrap();
+        let deployment = of_kind(&documents, "Deployment")[0].to_string();
+        assert!(!deployment.contains("hugepages"), "{deployment}");
+    }
+
+    #[test]
+    fn texts_read_back_as_what_they_were() {
+        for document in documents() {
+            let text = document.text().unwrap();
+            let read: Value = serde_norway::from_str(&text).unwrap();
+            assert_eq!(read, document.content, "{text}");
+        }
+    }
+}

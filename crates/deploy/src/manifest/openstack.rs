@@ -187,3 +187,164 @@ fn server(at: usize, unit: &Unit) -> Result<Value, DeployError> {
         }
     }))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::{openstack, tests::chain};
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Properties of the resource types used, from the reference of Heat's resource types (those that could be given).
+    const PROPERTIES: [(&str, &[&str]); 5] = [
+        (
+            "OS::Neutron::Net",
+            &[
+                "name",
+                "admin_state_up",
+                "port_security_enabled",
+                "shared",
+                "tags",
+                "value_specs",
+            ],
+        ),
+        (
+            "OS::Neutron::Subnet",
+            &[
+                "network",
+                "cidr",
+                "enable_dhcp",
+                "gateway_ip",
+                "ip_version",
+                "name",
+            ],
+        ),
+        (
+            "OS::Neutron::Port",
+            &[
+                "network",
+                "port_security_enabled",
+                "name",
+                "binding:vnic_type",
+                "fixed_ips",
+            ],
+        ),
+        (
+            "OS::Nova::Flavor",
+            &["vcpus", "ram", "disk", "extra_specs", "name", "is_public"],
+        ),
+        (
+            "OS::Nova::Server",
+            &[
+                "name",
+                "image",
+                "flavor",
+                "networks",
+                "config_drive",
+                "user_data",
+                "user_data_format",
+                "key_name",
+                "metadata",
+            ],
+        ),
+    ];
+
+    fn template() -> Document {
+        openstack(&chain(&["forward", "xor(key=7)"]), "edge").unwrap()
+    }
+
+    #[test]
+    fn resources_have_only_properties_of_their_type() {
+        let content = template().content;
+        let resources = content["resources"].as_object().unwrap();
+        for (name, resource) in resources {
+            let kind = resource["type"].as_str().unwrap();
+            let (_, known) = PROPERTIES.iter().find(|(known, _)| *known == kind).unwrap();
+            for property in resource["properties"].as_object().unwrap().keys() {
+                assert!(known.contains(&property.as_str()), "{name}: {property}");
+            }
+            for key in resource.as_object().unwrap().keys() {
+                let keys = ["type", "properties", "depends_on", "condition"];
+                assert!(keys.contains(&key.as_str()), "{name}: {key}");
+            }
+        }
+        let servers = resources
+            .values()
+            .filter(|r| r["type"] == "OS::Nova::Server");
+        assert_eq!(servers.count(), 2);
+    }
+
+    /// Names in every `{kind: name}` and `{kind: [name, ...]}`, and in `depends_on`.
+    fn named(value: &Value, kind: &str, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(object) => {
+                for (key, inner) in object {
+                    let name = inner.as_str().or_else(|| inner[0].as_str());
+                    if key == kind {
+                        found.insert(name.unwrap().to_string());
+                    }
+                    named(inner, kind, found);
+                }
+            }
+            Value::Array(list) => list.iter().for_each(|inner| named(inner, kind, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn what_is_referred_to_is_there() {
+        let content = template().content;
+        for (kinds, section) in [
+            (&["get_resource", "get_attr", "depends_on"][..], "resources"),
+            (&["get_param"][..], "parameters"),
+            (&["condition", "if"][..], "conditions"),
+        ] {
+            let mut names = BTreeSet::new();
+            for kind in kinds {
+                named(&content, kind, &mut names);
+            }
+            assert!(!names.is_empty(), "{section}");
+            for name in names {
+                assert!(content[section].get(&name).is_some(), "{section}: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_meet_in_a_network_without_port_security() {
+        let content = template().content;
+        let resources = &content["resources"];
+        let network = |port: &str| resources[port]["properties"]["network"]["get_resource"].clone();
+        assert_eq!(network("port_1_east"), network("port_2_west"));
+        assert_ne!(network("port_1_west"), network("port_2_east"));
+        for port in ["port_1_east", "port_2_west"] {
+            assert_eq!(
+                resources[port]["properties"]["port_security_enabled"],
+                false
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_starts_its_function() {
+        let text = template().text().unwrap();
+        let read: Value = serde_norway::from_str(&text).unwrap();
+        let data = &read["resources"]["function_2"]["properties"]["user_data"]["str_replace"];
+        let script = data["template"].as_str().unwrap();
+        for part in [
+            "#!/bin/sh\n",
+            "name_interface west WEST_ADDRESS",
+            "name = \"xor\"",
+            "taut forward /etc/taut/chain.toml",
+        ] {
+            assert!(script.contains(part), "{part}: {script}");
+        }
+        // The shell reads it.
+        let mut shell = std::process::Command::new("sh");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), script).unwrap();
+        assert!(shell.arg("-n").arg(file.path()).status().unwrap().success());
+        let refused = openstack(&chain(&["aes(key_env=K, encrypt=0)"]), "edge");
+        assert!(refused.unwrap_err().to_string().contains("use key_file"));
+    }
+}
