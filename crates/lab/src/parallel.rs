@@ -264,12 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn a_function_takes_at_least_the_cycles_that_it_burns() {
+    fn what_a_function_burns_is_measured() {
         let clock = Clock::calibrate(Duration::from_millis(5));
-        let burnt = measure(&plan(&["burn(cycles=100000)"], 1), &clock).unwrap();
-        let burnt_ns = clock.to_ns(100_000);
-        let least_ns = burnt.processing_ns.unwrap().min_ns as f64;
-        assert!(least_ns > burnt_ns * 0.9, "{least_ns} of {burnt_ns}");
+        let least_ns = |function: &str| {
+            let measured = measure(&plan(&[function], 1), &clock).unwrap();
+            measured.processing_ns.unwrap().min_ns as f64
+        };
+        // A core runs faster than its time-stamp counter, but not three times.
+        let burnt_ns = least_ns("burn(cycles=100000)") - least_ns("forward");
+        assert!(burnt_ns > clock.to_ns(100_000) / 3.0, "{burnt_ns}");
     }
 
     #[test]
