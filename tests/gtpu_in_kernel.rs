@@ -6,12 +6,11 @@ mod support;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-use support::program::{Finished, Program, run};
+use support::in_kernel::InKernel;
+use support::program::{Finished, run};
 use support::{alone_and_root, scratch, taut, when_free, within_attempts};
 use taut_function::{Context, Function};
-use taut_host::Testbed;
-use taut_port::{Batch, PoolHandle, Port, PortSpec, Resources};
+use taut_port::{Batch, PoolHandle};
 use taut_wire::gtpu::{ErrorIndication, Extensions, MessageType, emit_echo_request};
 use taut_wire::{
     Ethernet, Gtpu, GtpuRepr, IpProtocol, Ipv4, Ipv4Repr, Protocol, Tunnel, UdpFlow, UdpRepr,
@@ -19,7 +18,6 @@ use taut_wire::{
 
 const OWN4: &str = "192.0.2.1";
 const OWN6: &str = "2001:db8::1";
-const PATIENCE: Duration = Duration::from_secs(20);
 const BEARERS: &str = "0x10,relay,0xdeadbeef,192.0.2.9
 0x11,decapsulate
 0x12,drop
@@ -37,49 +35,26 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// `taut forward` in the kernel between two interfaces whose other ends are this test's.
-struct InKernel {
-    program: Program,
+/// `taut forward` in the kernel with a gateway, and its control socket.
+struct Gateway {
+    kernel: InKernel,
     control: PathBuf,
-    ports: Vec<Box<dyn Port>>,
-    resources: Resources,
-    _testbed: Testbed,
-    _folder: tempfile::TempDir,
 }
 
-impl InKernel {
+impl Gateway {
     fn start(redirects: bool, settings: &str, bearers: &str, behind: &str) -> Self {
-        let testbed = Testbed::builder().redirects(redirects).build().unwrap();
         let folder = scratch();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("bearers.csv"), bearers).unwrap();
-        let chain = format!(
-            "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n[[function]]\nname = \"gtpu\"\n{}{settings}\
-             control = \"{}\"\nload = \"{}\"\n{behind}",
+        let functions = format!(
+            "[[function]]\nname = \"gtpu\"\n{}{settings}control = \"{}\"\nload = \"{}\"\n{behind}",
             own(),
             path("control").display(),
             path("bearers.csv").display()
         );
-        std::fs::write(path("chain.toml"), chain).unwrap();
-        let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
-        command.args(["forward", "--json", "--quiet"]);
-        let mut program = Program::start(command.arg(path("chain.toml")));
-        program.wait_until("both links up", |_, stderr| {
-            stderr.matches(": up").count() >= 2
-        });
-        let inside = testbed.enter_generator().unwrap();
-        let specs = ["af_packet:gen0", "af_packet:gen1"].map(|s| PortSpec::parse(s).unwrap());
-        let mut resources = Resources::for_ports(&specs).unwrap();
-        let ports = specs.iter().map(|s| s.open(&mut resources).unwrap());
-        let ports = ports.collect();
-        drop(inside);
         Self {
-            program,
             control: path("control"),
-            ports,
-            resources,
-            _testbed: testbed,
-            _folder: folder,
+            kernel: InKernel::start(redirects, &functions, folder),
         }
     }
 
@@ -88,30 +63,6 @@ impl InKernel {
         run(&mut taut(
             &[&["bearer", "--control", &control], arguments].concat(),
         ))
-    }
-
-    /// Sends frames into a port, and brings as many out of each as are wanted.
-    fn pass(&mut self, frames: &[Vec<u8>], from: usize, wanted: [usize; 2]) -> [Vec<Vec<u8>>; 2] {
-        for frame in frames {
-            let mut batch = Batch::new();
-            self.resources
-                .pool()
-                .fill(&mut batch, 1, frame.len() as u16);
-            batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
-            while !batch.is_empty() {
-                self.ports[from].tx(&mut batch);
-            }
-        }
-        let mut out = [Vec::new(), Vec::new()];
-        let deadline = Instant::now() + PATIENCE;
-        while (out[0].len() < wanted[0] || out[1].len() < wanted[1]) && Instant::now() < deadline {
-            for (port, out) in self.ports.iter_mut().zip(&mut out) {
-                let mut batch = Batch::new();
-                port.rx(&mut batch);
-                out.extend(batch.packets().iter().map(|p| p.bytes().to_vec()));
-            }
-        }
-        out
     }
 }
 
@@ -369,17 +320,19 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
     };
     for (redirects, settings) in [(true, ""), (false, "others = \"forward\"\n")] {
         let mut wanted = InProcess::start(settings, BEARERS);
-        let mut kernel = InKernel::start(redirects, settings, BEARERS, "");
+        let mut gateway = Gateway::start(redirects, settings, BEARERS, "");
         // No more at a time than answers may wait.
         for (number, chunk) in frames().chunks(48).enumerate() {
             let from = number % 2;
             let want = wanted.pass(chunk, from);
-            let got = kernel.pass(chunk, from, [want[0].len(), want[1].len()]);
+            let got = gateway
+                .kernel
+                .pass(chunk, from, [want[0].len(), want[1].len()]);
             for (port, (want, got)) in want.into_iter().zip(got).enumerate() {
                 assert_eq!(sorted(got), sorted(want), "chunk {number}, port {port}");
             }
         }
-        let summary = kernel.program.interrupt().success().last_json();
+        let summary = gateway.kernel.program.interrupt().success().last_json();
         let fates = summary["fates"].as_object().unwrap();
         for (fate, count) in wanted.function.fates() {
             assert_eq!(fates[fate].as_u64(), Some(count), "{fate}: {summary}");
@@ -407,8 +360,8 @@ fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
             )
         })
         .collect();
-    let mut kernel = InKernel::start(true, "bearers = 1000000\n", &lines, REWRITE);
-    let status = kernel.bearer(&["status"]).success();
+    let mut gateway = Gateway::start(true, "bearers = 1000000\n", &lines, REWRITE);
+    let status = gateway.bearer(&["status"]).success();
     assert!(
         status
             .stdout
@@ -422,29 +375,29 @@ fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
         .iter()
         .map(|t| tunnelled(true, true, *t, 128))
         .collect();
-    let [_, out] = kernel.pass(&frames, 0, [0, frames.len()]);
+    let [_, out] = gateway.kernel.pass(&frames, 0, [0, frames.len()]);
     let mut got: Vec<u32> = out.iter().map(|frame| teid_of(frame)).collect();
     let mut want: Vec<u32> = teids.iter().map(|teid| teid ^ 0x100_0000).collect();
     got.sort_unstable();
     want.sort_unstable();
     assert_eq!(got, want);
-    let full = kernel.bearer(&["add", "0x7fffffff,relay,5,192.0.2.9"]);
+    let full = gateway.bearer(&["add", "0x7fffffff,relay,5,192.0.2.9"]);
     assert_eq!(full.code(), Some(2), "{full:?}");
     assert!(full.stderr.contains("the table is full"), "{full:?}");
-    kernel
+    gateway
         .bearer(&["add", "--replace", "7,relay,8,192.0.2.9"])
         .success();
-    kernel.bearer(&["remove", "9"]).success();
+    gateway.bearer(&["remove", "9"]).success();
     let frames = [7, 9].map(|teid| tunnelled(true, true, teid, 128));
     // The peer is told of the one that is gone.
-    let [told, out] = kernel.pass(&frames, 0, [1, 1]);
+    let [told, out] = gateway.kernel.pass(&frames, 0, [1, 1]);
     assert_eq!((told.len(), teid_of(&out[0])), (1, 8));
-    // What programs send and what the process sends pass the functions behind.
+    // Behind the gateway on the way on; on the way back it is the last, and what it sends itself leaves as it is.
     assert_eq!(
         (&told[0][6..12], &out[0][6..12]),
-        (&[2, 0, 0, 0, 0, 0xa0][..], &[2, 0, 0, 0, 0, 0xa1][..])
+        (&[2, 0, 0, 0, 0, 2][..], &[2, 0, 0, 0, 0, 0xa1][..])
     );
-    let status = kernel.bearer(&["status"]).success();
+    let status = gateway.bearer(&["status"]).success();
     assert!(status.stdout.contains("relayed 201"), "{status:?}");
     assert!(status.stdout.contains("unknown TEID 1"), "{status:?}");
 }

@@ -192,6 +192,16 @@ fn what_the_kernel_cannot_do_is_said() {
             2,
             "no function \"snort\"",
         ),
+        (
+            "--in-kernel --port af_xdp:dut0 --function walk(steps=1,bytes=4096)",
+            2,
+            "\"walk\" cannot run in the kernel (what it costs is meant for a core of its own)",
+        ),
+        (
+            "--in-kernel --port af_xdp:dut0 --function gtpu(address=192.0.2.1) --function xor(key=1)",
+            2,
+            "a gateway goes with forward, mac-rewrite and mac-swap only",
+        ),
     ] {
         let arguments: Vec<_> = line.split(' ').collect();
         let finished = run(&mut in_device(&testbed, &arguments));

@@ -5,6 +5,55 @@
 /* In the order of the function's fates. */
 enum ats_fate { ATS_STAMPED, ATS_PASSED, ATS_TOO_BIG, ATS_NO_ROOM, ATS_MALFORMED };
 
+#define STAMPS_LEN 16
+#define MOVED 32
+
+/* Moves the first `length` bytes forward by the length of the stamps; 0 where the driver leaves no room there either. */
+__noinline int move_forward(struct xdp_md *context, __u32 length)
+{
+	void *data, *end, *place;
+
+	if (bpf_xdp_adjust_head(context, -STAMPS_LEN))
+		return 0;
+	data = (void *)(long)context->data;
+	end = (void *)(long)context->data_end;
+	place = data;
+	for (__u32 i = 0, steps = length / MOVED; i < MOST_FRAME / MOVED; i++, place += MOVED) {
+		__u64 *words = place;
+
+		if (i >= steps || place + STAMPS_LEN + MOVED > end)
+			break;
+#pragma unroll
+		for (int j = 0; j < MOVED / 8; j++)
+			words[j] = words[j + STAMPS_LEN / 8];
+	}
+	place = data + ((length / MOVED * MOVED) & MOST_FRAME);
+	for (__u32 i = 0, rest = length % MOVED; i < MOVED - 1; i++, place++) {
+		__u8 *bytes = place;
+
+		if (i >= rest || place + STAMPS_LEN + 1 > end)
+			break;
+		bytes[0] = bytes[STAMPS_LEN];
+	}
+	return 1;
+}
+
+/* Makes a frame end `STAMPS_LEN` bytes behind `stop`; 0 if it cannot. */
+static __always_inline int make_room(struct xdp_md *context, __u32 stop)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	int more = (int)(stop + STAMPS_LEN) - (int)(end - data);
+
+	if (!bpf_xdp_adjust_tail(context, more))
+		return 1;
+	/* Drivers leave little behind a frame, if anything, and more in front. */
+	if (!move_forward(context, stop))
+		return 0;
+	more -= STAMPS_LEN;
+	return !more || !bpf_xdp_adjust_tail(context, more);
+}
+
 __noinline int append_stamps(struct xdp_md *context, __u32 mtu, __u64 received_ns)
 {
 	struct {
@@ -25,9 +74,7 @@ __noinline int append_stamps(struct xdp_md *context, __u32 mtu, __u64 received_n
 	total = stop + sizeof(*stamps) - it.ip;
 	if (total > mtu)
 		return ATS_TOO_BIG;
-	data = (void *)(long)context->data;
-	end = (void *)(long)context->data_end;
-	if (bpf_xdp_adjust_tail(context, (int)(stop + sizeof(*stamps)) - (int)(end - data)))
+	if (!make_room(context, stop))
 		return ATS_NO_ROOM;
 	data = (void *)(long)context->data;
 	end = (void *)(long)context->data_end;

@@ -4,9 +4,10 @@
 
 use std::process::Command;
 use std::time::{Duration, Instant};
-use taut_function::{Context, Function, build};
+use taut_function::{Context, Function, build, in_kernel};
 use taut_measure::ratio_interval;
-use taut_port::{Batch, PoolHandle};
+use taut_port::xdp_functions::{KernelFunctions, KernelStage};
+use taut_port::{Batch, PoolHandle, PortError};
 use taut_wire::UdpFlow;
 
 const PAIRS: usize = 9;
@@ -44,6 +45,20 @@ fn fastest(function: Option<&mut dyn Function>, payload_bytes: usize) -> f64 {
     best
 }
 
+/// One program with one function, ns per frame.
+fn in_the_kernel(name: &str, settings: &str, payload_bytes: usize) -> std::io::Result<u64> {
+    let frame = UdpFlow::default().frame(payload_bytes + 42 + 4).unwrap();
+    let function = in_kernel(name, settings.parse().unwrap(), 1).unwrap();
+    let stages = vec![KernelStage {
+        number: 0,
+        function,
+    }];
+    let missing = |e: PortError| std::io::Error::other(e.to_string());
+    let functions = KernelFunctions::new(vec![Vec::new(), stages]).map_err(missing)?;
+    let program = functions.dry_run(1).map_err(missing)?;
+    Ok(program.pass(&frame, 1_000_000)?.duration_ns)
+}
+
 fn function(name: &str, settings: &str) -> Box<dyn Function> {
     let mut function = build(name, settings.parse().unwrap()).unwrap();
     function.prepare().unwrap();
@@ -79,6 +94,7 @@ fn main() {
             format!("encrypt = [1]\nmode = \"{mode}\"\nkey_file = \"{key}\"\nmtu = 9000\n{more}");
         function("aes", &text)
     };
+    let nat = "outside = [1]\naddress = \"203.0.113.1\"";
     println!("ns per packet beyond filling the batch");
     for payload in [64, 256, 1400] {
         let bare = fastest(None, payload);
@@ -88,6 +104,7 @@ fn main() {
         };
         cost("xor", function("xor", "key = 90"));
         cost("ats", function("ats", ""));
+        cost("nat, one flow", function("nat", nat));
         cost("aes gcm 128", aes("gcm", &short, ""));
         cost("aes gcm 256", aes("gcm", &long, ""));
         cost("aes ctr 128", aes("ctr", &short, ""));
@@ -101,6 +118,21 @@ fn main() {
             "rlnc block of 32",
             function("rlnc", "encode = [1]\ncode = \"block\""),
         );
+    }
+    println!("ns per packet in the kernel, with its way there and back");
+    for payload in [64, 256, 1400] {
+        for (name, settings) in [
+            ("forward", ""),
+            ("mac-swap", ""),
+            ("xor", "key = 90"),
+            ("filter", "default = \"accept\""),
+            ("nat", nat),
+        ] {
+            match in_the_kernel(name, settings, payload) {
+                Ok(ns) => println!("  {payload} bytes, {name}: {ns}"),
+                Err(e) => println!("  {payload} bytes, {name}: no data: {e}"),
+            }
+        }
     }
     println!("rate beside openssl speed ({PAIRS} pairs, spread)");
     for (payload, mode, cipher, key) in [

@@ -22,7 +22,7 @@ mod mac_rewrite;
 mod mac_swap;
 mod mix;
 mod mtu;
-pub mod nat;
+mod nat;
 mod resize;
 mod rlnc;
 mod size;

@@ -2,6 +2,9 @@
 
 #[path = "../../../fuzz/bodies/aes.rs"]
 mod aes;
+mod frames;
+#[path = "../../../fuzz/bodies/nat.rs"]
+mod nat;
 
 #[test]
 fn headers_of_encrypted_packets_survive_seeded_noise() {
@@ -13,5 +16,22 @@ fn headers_of_encrypted_packets_survive_seeded_noise() {
             *first &= 0x13;
         }
         aes::header(&bytes);
+    }
+}
+
+#[test]
+fn translated_frames_survive_seeded_damage() {
+    let mut random = fastrand::Rng::with_seed(0x4A7);
+    for mut frame in frames::frames() {
+        // ICMP errors and packets that they quote among them.
+        if random.bool() && frame.len() > 60 {
+            frame[23] = 1;
+            frame[34] = *random.choice(&[3, 11]).unwrap_or(&3);
+            frame[42] = 0x45;
+            frame[51] = *random.choice(&[1, 6, 17]).unwrap_or(&17);
+        }
+        let at = random.usize(..frame.len());
+        frame[at] = random.u8(..);
+        nat::frame(&frame);
     }
 }

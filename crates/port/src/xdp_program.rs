@@ -94,7 +94,10 @@ pub(crate) fn load_adjusted(
             match verdict(&SAID.take()) {
                 Some(verdict) => PortError::missing(
                     what,
-                    format!("a kernel whose verifier takes it; this one says: {verdict}"),
+                    format!(
+                        "a kernel whose verifier takes it: a newer one than this ({}), which says: {verdict}",
+                        release()
+                    ),
                 ),
                 None => refused(what, e),
             }
@@ -104,6 +107,15 @@ pub(crate) fn load_adjusted(
 thread_local! {
     /// What libbpf has said on this thread since a program began to be loaded.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Of the running kernel.
+fn release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.map_or_else(
+        |_| "of unknown release".to_string(),
+        |it| format!("Linux {}", it.trim()),
+    )
 }
 
 /// Why the kernel's verifier does not take a program, from the log of it: its last line but for the statistics.

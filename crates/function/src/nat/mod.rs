@@ -77,12 +77,6 @@ pub(crate) fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunctio
     })
 }
 
-/// Reads what fuzzers make up.
-#[doc(hidden)]
-pub fn read(frame: &[u8]) -> bool {
-    !matches!(Seen::of(frame), Seen::Settled(_))
-}
-
 impl Nat {
     /// From inside to outside; `found` is the place of the flow's mapping, if it had one before this batch.
     fn outwards(

@@ -1,0 +1,77 @@
+//! `taut forward` in the kernel between two interfaces whose other ends are the test's.
+
+use super::program::Program;
+use std::time::{Duration, Instant};
+use taut_host::Testbed;
+use taut_port::{Batch, Port, PortSpec, Resources};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The running program, and ports at the far ends.
+pub struct InKernel {
+    pub program: Program,
+    ports: Vec<Box<dyn Port>>,
+    resources: Resources,
+    _testbed: Testbed,
+    _folder: TempDir,
+}
+
+impl InKernel {
+    /// With functions as a chain file has them; native programs if the far ends take redirected frames, else generic
+    /// ones. The chain file lies in `folder`.
+    pub fn start(redirects: bool, functions: &str, folder: TempDir) -> Self {
+        let testbed = Testbed::builder().redirects(redirects).build().unwrap();
+        let path = folder.path().join("chain.toml");
+        let ports = "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n";
+        std::fs::write(&path, format!("{ports}{functions}")).unwrap();
+        let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+        command.args(["forward", "--json", "--quiet"]).arg(path);
+        let mut program = Program::start(&mut command);
+        program.wait_until("both links up", |_, stderr| {
+            stderr.matches(": up").count() >= 2
+        });
+        let inside = testbed.enter_generator().unwrap();
+        let specs = ["af_packet:gen0", "af_packet:gen1"].map(|s| PortSpec::parse(s).unwrap());
+        let mut resources = Resources::for_ports(&specs).unwrap();
+        let ports = specs.iter().map(|s| s.open(&mut resources).unwrap());
+        let ports = ports.collect();
+        drop(inside);
+        Self {
+            program,
+            ports,
+            resources,
+            _testbed: testbed,
+            _folder: folder,
+        }
+    }
+
+    /// Sends frames into a port, and brings as many out of each as are wanted.
+    pub fn pass(
+        &mut self,
+        frames: &[Vec<u8>],
+        from: usize,
+        wanted: [usize; 2],
+    ) -> [Vec<Vec<u8>>; 2] {
+        for frame in frames {
+            let mut batch = Batch::new();
+            self.resources
+                .pool()
+                .fill(&mut batch, 1, frame.len() as u16);
+            batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
+            while !batch.is_empty() {
+                self.ports[from].tx(&mut batch);
+            }
+        }
+        let mut out = [Vec::new(), Vec::new()];
+        let deadline = Instant::now() + PATIENCE;
+        while (out[0].len() < wanted[0] || out[1].len() < wanted[1]) && Instant::now() < deadline {
+            for (port, out) in self.ports.iter_mut().zip(&mut out) {
+                let mut batch = Batch::new();
+                port.rx(&mut batch);
+                out.extend(batch.packets().iter().map(|p| p.bytes().to_vec()));
+            }
+        }
+        out
+    }
+}
