@@ -139,6 +139,8 @@ fn main() {
         (1400, "gcm", "aes-256-gcm", &long),
         (1400, "gcm", "aes-128-gcm", &short),
         (1400, "ctr", "aes-256-ctr", &long),
+        (1400, "ctr", "aes-128-ctr", &short),
+        (256, "ctr", "aes-256-ctr", &long),
         (256, "gcm", "aes-256-gcm", &long),
     ] {
         let pair = || {
