@@ -281,7 +281,7 @@ impl Deployment {
 
     /// Waits until all workers run and the wires between them carry packets.
     fn wait_until_up(&mut self, stop: &AtomicBool) -> Result<(), DeployError> {
-        let patience = match self.placement {
+        let patience = match self.chain.placement {
             Placement::Vm => BOOT_DEADLINE,
             _ => START_DEADLINE,
         };
@@ -458,7 +458,7 @@ impl Deployment {
             }
             .to_string(),
             namespace: running.namespace.clone(),
-            machine: (self.placement == Placement::Vm)
+            machine: (self.chain.placement == Placement::Vm)
                 .then(|| Accelerator::best().name().to_string()),
             core: chain.core,
             wait: (chain.place == Place::User).then(|| chain.wait.to_string()),
