@@ -8,14 +8,15 @@ use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use support::between::{Between, decoded, write_pcap};
 use support::hosts::{Namespace, in_namespace, ip};
 use support::program::{Finished, Program, run};
-use support::{Sockets, alone, alone_and_root, is_installed, scratch, taut};
+use support::{alone, alone_and_root, is_installed, scratch, taut};
 use taut_host::Testbed;
-use taut_port::{Batch, Port, PortSpec, Resources};
+use taut_port::Batch;
 use taut_wire::gtpu::emit_echo_request;
 use taut_wire::pfcp::{
     Cause, ElementType as E, FTeid, Message, MessageType as M, OuterHeaderCreation, Seid, Writer,
@@ -31,58 +32,26 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A gateway between two memif links whose other ends are this test's.
+/// A gateway between two links whose other ends are this test's.
 struct Gateway {
-    program: Program,
+    between: Between,
     control: PathBuf,
-    ports: Vec<Box<dyn Port>>,
-    resources: Resources,
-    _sockets: Sockets,
     _folder: tempfile::TempDir,
 }
 
 impl Gateway {
     fn start(settings: &str) -> Self {
-        let (sockets, folder) = (Sockets::new(), scratch());
+        let folder = scratch();
         let control = folder.path().join("control.sock");
-        let [west, east] = sockets.paths().map(|p| format!("memif:{}", p.display()));
-        let specs = [west, east].map(|spec| PortSpec::parse(&spec).unwrap());
-        let mut resources = Resources::for_ports(&specs).unwrap();
-        let ports: Vec<_> = specs
-            .iter()
-            .map(|s| s.open(&mut resources).unwrap())
-            .collect();
-        let clients: Vec<_> = sockets
-            .paths()
-            .iter()
-            .map(|p| format!("\"memif:{},role=client\"", p.display()))
-            .collect();
-        let chain = folder.path().join("chain.toml");
-        let text = format!(
-            "ports = [{}]\n[[function]]\nname = \"gtpu\"\naddress = [\"{OWN}\", \"2001:db8::1\"]\ncontrol = \"{}\"\n{settings}",
-            clients.join(", "),
+        let between = Between::start(&format!(
+            "[[function]]\nname = \"gtpu\"\naddress = [\"{OWN}\", \"2001:db8::1\"]\ncontrol = \"{}\"\n{settings}",
             control.display()
-        );
-        std::fs::write(&chain, text).unwrap();
-        let chain = chain.display().to_string();
-        let mut program = Program::start(&mut taut(&["forward", &chain, "--json", "--quiet"]));
-        program.wait_until("both links up", |_, stderr| {
-            stderr.matches(": up").count() >= 2
-        });
-        let mut gateway = Self {
-            program,
+        ));
+        Self {
+            between,
             control,
-            ports,
-            resources,
-            _sockets: sockets,
             _folder: folder,
-        };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !gateway.ports.iter_mut().all(|p| p.link().is_up()) {
-            assert!(Instant::now() < deadline, "no link");
-            std::thread::sleep(Duration::from_millis(5));
         }
-        gateway
     }
 
     fn bearer(&self, arguments: &[&str]) -> Finished {
@@ -98,79 +67,12 @@ impl Gateway {
     }
 
     fn send(&mut self, port: usize, frames: &[Vec<u8>]) {
-        for frame in frames {
-            let mut batch = Batch::new();
-            self.resources
-                .pool()
-                .fill(&mut batch, 1, frame.len() as u16);
-            batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
-            while !batch.is_empty() {
-                self.ports[port].tx(&mut batch);
-            }
-        }
+        self.between.send(port, frames);
     }
 
-    /// What arrives at a port until there are `count`, or nothing more comes.
     fn receive(&mut self, port: usize, count: usize) -> Vec<Vec<u8>> {
-        let mut frames = Vec::new();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while frames.len() < count && Instant::now() < deadline {
-            let mut batch = Batch::new();
-            self.ports[port].rx(&mut batch);
-            frames.extend(batch.packets().iter().map(|p| p.bytes().to_vec()));
-        }
-        assert_eq!(frames.len(), count, "{}", self.program.stderr());
-        frames
+        self.between.receive(port, count)
     }
-}
-
-/// A capture file of Ethernet frames.
-fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
-    let words = |n: &[u32]| n.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
-    let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]);
-    for frame in frames {
-        let length = frame.len() as u32;
-        file.extend(words(&[0, 0, length, length]));
-        file.extend(frame);
-    }
-    std::fs::write(path, file).unwrap();
-}
-
-/// One line per frame, of these fields; tshark must find no fault with any of them.
-fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
-    if !is_installed("tshark") {
-        println!("skipped: needs tshark");
-        return None;
-    }
-    let folder = scratch();
-    let capture = folder.path().join("frames.pcap");
-    write_pcap(&capture, frames);
-    let mut command = Command::new("tshark");
-    command.arg("-r").arg(&capture);
-    for checked in ["ip", "udp"] {
-        command.args(["-o", &format!("{checked}.check_checksum:TRUE")]);
-    }
-    command.args(["-T", "fields", "-E", "occurrence=a"]);
-    for field in ["_ws.malformed", "ip.checksum.status", "udp.checksum.status"]
-        .iter()
-        .chain(fields)
-    {
-        command.args(["-e", field]);
-    }
-    let shown = run(&mut command).success();
-    let lines: Vec<Vec<String>> = shown
-        .stdout
-        .lines()
-        .map(|line| line.split('\t').map(str::to_string).collect())
-        .collect();
-    assert_eq!(lines.len(), frames.len(), "{shown:?}");
-    for line in &lines {
-        assert_eq!(line[0], "", "malformed: {line:?}");
-        let statuses = line[1..3].iter().flat_map(|s| s.split(','));
-        // 0 is bad; 1 good, 2 not checked, 3 none.
-        assert!(!statuses.clone().any(|s| s == "0"), "{line:?}");
-    }
-    Some(lines.into_iter().map(|line| line[3..].to_vec()).collect())
 }
 
 fn flow(source: &str, destination: &str) -> UdpFlow {
@@ -268,7 +170,7 @@ fn tshark_reads_every_kind_of_frame_that_the_gateway_sends() {
     ] {
         assert!(status.stdout.contains(line), "{}", status.stdout);
     }
-    let summary = gateway.program.interrupt().success().last_json();
+    let summary = gateway.between.program.interrupt().success().last_json();
     assert_eq!(summary["fates"]["relayed"], 3, "{summary}");
     assert_eq!(summary["fates"]["echo answered"], 1, "{summary}");
     assert!(!gateway.control.exists());
@@ -423,6 +325,7 @@ fn bearers_change_while_packets_pass_and_none_is_lost() {
         // No more under way than the rings hold: what is missing at the end was lost in the gateway.
         if !changing.is_finished() && sent - received < 256 {
             gateway
+                .between
                 .resources
                 .pool()
                 .fill(&mut out, 32, frame.len() as u16);
@@ -431,10 +334,10 @@ fn bearers_change_while_packets_pass_and_none_is_lost() {
             }
             sent += out.len();
             while !out.is_empty() {
-                gateway.ports[0].tx(&mut out);
+                gateway.between.ports[0].tx(&mut out);
             }
         }
-        received += gateway.ports[1].rx(&mut arrived);
+        received += gateway.between.ports[1].rx(&mut arrived);
         for packet in arrived.packets() {
             identifiers.insert(Gtpu::new(&packet.bytes()[42..]).unwrap().teid());
         }
@@ -445,7 +348,7 @@ fn bearers_change_while_packets_pass_and_none_is_lost() {
     assert_eq!(received, sent);
     assert!(sent > 1000, "{sent}");
     assert!(identifiers.len() > 1, "changes were seen by packets");
-    let summary = gateway.program.interrupt().success().last_json();
+    let summary = gateway.between.program.interrupt().success().last_json();
     assert_eq!(summary["dropped"], 0, "{summary}");
     assert_eq!(
         summary["fates"]["relayed"].as_u64(),
@@ -513,8 +416,8 @@ fn what_is_wrong_with_bearers_is_said_in_one_line() {
     ]));
     assert_eq!(nobody.code(), Some(3), "{nobody:?}");
     assert!(nobody.stderr.contains("start `taut forward`"), "{nobody:?}");
-    assert!(gateway.program.is_running());
-    gateway.program.signal(Signal::TERM);
+    assert!(gateway.between.program.is_running());
+    gateway.between.program.signal(Signal::TERM);
 }
 
 /// A group of elements in a group.
@@ -720,7 +623,7 @@ fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
     );
     let list = gateway.bearer(&["list"]).success();
     assert_eq!(list.stdout.lines().count(), 1, "{list:?}");
-    let summary = gateway.program.interrupt().success().last_json();
+    let summary = gateway.between.program.interrupt().success().last_json();
     assert_eq!(summary["fates"]["not held"], 1, "{summary}");
     let Some(lines) = decoded(&exchanged, &["frame.protocols", "pfcp.msg_type"]) else {
         return;

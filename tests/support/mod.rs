@@ -3,6 +3,7 @@
 // Each test program uses a part of this.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod between;
 pub mod hosts;
 pub mod in_kernel;
 pub mod leftovers;

@@ -115,6 +115,9 @@ impl Function for Ats {
             [received_ns, now.ns + since_ns]
         };
         for i in 0..batch.len() {
+            if !batch.is_kept(i) {
+                continue;
+            }
             let packet = &mut batch.packets_mut()[i];
             let fate = match Seen::of(packet.bytes()) {
                 Seen::Datagram(it) => Self::stamp(packet, it, self.mtu, pool, stamps_ns),

@@ -132,6 +132,9 @@ impl Function for Balance {
             return;
         }
         for i in 0..batch.len() {
+            if !batch.is_kept(i) {
+                continue;
+            }
             let frame = batch.packets_mut()[i].bytes_mut();
             match (Seen::of(frame), Ethernet::new(frame)) {
                 // Neighbour discovery, for one, is for all.

@@ -286,6 +286,9 @@ impl Filter {
 impl Function for Filter {
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         for i in 0..batch.len() {
+            if !batch.is_kept(i) {
+                continue;
+            }
             if !self.decide(batch.packets()[i].bytes()) {
                 batch.mark_dropped(i);
             }

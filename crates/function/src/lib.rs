@@ -179,6 +179,7 @@ pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, Settin
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -193,5 +194,44 @@ mod tests {
         assert!(!message(build("zzzz", toml::Table::new())).contains("did you mean"));
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));
+    }
+
+    #[test]
+    fn what_a_function_before_has_dropped_is_left_alone_and_not_counted() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        std::fs::write(&key, "0123456789abcdef".repeat(2)).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let aes = |port| format!("encrypt = [{port}]\nkey_file = \"{}\"", key.display());
+        for (name, settings) in [
+            ("aes", aes(0)),
+            ("aes", aes(1)),
+            ("ats", String::new()),
+            (
+                "balance",
+                "port = 1\nhops = [\"02:00:00:00:00:01\"]".to_string(),
+            ),
+            ("filter", "default = \"drop\"\nrules = []".to_string()),
+            ("rlnc", "encode = [1]".to_string()),
+            ("xor", "key = 90".to_string()),
+        ] {
+            let mut function = build(name, settings.parse().unwrap()).unwrap();
+            function.prepare().unwrap();
+            let frame = taut_wire::UdpFlow::default().frame(100).unwrap();
+            let pool = taut_port::PoolHandle::new(4, false).unwrap();
+            let mut batch = Batch::new();
+            pool.fill(&mut batch, 1, frame.len() as u16);
+            batch.packets_mut()[0].bytes_mut().copy_from_slice(&frame);
+            batch.mark_dropped(0);
+            let context = Context {
+                to_port: 1,
+                ..Context::default()
+            };
+            function.process(&mut batch, &context);
+            assert_eq!(batch.packets()[0].bytes(), frame, "{name}");
+            let counted: u64 = function.fates().iter().map(|fate| fate.1).sum();
+            assert_eq!(counted, 0, "{name}: {:?}", function.fates());
+        }
     }
 }

@@ -47,6 +47,9 @@ struct Xor {
 impl Function for Xor {
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         for i in 0..batch.len() {
+            if !batch.is_kept(i) {
+                continue;
+            }
             let frame = batch.packets_mut()[i].bytes_mut();
             match Seen::of(frame) {
                 Seen::Datagram(it) => {

@@ -316,6 +316,9 @@ impl Function for Aes {
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         let encrypts = self.encrypt.contains(&context.to_port);
         for i in 0..batch.len() {
+            if !batch.is_kept(i) {
+                continue;
+            }
             let packet = &mut batch.packets_mut()[i];
             let fate = match Seen::of(packet.bytes()) {
                 Seen::Datagram(it) if encrypts => self.encrypt(packet, it),

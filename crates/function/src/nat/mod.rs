@@ -246,6 +246,9 @@ impl Function for Nat {
             }
         }
         for (i, (seen, found)) in seen[..batch.len()].iter().enumerate() {
+            if !batch.is_kept(i) {
+                continue;
+            }
             let frame = batch.packets_mut()[i].bytes_mut();
             let fate = if is_outwards {
                 Self::outwards(table, frame, seen, *found, now)
