@@ -17,7 +17,7 @@ pub enum InKernel {
     /// Functions in order.
     Functions {
         /// In the kernel.
-        functions: KernelFunctions,
+        functions: Box<KernelFunctions>,
         /// What their counts are called, by number of the function.
         fates: Vec<Vec<&'static str>>,
     },
@@ -78,7 +78,7 @@ impl Chain {
                     .to_string(),
             }),
             (None, None) => Ok(InKernel::Functions {
-                functions: KernelFunctions::new(directions)?,
+                functions: Box::new(KernelFunctions::new(directions)?),
                 fates: self.names_of_fates()?,
             }),
         }
