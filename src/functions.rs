@@ -72,12 +72,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 packets: arguments.packets,
                 repetitions: arguments.repetitions,
             };
-            let measured = parallel::measure(&plan, &clock)?;
-            show(&measured, arguments.json)?;
+            let measured = parallel::measure(&plan, &clock, stop)?;
             if stop.load(Ordering::Relaxed) {
                 let text = "interrupted: only what was complete is shown";
                 return Err(Failure::Interrupted(text.to_string()));
             }
+            show(&measured, arguments.json)?;
         }
     }
     Ok(())

@@ -229,13 +229,13 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
     };
     let repetitions = arguments.repetitions.unwrap_or(REPETITIONS);
     let mut session = connect(arguments, server, stop)?;
+    let cpu = Cpu::start(arguments.cpu)?;
     let mut folder = match &arguments.out {
         Some(dir) => Some(ProbeFolder::create(dir, arguments.samples.format())?),
         None => None,
     };
     let mut account = ProbeAccount::new(arguments.budget);
     let begun = (SystemTime::now(), Instant::now());
-    let cpu = Cpu::start(arguments.cpu)?;
     let mut bar = Bar::new();
     let mut failed = None;
     for repetition in 0..repetitions {

@@ -6,7 +6,7 @@
 //! between all of them many times, a repetition lasts a while even where the packets asked for take less.
 
 use serde::Serialize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use taut_engine::Stage;
@@ -78,11 +78,11 @@ pub enum ParallelError {
     Size(usize),
 }
 
-/// Measures.
+/// Measures. What comes back when `stop` is set meanwhile is not whole.
 ///
 /// # Errors
 /// [`ParallelError`].
-pub fn measure(plan: &Plan, clock: &Clock) -> Result<Measured, ParallelError> {
+pub fn measure(plan: &Plan, clock: &Clock, stop: &AtomicBool) -> Result<Measured, ParallelError> {
     let frame = UdpFlow::default()
         .frame(plan.size_bytes + HEADER_BYTES + CHECK_BYTES)
         .map_err(|_| ParallelError::Size(plan.size_bytes))?;
@@ -92,7 +92,7 @@ pub fn measure(plan: &Plan, clock: &Clock) -> Result<Measured, ParallelError> {
     let mut means = Vec::new();
     let mut dropped = 0;
     for _ in 0..plan.repetitions {
-        let (one, lost) = repeat(plan, &frame, clock)?;
+        let (one, lost) = repeat(plan, &frame, clock, stop)?;
         means.extend(one.mean_ns());
         all.merge(&one);
         dropped += lost;
@@ -127,6 +127,7 @@ fn repeat(
     plan: &Plan,
     frame: &[u8],
     clock: &Clock,
+    stop: &AtomicBool,
 ) -> Result<(LatencyHistogram, u64), ParallelError> {
     let ready = Barrier::new(plan.instances);
     let at_work = AtomicUsize::new(plan.instances);
@@ -148,6 +149,7 @@ fn repeat(
                 pool,
                 frame,
                 clock,
+                stop,
                 batch: Batch::new(),
                 dropped: 0,
             };
@@ -182,6 +184,7 @@ struct Instance<'a> {
     pool: PoolHandle,
     frame: &'a [u8],
     clock: &'a Clock,
+    stop: &'a AtomicBool,
     batch: Batch,
     dropped: u64,
 }
@@ -195,7 +198,9 @@ impl Instance<'_> {
         }
         self.dropped = 0;
         let begun = Instant::now();
-        while times.count() < packets || begun.elapsed() < least {
+        while (times.count() < packets || begun.elapsed() < least)
+            && !self.stop.load(Ordering::Relaxed)
+        {
             self.handle_some(&mut times);
         }
         let at_work = working.0;
@@ -242,6 +247,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    static NEVER: AtomicBool = AtomicBool::new(false);
+
     fn plan(functions: &[&str], instances: usize) -> Plan {
         Plan {
             functions: functions.iter().map(|f| f.parse().unwrap()).collect(),
@@ -255,7 +262,7 @@ mod tests {
     #[test]
     fn every_packet_of_every_thread_counts() {
         let clock = Clock::calibrate(Duration::from_millis(5));
-        let measured = measure(&plan(&["xor(key=90)", "forward"], 3), &clock).unwrap();
+        let measured = measure(&plan(&["xor(key=90)", "forward"], 3), &clock, &NEVER).unwrap();
         let summary = measured.processing_ns.unwrap();
         assert!(summary.count >= 1800, "{summary:?}");
         assert_eq!(measured.dropped, 0);
@@ -267,7 +274,7 @@ mod tests {
     fn what_a_function_burns_is_measured() {
         let clock = Clock::calibrate(Duration::from_millis(5));
         let least_ns = |function: &str| {
-            let measured = measure(&plan(&[function], 1), &clock).unwrap();
+            let measured = measure(&plan(&[function], 1), &clock, &NEVER).unwrap();
             measured.processing_ns.unwrap().min_ns as f64
         };
         // A core runs faster than its time-stamp counter, but not three times.
@@ -278,12 +285,12 @@ mod tests {
     #[test]
     fn what_cannot_be_is_told_before_anything_runs() {
         let clock = Clock::calibrate(Duration::from_millis(5));
-        let wrong = measure(&plan(&["xor(key=900)"], 2), &clock).unwrap_err();
+        let wrong = measure(&plan(&["xor(key=900)"], 2), &clock, &NEVER).unwrap_err();
         assert!(wrong.to_string().contains("0 to 255"), "{wrong}");
         let mut long = plan(&["forward"], 1);
         long.size_bytes = 10_000;
         assert!(
-            measure(&long, &clock)
+            measure(&long, &clock, &NEVER)
                 .unwrap_err()
                 .to_string()
                 .contains("10000 bytes")
