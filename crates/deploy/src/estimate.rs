@@ -37,6 +37,8 @@ const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
 pub enum Basis {
     /// Measured now, on this machine.
     Measured,
+    /// Measured now, by the kernel, on frames of this process.
+    InKernel,
     /// Measured now, of the version in user space, for one that runs in the kernel.
     StandIn,
     /// As measured elsewhere, or published.
@@ -50,6 +52,7 @@ impl Basis {
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
+            Self::InKernel => "measured in the kernel",
             Self::StandIn => "measured in user space",
             Self::Assumed => "assumed",
             Self::Policy => "by the waiting policy",
@@ -87,6 +90,8 @@ pub struct FunctionRow {
     /// Where it runs, and why.
     #[serde(flatten)]
     pub placed: Placed,
+    /// Where the costs are from.
+    pub basis: Basis,
     /// By payload, in the order asked for.
     pub costs: Vec<BothWays>,
 }
@@ -216,10 +221,24 @@ fn estimate_on(
     if let Some(first) = cores.first() {
         taut_host::pin_current_thread(*first).map_err(|e| DeployError::Chain(e.to_string()))?;
     }
+    let basis = |placed: &Placed| match placed.place {
+        Place::User => Basis::Measured,
+        Place::Kernel => Basis::StandIn,
+    };
+    let mut bases: Vec<Basis> = placed.iter().map(basis).collect();
     let mut costs = Vec::new();
     let mut ios = Vec::new();
     for payload_bytes in &settings.payloads_bytes {
-        costs.push(measure::functions(chain, *payload_bytes, effort)?);
+        let mut of_all = measure::functions(chain, *payload_bytes, effort)?;
+        for (at, stage) in chain.functions.iter().enumerate() {
+            if bases[at] != Basis::Measured
+                && let Some(cost) = measure::in_kernel(chain, stage, *payload_bytes, clock.hz)
+            {
+                bases[at] = Basis::InKernel;
+                of_all[at] = cost;
+            }
+        }
+        costs.push(of_all);
         ios.push(Ios::measure(&parts, *payload_bytes, effort)?);
     }
     let sums: Vec<Sums> = costs
@@ -228,7 +247,7 @@ fn estimate_on(
         .zip(&settings.payloads_bytes)
         .map(|((costs, ios), payload_bytes)| Sums {
             parts: &parts,
-            placed: &placed,
+            bases: &bases,
             costs,
             ios,
             wake,
@@ -248,6 +267,7 @@ fn estimate_on(
         .map(|(at, (stage, placed))| FunctionRow {
             name: stage.name.clone(),
             placed: placed.clone(),
+            basis: bases[at],
             costs: costs.iter().map(|costs| costs[at]).collect(),
         })
         .collect();
@@ -280,11 +300,8 @@ fn notes(functions: &[FunctionRow], parts: &[Segment], was_woken: bool) -> Vec<S
          core; interruptions of the machine are left out"
             .to_string(),
     ];
-    if functions
-        .iter()
-        .any(|row| row.placed.place == Place::Kernel)
-    {
-        let text = "functions in the kernel are measured as what they are in user space";
+    if functions.iter().any(|row| row.basis == Basis::StandIn) {
+        let text = "functions in the kernel that cannot be tried there are measured as what they are in user space";
         notes.push(text.to_string());
     }
     let comes = |row: &&FunctionRow| row.costs.iter().any(|cost| cost.forth.full.is_none());
@@ -392,7 +409,7 @@ fn constant(cycles: f64) -> Cost {
 /// All that is known of a chain at one payload.
 struct Sums<'a> {
     parts: &'a [Segment],
-    placed: &'a [Placed],
+    bases: &'a [Basis],
     costs: &'a [BothWays],
     ios: &'a Ios,
     wake: Option<(Measured, f64)>,
@@ -429,15 +446,11 @@ impl Sums<'_> {
                 let cost = self.costs[at];
                 let both = [cost.forth.alone, cost.back.alone];
                 let sum = |of: fn(Measured) -> f64| both.into_iter().flatten().map(of).sum::<f64>();
-                let basis = match self.placed[at].place {
-                    Place::User => Basis::Measured,
-                    Place::Kernel => Basis::StandIn,
-                };
                 parts.push(Part {
                     what: format!("function {}", part.chain.functions[at - first].name),
                     typical_ns: ns(sum(|m| m.median)),
                     longest_ns: ns(sum(|m| m.high)),
-                    basis,
+                    basis: self.bases[at],
                 });
             }
             let ios = self.ios.of(part);
@@ -573,10 +586,9 @@ mod tests {
             .map(|b| (b, (constant(100.0), Basis::Measured)))
             .into());
         let wake = wake_ns.map(|ns| (constant(ns).full.unwrap(), 2.0 * ns));
-        let placed = classify(&chain).unwrap();
         let sums = Sums {
             parts: &parts,
-            placed: &placed,
+            bases: &vec![Basis::Measured; functions.len()],
             costs: &costs,
             ios: &ios,
             wake,

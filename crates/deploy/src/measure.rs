@@ -5,7 +5,7 @@ use crate::DeployError;
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Stage};
+use taut_engine::{Chain, InKernel, Stage};
 use taut_function::{Context, Function};
 use taut_measure::median_interval;
 use taut_port::{Batch, Clock, PoolHandle, Port, PortSpec, Resources, ticks};
@@ -235,6 +235,55 @@ impl Rounds {
     }
 }
 
+/// Packets that a program in the kernel is given at a time to be timed. Few, as functions that lengthen packets get their
+/// own.
+const KERNEL_REPEATS: u32 = 16;
+/// Such times in a block.
+const KERNEL_TIMES: usize = 32;
+
+/// What a function costs in the kernel, where it can be tried without an interface; `hz` makes cycles of the kernel's
+/// nanoseconds.
+pub(crate) fn in_kernel(
+    chain: &Chain,
+    stage: &Stage,
+    payload_bytes: usize,
+    hz: f64,
+) -> Option<BothWays> {
+    let single = Chain::new(chain.ports.clone(), vec![stage.clone()]);
+    // What the machine lacks (root, mostly) is no reason to have no estimate.
+    let Ok(InKernel::Functions { functions, .. }) = single.in_kernel() else {
+        return None;
+    };
+    let answers = chain.ports.len() > 1;
+    let mut frame = UdpFlow::default()
+        .frame(payload_bytes + AROUND_BYTES)
+        .ok()?;
+    let mut both = BothWays::default();
+    let ways = [(usize::from(answers), &mut both.forth), (0, &mut both.back)];
+    for (to_port, cost) in ways.into_iter().take(if answers { 2 } else { 1 }) {
+        let program = functions.dry_run(to_port).ok()?;
+        let block = || {
+            let times = (0..KERNEL_TIMES).map(|_| program.pass(&frame, KERNEL_REPEATS));
+            let ns: Option<Vec<u64>> = times.map(|time| Some(time.ok()?.duration_ns)).collect();
+            Some(ns?.iter().sum::<u64>() as f64 / KERNEL_TIMES as f64 * hz / 1e9)
+        };
+        block()?;
+        let blocks: Option<Vec<f64>> = (0..BLOCKS).map(|_| block()).collect();
+        let measured = Measured::of(&blocks?);
+        *cost = Cost {
+            alone: measured,
+            full: measured,
+        };
+        // What is dropped has no answer.
+        let Some(passed) = program.pass(&frame, 1).ok()?.frame else {
+            break;
+        };
+        frame = passed;
+        turn_around(&mut frame);
+    }
+    Some(both)
+}
+
 /// Makes an IPv4 UDP frame the answer to itself; checksums stay right.
 fn turn_around(frame: &mut [u8]) {
     let is_plain = frame.len() >= 42 && frame[12..15] == [0x08, 0x00, 0x45] && frame[23] == 17;
@@ -459,6 +508,17 @@ mod tests {
         let chain = Chain::parse(&text, "x.toml").unwrap();
         let all = functions(&chain, 256, EFFORT).unwrap();
         assert!(all.iter().all(|both| both.back.full.is_some()), "{all:?}");
+    }
+
+    #[test]
+    fn functions_in_the_kernel_are_timed_there_where_that_is_possible() {
+        let ports = ["null:", "null:"].map(|text| PortSpec::parse(text).unwrap());
+        let xor = "xor(key=7)".parse().unwrap();
+        let chain = Chain::new(ports.to_vec(), vec![xor]);
+        match in_kernel(&chain, &chain.functions[0], 1400, 1e9) {
+            Some(both) => assert!(both.back.full.unwrap().median > 0.0, "{both:?}"),
+            None => eprintln!("skipped: needs root and a build with XDP"),
+        }
     }
 
     #[test]
