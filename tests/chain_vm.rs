@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::hosts::{Namespace, ip};
-use support::program::Program;
+use support::program::{Program, run};
 use support::{alone_and_root, scratch, taut, within_attempts};
 use taut_deploy::vm::can_run_chains;
 
@@ -152,4 +152,7 @@ fn a_function_in_a_virtual_machine_carries_datagrams_both_ways_and_leaves_nothin
     assert!(!processes(&format!("vm-test-{}", std::process::id())).is_empty());
     program.kill();
     nothing_is_left();
+    let name = format!("vm-test-{}", std::process::id());
+    run(&mut taut(&["chain", "down", &name])).success();
+    assert!(!Path::new("/run/taut/chains").join(name).exists());
 }

@@ -158,7 +158,7 @@ impl Machine {
             std::thread::spawn(move || {
                 for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line);
-                    eprintln!("{}", line.trim_end());
+                    eprintln!("{}", told(line.trim_end()));
                 }
             });
         }
@@ -249,6 +249,17 @@ impl Control {
     pub fn close(&self) {
         // It may be closed already.
         let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// What its console and its emulator say, in words of ours where there are some.
+fn told(line: &str) -> String {
+    let socket = line
+        .split_once("waiting for connection on: disconnected:unix:")
+        .and_then(|(_, rest)| rest.strip_suffix(",server=on"));
+    match socket {
+        Some(socket) => format!("taut: virtual machine: waits for a switch to connect to {socket}"),
+        None => line.to_string(),
     }
 }
 
@@ -351,6 +362,17 @@ mod tests {
         assert!(!virtualizes(
             "flags\t\t: fpu hypervisor svm_lock\nbugs: svm\n"
         ));
+    }
+
+    #[test]
+    fn who_is_waited_for_is_said_in_our_words() {
+        let line = "qemu-system-x86_64: -chardev socket,id=card0,path=/a,server=on: info: QEMU waiting for connection on: \
+                    disconnected:unix:/a,server=on";
+        assert_eq!(
+            told(line),
+            "taut: virtual machine: waits for a switch to connect to /a"
+        );
+        assert_eq!(told("Kernel panic"), "Kernel panic");
     }
 
     #[test]
