@@ -49,6 +49,9 @@ pub struct Arguments {
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
+    /// Standard input holds lines for the `taut forward` inside
+    #[arg(long, hide = true)]
+    control: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -69,13 +72,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     })?;
     eprintln!("taut: virtual machine: {}", accelerator.name());
     let seen = Arc::new(AtomicBool::new(false));
-    let control = machine
+    let mut control = machine
         .control()
         .map_err(|e| Failure::Missing(format!("cannot reach the virtual machine: {e}")))?;
     {
-        let (seen, watch_input) = (Arc::clone(&seen), arguments.until_stdin_closes);
+        let seen = Arc::clone(&seen);
+        let (passes_on, ends) = (arguments.control, arguments.until_stdin_closes);
         std::thread::spawn(move || {
-            wait_for_the_end(stop, watch_input);
+            let to = passes_on.then_some(&mut control);
+            wait_for_the_end(stop, to, ends);
             end(&control, &seen);
         });
     }
@@ -92,6 +97,9 @@ fn inner_arguments(arguments: &Arguments) -> Vec<String> {
     if arguments.json {
         inner.push("--json".to_string());
     }
+    if arguments.control {
+        inner.push("--control".to_string());
+    }
     if arguments.quiet {
         inner.push("--quiet".to_string());
     }
@@ -101,19 +109,27 @@ fn inner_arguments(arguments: &Arguments) -> Vec<String> {
     inner
 }
 
-/// Returns at a signal or, if it counts, at the end of standard input.
-fn wait_for_the_end(stop: &AtomicBool, watch_input: bool) {
+/// Passes standard input on to `control`, if there is one. Returns at a signal or, if it counts, at the end of standard
+/// input.
+fn wait_for_the_end(stop: &AtomicBool, mut control: Option<&mut Control>, ends: bool) {
     let stdin = std::io::stdin();
+    let mut open = ends || control.is_some();
     while !stop.load(Ordering::Relaxed) {
-        if !watch_input {
+        if !open {
             std::thread::sleep(Duration::from_millis(50));
             continue;
         }
         let mut watched = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
         if poll(&mut watched, Some(&LOOK)).is_ok_and(|n| n > 0) {
-            let mut bytes = [0; 64];
-            if rustix::io::read(stdin.as_fd(), &mut bytes).is_ok_and(|n| n == 0) {
-                return;
+            let mut bytes = [0; 4096];
+            match (rustix::io::read(stdin.as_fd(), &mut bytes), &mut control) {
+                (Ok(0) | Err(_), _) if ends => return,
+                (Ok(0) | Err(_), _) => open = false,
+                (Ok(length), Some(control)) => {
+                    // A machine that is gone is heard of by its end.
+                    let _ = control.write(&bytes[..length]);
+                }
+                (Ok(_), None) => {}
             }
         }
     }

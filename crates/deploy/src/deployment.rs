@@ -239,8 +239,7 @@ impl Deployment {
                         program: program.to_path_buf(),
                         namespace: namespace.clone(),
                         files: vec![file],
-                        controlled: segment.chain.place == Place::User
-                            && self.laid.cards.get(at).is_none(),
+                        controlled: segment.chain.place == Place::User,
                         cards: self.laid.cards.get(at).map(Vec::from).unwrap_or_default(),
                         log: path.join(log),
                     },

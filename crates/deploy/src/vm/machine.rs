@@ -237,12 +237,12 @@ impl Drop for Machine {
 pub struct Control(UnixStream);
 
 impl Control {
-    /// Sends a line.
+    /// Passes on what is to be read there.
     ///
     /// # Errors
     /// When the machine is gone.
-    pub fn say(&mut self, line: &str) -> std::io::Result<()> {
-        self.0.write_all(format!("{line}\n").as_bytes())
+    pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write_all(bytes)
     }
 
     /// Closes it, for all who hold one: the machine ends.
