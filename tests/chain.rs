@@ -148,6 +148,14 @@ fn pids(status: &serde_json::Value) -> Vec<u64> {
         .collect()
 }
 
+/// Which process does what.
+fn made_of(status: &serde_json::Value) -> Vec<[&serde_json::Value; 3]> {
+    let segments = status["segments"].as_array().unwrap().iter();
+    segments
+        .map(|s| ["name", "functions", "pid"].map(|key| &s[key]))
+        .collect()
+}
+
 fn no_panic(finished: &Finished) {
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
 }
@@ -337,7 +345,7 @@ fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
             assert_eq!(finished.code(), Some(2), "{finished:?}");
             assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
             assert!(finished.stderr.contains(part), "{part}: {finished:?}");
-            assert_eq!(stage.status()["segments"], status["segments"]);
+            assert_eq!(made_of(&stage.status()), made_of(&status));
         };
         refused(
             &format!("{head}\nburst = 7"),
@@ -406,13 +414,16 @@ fn a_supervisor_that_is_killed_takes_its_chain_with_it() {
         });
         let finished = run(&mut taut(&["chain", "status", &stage.name]));
         assert_eq!(finished.code(), Some(2), "{finished:?}");
-        let finished = run(&mut taut(&["chain", "down", &stage.name])).success();
-        assert!(finished.stdout.contains("cleared up"), "{finished:?}");
-        assert!(!stage.run_folder().exists());
-        assert_eq!(left_of(supervisor), Vec::<String>::new());
-        assert!(!interface_of(&stage.west.0), "{placement}");
-        // And it can be put up again.
+        if placement != "compact" {
+            let finished = run(&mut taut(&["chain", "down", &stage.name])).success();
+            assert!(finished.stdout.contains("cleared up"), "{finished:?}");
+            assert!(!stage.run_folder().exists());
+            assert_eq!(left_of(supervisor), Vec::<String>::new());
+            assert!(!interface_of(&stage.west.0), "{placement}");
+        }
+        // It can be put up again, which clears up as well.
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
+        assert_eq!(left_of(supervisor), Vec::<String>::new());
         exchange(&stage, 2);
         no_panic(&up.interrupt().success());
     }
@@ -431,11 +442,7 @@ fn a_detached_chain_is_there_until_it_is_taken_down() {
     let again = run(taut(&["chain", "up", "--detach"]).arg(&file));
     assert_eq!(again.code(), Some(2), "{again:?}");
     assert_eq!(again.stderr.lines().count(), 1, "{again:?}");
-    assert!(
-        again.stderr.contains("there is an interface eth0 already")
-            || again.stderr.contains("is up already"),
-        "{again:?}"
-    );
+    assert!(again.stderr.contains("is up already"), "{again:?}");
     let supervisor = stage.status()["supervisor"].as_u64().unwrap();
     let down = run(&mut taut(&["chain", "down", &stage.name])).success();
     assert!(down.stdout.contains("2-xor"), "{down:?}");

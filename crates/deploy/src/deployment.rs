@@ -23,6 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use taut_engine::{Chain, CountersView, Place, Placement};
+use taut_port::PortSpec;
 
 /// How long processes may take until packets pass; a machine under load takes seconds.
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -176,10 +177,14 @@ impl Deployment {
         stop: &AtomicBool,
     ) -> Result<Self, DeployError> {
         let name = name_of(chain, file)?;
+        // First, so that a chain that is up is called by its name, and what a dead one has left is in nobody's way.
+        let folder = RunFolder::take(&name)?;
+        if chain.placement == Placement::Namespaces || chain.ports.iter().any(PortSpec::is_wire) {
+            control::sweep();
+        }
         ends::check(chain)?;
         let parts = split(chain)?;
         let cores = cores(chain)?;
-        let folder = RunFolder::take(&name)?;
         let laid = match chain.placement {
             Placement::Vm => {
                 let core = cores[parts.len() % cores.len()];

@@ -5,7 +5,7 @@ use crate::vm::{self, Cabling};
 use crate::{DeployError, Wires};
 use std::path::{Path, PathBuf};
 use taut_engine::{Chain, Place, Placement, Stage};
-use taut_host::veth::{namespace_exists, sweep_stale_wires};
+use taut_host::veth::namespace_exists;
 use taut_host::{DeviceError, Namespace, Running, SwitchPort, Veth, VirtualSwitch, WireEnd};
 use taut_port::{PortSpec, backends};
 
@@ -161,9 +161,6 @@ pub(crate) fn lay(
         .iter()
         .any(|backend| backend.name == "af_xdp" && (backend.probe)().is_ok());
     let over = if has_xdp { "af_xdp" } else { "af_packet" };
-    if chain.ports.iter().any(PortSpec::is_wire) {
-        sweep_stale_wires();
-    }
     let last = parts.len() - 1;
     for (at, port) in chain.ports.iter().enumerate() {
         if !port.is_wire() {
@@ -219,9 +216,6 @@ pub(crate) fn lay_for_machines(
     laid.wires.ends = vec![west.clone(), east.clone()];
     laid.wires.joints = vec![[east.clone(), west.clone()]; count - 1];
     laid.made_ends = vec![west, east];
-    if chain.ports.iter().any(PortSpec::is_wire) {
-        sweep_stale_wires();
-    }
     // A switch of its own namespace does not see interfaces of this one.
     let needs_ours = |port: &PortSpec| {
         !port.is_wire() && matches!(vm::switch_port(port), Ok(SwitchPort::Interface(_)))

@@ -18,11 +18,14 @@ pub struct RunFolder {
 pub fn all_chains() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     let base = match own {
-        _ if taut_host::permissions::is_root() => PathBuf::from("/run"),
-        Some(folder) => PathBuf::from(folder),
-        None => std::env::temp_dir(),
+        _ if taut_host::permissions::is_root() => PathBuf::from("/run/taut"),
+        Some(folder) => PathBuf::from(folder).join("taut"),
+        None => {
+            let user = rustix::process::geteuid().as_raw();
+            std::env::temp_dir().join(format!("taut-{user}"))
+        }
     };
-    base.join("taut/chains")
+    base.join("chains")
 }
 
 impl RunFolder {
@@ -84,6 +87,8 @@ pub fn names() -> Vec<String> {
     let entries = fs::read_dir(all_chains()).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
+        // Those with a dot are not chains' own.
+        .filter(|name| !name.starts_with('.'))
         .collect();
     names.sort();
     names
