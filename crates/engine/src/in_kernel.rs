@@ -9,6 +9,10 @@ use taut_port::xdp_gateway::KernelGateway;
 
 /// What a chain is in the kernel. Lists have one entry for each port, for the frames that leave through it.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per forwarder, and it stays where it is made"
+)]
 pub enum InKernel {
     /// A change of addresses at most.
     Headers(Vec<HeaderChange>),
