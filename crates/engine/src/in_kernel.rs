@@ -9,7 +9,7 @@ use taut_port::xdp_gateway::KernelGateway;
 
 /// What a chain is in the kernel. Lists have one entry for each port, for the frames that leave through it.
 #[derive(Debug)]
-#[expect(
+#[allow(
     clippy::large_enum_variant,
     reason = "one per forwarder, and it stays where it is made"
 )]
