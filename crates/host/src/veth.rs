@@ -86,7 +86,7 @@ impl WireEnd {
     /// Whether there is such an interface.
     #[must_use]
     pub fn exists(&self) -> bool {
-        self.ip(&["link", "show", &self.interface]).is_ok()
+        self.ip(&["link", "show", "dev", &self.interface]).is_ok()
     }
 
     /// Gives it an IP address with its prefix length.
@@ -124,6 +124,7 @@ impl WireEnd {
         self.ip(&[
             "link",
             "set",
+            "dev",
             &self.interface,
             "arp",
             "off",
@@ -137,7 +138,8 @@ impl WireEnd {
         // Frames are on the wire as programs there read them, with their checksums.
         let gro = if takes_redirects { "on" } else { "off" };
         self.inside("ethtool", &["-K", &self.interface, "tx", "off", "gro", gro])?;
-        self.ip(&["link", "set", &self.interface, "up"]).map(drop)
+        self.ip(&["link", "set", "dev", &self.interface, "up"])
+            .map(drop)
     }
 }
 
@@ -184,7 +186,7 @@ impl Veth {
         takes_redirects: bool,
         prepare: impl FnOnce() -> Result<(), CommandError>,
     ) -> Result<Self, TestbedError> {
-        let mut words = vec!["link", "add", &near.interface, "type", "veth"];
+        let mut words = vec!["link", "add", "name", &near.interface, "type", "veth"];
         words.extend(["peer", "name", &far.interface]);
         // Without one it would be in the namespace of `near`.
         let here;
@@ -213,7 +215,7 @@ impl Veth {
 impl Drop for Veth {
     fn drop(&mut self) {
         // It may have gone with a namespace.
-        let _ = self.0.ip(&["link", "del", &self.0.interface]);
+        let _ = self.0.ip(&["link", "del", "dev", &self.0.interface]);
     }
 }
 
@@ -224,7 +226,7 @@ pub fn sweep_stale_wires() -> Vec<String> {
     entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| owner_of(name).is_some_and(|owner| !is_running(owner)))
-        .filter(|name| run("ip", &["link", "del", name]).is_ok())
+        .filter(|name| run("ip", &["link", "del", "dev", name]).is_ok())
         .collect()
 }
 
