@@ -235,11 +235,10 @@ impl Rounds {
     }
 }
 
-/// Packets that a program in the kernel is given at a time to be timed. Few, as functions that lengthen packets get their
-/// own.
-const KERNEL_REPEATS: u32 = 16;
-/// Such times in a block.
-const KERNEL_TIMES: usize = 32;
+/// Packets that a program in the kernel is given at a time to be timed: each time takes the kernel some 10 ms beside.
+const KERNEL_REPEATS: u32 = 1000;
+/// The same for a program that lengthens packets: it gets its own packet again.
+const LENGTHENING_REPEATS: u32 = 16;
 
 /// What a function costs in the kernel, where it can be tried without an interface; `hz` makes cycles of the kernel's
 /// nanoseconds.
@@ -262,20 +261,24 @@ pub(crate) fn in_kernel(
     let ways = [(usize::from(answers), &mut both.forth), (0, &mut both.back)];
     for (to_port, cost) in ways.into_iter().take(if answers { 2 } else { 1 }) {
         let program = functions.dry_run(to_port).ok()?;
-        let block = || {
-            let times = (0..KERNEL_TIMES).map(|_| program.pass(&frame, KERNEL_REPEATS));
-            let ns: Option<Vec<u64>> = times.map(|time| Some(time.ok()?.duration_ns)).collect();
-            Some(ns?.iter().sum::<u64>() as f64 / KERNEL_TIMES as f64 * hz / 1e9)
+        let passed = program.pass(&frame, 1).ok()?.frame;
+        let lengthens = passed
+            .as_ref()
+            .is_some_and(|passed| passed.len() > frame.len());
+        let repeats = if lengthens {
+            LENGTHENING_REPEATS
+        } else {
+            KERNEL_REPEATS
         };
-        block()?;
-        let blocks: Option<Vec<f64>> = (0..BLOCKS).map(|_| block()).collect();
+        let block = |_| Some(program.pass(&frame, repeats).ok()?.duration_ns as f64 * hz / 1e9);
+        let blocks: Option<Vec<f64>> = (0..BLOCKS).map(block).collect();
         let measured = Measured::of(&blocks?);
         *cost = Cost {
             alone: measured,
             full: measured,
         };
         // What is dropped has no answer.
-        let Some(passed) = program.pass(&frame, 1).ok()?.frame else {
+        let Some(passed) = passed else {
             break;
         };
         frame = passed;
