@@ -216,13 +216,14 @@ mod tests {
         }
     }
 
-    fn documents() -> Vec<Document> {
-        let functions = [
-            "aes(key_file=/keys/a.hex, key_env=K, encrypt=0)",
-            "xor(key=7)",
-        ];
-        // Settings of aes are not looked at here.
-        kubernetes(&chain(&functions), "edge", &options()).unwrap()
+    /// Of a chain whose first function has a key in the file returned.
+    fn documents() -> (Vec<Document>, tempfile::NamedTempFile) {
+        let key = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(key.path(), "00112233445566778899aabbccddeeff").unwrap();
+        let mut all = chain(&["aes", "xor(key=7)"]);
+        let settings = format!("key_file = {:?}\nencrypt = [1]", key.path());
+        all.functions[0].settings = settings.parse().unwrap();
+        (kubernetes(&all, "edge", &options()).unwrap(), key)
     }
 
     fn of_kind<'a>(documents: &'a [Document], kind: &str) -> Vec<&'a Value> {
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn objects_are_what_kubernetes_knows() {
-        let documents = documents();
+        let (documents, _key) = documents();
         for content in of_kind(&documents, "Deployment") {
             fits::<Deployment>(content);
         }
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn pods_meet_in_networks_that_there_are() {
-        let documents = documents();
+        let (documents, _key) = documents();
         let networks: Vec<&str> = of_kind(&documents, "NetworkAttachmentDefinition")
             .iter()
             .map(|content| {
@@ -283,17 +284,25 @@ mod tests {
 
     #[test]
     fn pods_are_guaranteed_and_hold_no_keys() {
-        let documents = documents();
+        let (documents, key) = documents();
         let pod = &of_kind(&documents, "Deployment")[0]["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
         let resources = &container["resources"];
         assert_eq!(resources["limits"], resources["requests"]);
         assert_eq!(resources["limits"]["cpu"], "2");
         assert_eq!(resources["limits"]["hugepages-2Mi"], "64Mi");
-        assert_eq!(container["volumeMounts"][1]["mountPath"], "/keys/a.hex");
         assert_eq!(
-            container["env"][0]["valueFrom"]["secretKeyRef"]["name"],
-            pod["volumes"][1]["secret"]["secretName"]
+            container["volumeMounts"][1]["mountPath"].as_str(),
+            key.path().to_str()
+        );
+        assert_eq!(
+            pod["volumes"][1]["secret"]["secretName"],
+            "edge-1-aes-secret"
+        );
+        assert!(
+            documents
+                .iter()
+                .all(|d| !d.content.to_string().contains("00112233"))
         );
         let without = KubernetesOptions {
             huge_pages_mib: 0,
@@ -306,7 +315,7 @@ mod tests {
 
     #[test]
     fn texts_read_back_as_what_they_were() {
-        for document in documents() {
+        for document in documents().0 {
             let text = document.text().unwrap();
             let read: Value = serde_norway::from_str(&text).unwrap();
             assert_eq!(read, document.content, "{text}");
