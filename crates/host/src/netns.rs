@@ -487,10 +487,6 @@ impl Testbed {
 impl Drop for Testbed {
     fn drop(&mut self) {
         // Nobody is left to tell; what stays is swept by the next testbed.
-        for interface in GENERATOR_INTERFACES {
-            // At once and for both ends, also where a process keeps a namespace alive.
-            let _ = run("ip", &["-n", &self.generator, "link", "del", interface]);
-        }
         for namespace in [&self.generator, &self.device] {
             let _ = remove_namespace(namespace);
         }
@@ -561,9 +557,21 @@ fn run_in(namespace: &str, script: &str) -> Result<String, CommandError> {
     run("ip", &["netns", "exec", namespace, "sh", "-c", script])
 }
 
+/// Removes a namespace and the wires that end in it: the kernel would take them down later, and not before the last
+/// process that keeps the namespace alive has gone.
 pub(crate) fn remove_namespace(name: &str) -> Result<(), CommandError> {
+    let wires = run("ip", &["-n", name, "-o", "link", "show", "type", "veth"]).unwrap_or_default();
+    for wire in wires.lines().filter_map(interface_in) {
+        // The other end may have been in here too.
+        let _ = run("ip", &["-n", name, "link", "del", "dev", wire]);
+    }
     run("ip", &["netns", "del", name])?;
     Ok(())
+}
+
+/// The name in a line of `ip -o link`: `3: west@if4: <BROADCAST...`.
+fn interface_in(line: &str) -> Option<&str> {
+    line.split(": ").nth(1)?.split('@').next()
 }
 
 pub(crate) fn namespace_names() -> BTreeSet<String> {

@@ -287,7 +287,17 @@ mod tests {
         }
         assert!(!sweep_stale_wires().contains(&here.interface));
         let names = [one.name().to_owned(), two.name().to_owned()];
+        // Wires go at once with a namespace that somebody keeps alive, as after `kill -9` of who made both.
+        let far = WireEnd::own();
+        let near = WireEnd::new(Some(one.name()), "west");
+        std::mem::forget(Veth::to_host(&near, &far, true, None).unwrap());
+        let mut inside = std::process::Command::new("ip");
+        let inside = inside.args(["netns", "exec", one.name(), "sleep", "60"]);
+        let mut inside = inside.spawn().unwrap();
         drop((one, two));
+        assert!(!far.exists());
+        inside.kill().unwrap();
+        inside.wait().unwrap();
         assert!(!names.iter().any(|name| namespace_exists(name)));
     }
 }
