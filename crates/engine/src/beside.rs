@@ -1,11 +1,16 @@
 //! The worker beside a gateway in the kernel: has the same functions, and passes what the programs hand up.
 
-use crate::{Chain, ChainError, Counters, CountersView, Flush, Worker};
+use crate::{Chain, ChainError, Counters, CountersView, Flush, Wait, Worker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{Clock, PortError, spawn_beside};
+
+/// How long what the programs hand up waits at most: it is rare, and a core that looks for it all the time would be one
+/// that the kernel's own work lacks.
+const SLEEP: Duration = Duration::from_micros(50);
 
 /// What became of packets, by cause.
 pub type Fates = Vec<(&'static str, u64)>;
@@ -92,5 +97,8 @@ fn set_up(
         .map(|(number, spec)| gateway.port(number, spec))
         .collect::<Result<_, _>>()?;
     let functions = chain.build_functions_beside(Some(gateway))?;
-    Ok(Worker::new(ports, functions, Flush::default(), clock))
+    let mut worker = Worker::new(ports, functions, Flush::default(), clock);
+    let wait = Wait::Sleep { at_most: SLEEP };
+    worker.set_wait(wait, clock);
+    Ok(worker)
 }

@@ -62,7 +62,7 @@ impl Rest {
 
     /// On the worker's thread, before its first round.
     pub(crate) fn begin(&mut self) {
-        if matches!(self.policy, Policy::Sleep { .. } | Policy::Interrupt { .. }) {
+        if !matches!(self.policy, Policy::Poll) {
             // Whoever else runs on the core would otherwise finish a turn of milliseconds before a packet.
             taut_port::ask_for_short_turns();
         }

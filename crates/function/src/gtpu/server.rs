@@ -218,6 +218,8 @@ fn serve(stream: &UnixStream, control: &Mutex<Control>, stop: &AtomicBool) -> st
             return output.flush();
         }
         answer(&line, &mut input, &mut output, control)?;
+        // The worker may share this core, and many requests may have come together.
+        std::thread::yield_now();
         // Requests that have arrived together are put into force together: each alone would wait for the worker.
         if !input.buffer().contains(&b'\n') {
             let settled = lock(control).settle();
