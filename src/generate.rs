@@ -2,6 +2,7 @@
 
 use crate::demo::Alone;
 use crate::exit::{self, Failure};
+use crate::samples::Samples;
 use crate::target::Target;
 use crate::watch::{self, Look, Watch};
 use crate::{print, quantity};
@@ -145,14 +146,6 @@ impl std::str::FromStr for Offer {
             rate => rate.parse().map(Self::At),
         }
     }
-}
-
-/// How samples are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Samples {
-    Parquet,
-    Csv,
-    None,
 }
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -321,11 +314,7 @@ impl Recorded {
         let mut samplers = Vec::new();
         if let Some(dir) = &arguments.out {
             let folder = recorded.folder.insert(Recording::create(dir, names)?);
-            let format = match arguments.samples {
-                Samples::Parquet => Some(PacketFormat::Parquet),
-                Samples::Csv => Some(PacketFormat::Csv),
-                Samples::None => None,
-            };
+            let format = arguments.samples.format();
             for stream in 0..format.map_or(0, |_| names.len()) {
                 let format = format.unwrap_or(PacketFormat::Parquet);
                 let (sampler, thread) = folder.sample(stream, format, clock)?;

@@ -27,6 +27,7 @@ mod probe;
 mod quantity;
 mod report;
 mod rfc2544;
+mod samples;
 mod script;
 mod tap;
 mod target;

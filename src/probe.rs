@@ -2,6 +2,7 @@
 
 use crate::demo::Bar;
 use crate::exit::{self, Failure};
+use crate::samples::Samples;
 use crate::{forward, print, quantity};
 use serde_json::json;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -11,7 +12,6 @@ use std::time::{Duration, Instant, SystemTime};
 use taut_host::{CpuReading, CpuShare, CpuShares};
 use taut_lab::comparison::Observer;
 use taut_lab::probed::{ProbeAccount, ProbeFolder, ProbeReport};
-use taut_lab::results::PacketFormat;
 use taut_measure::{
     Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_interval, median_interval,
 };
@@ -108,14 +108,6 @@ struct Client {
     /// How samples are written into the folder
     #[arg(long, value_enum, default_value = "parquet", requires = "out")]
     samples: Samples,
-}
-
-/// How samples are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Samples {
-    Parquet,
-    Csv,
-    None,
 }
 
 /// Repetitions where nothing else is said.
@@ -309,16 +301,6 @@ fn connect(
         wait,
         stop,
     )?)
-}
-
-impl Samples {
-    fn format(self) -> Option<PacketFormat> {
-        match self {
-            Self::Parquet => Some(PacketFormat::Parquet),
-            Self::Csv => Some(PacketFormat::Csv),
-            Self::None => None,
-        }
-    }
 }
 
 /// What the processors do, if it is asked for.

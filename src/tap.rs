@@ -3,11 +3,11 @@
 
 use crate::exit::{self, Failure};
 use crate::generate::print_port_losses;
+use crate::samples::Samples;
 use crate::{print, quantity};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_lab::results::PacketFormat;
 use taut_lab::tapped::{
     self, DirectionReport, Ends, RelayReport, RunningTap, Sightings, TapFolder, TapReport, Tapped,
 };
@@ -50,14 +50,6 @@ pub struct Arguments {
     /// How samples are written into the folder
     #[arg(long, value_enum, default_value = "parquet", requires = "out")]
     samples: Samples,
-}
-
-/// How samples are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Samples {
-    Parquet,
-    Csv,
-    None,
 }
 
 /// How often sightings are taken out of the kernel's ring.
@@ -106,11 +98,7 @@ fn collect(
     said: &str,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
-    let format = match arguments.samples {
-        Samples::Parquet => Some(PacketFormat::Parquet),
-        Samples::Csv => Some(PacketFormat::Csv),
-        Samples::None => None,
-    };
+    let format = arguments.samples.format();
     let folder = arguments.out.as_deref();
     let folder = folder
         .map(|dir| TapFolder::create(dir, format))

@@ -5,7 +5,7 @@ use super::{Sockets, is_installed, scratch, taut};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use taut_port::{Batch, Port, PortSpec, Resources};
+use taut_port::{Batch, PoolHandle, Port, PortSpec, Resources};
 
 /// A forwarder whose ports 0 and 1 a test sends to and receives from.
 pub struct Between {
@@ -56,16 +56,7 @@ impl Between {
     }
 
     pub fn send(&mut self, port: usize, frames: &[Vec<u8>]) {
-        for frame in frames {
-            let mut batch = Batch::new();
-            self.resources
-                .pool()
-                .fill(&mut batch, 1, frame.len() as u16);
-            batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
-            while !batch.is_empty() {
-                self.ports[port].tx(&mut batch);
-            }
-        }
+        send(&mut *self.ports[port], &self.resources.pool(), frames);
     }
 
     /// What arrives at a port until there are `count`, or nothing more comes.
@@ -105,6 +96,18 @@ impl Between {
     /// Ends it; how many packets became what.
     pub fn fates(self) -> serde_json::Value {
         self.program.interrupt().success().last_json()["fates"].clone()
+    }
+}
+
+/// Sends frames one by one, until the port has taken all.
+pub fn send(port: &mut dyn Port, pool: &PoolHandle, frames: &[Vec<u8>]) {
+    for frame in frames {
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, frame.len() as u16);
+        batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
+        while !batch.is_empty() {
+            port.tx(&mut batch);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `taut forward` in the kernel between two interfaces whose other ends are the test's.
 
+use super::between::send;
 use super::program::Program;
 use std::time::{Duration, Instant};
 use taut_host::Testbed;
@@ -53,16 +54,7 @@ impl InKernel {
         from: usize,
         wanted: [usize; 2],
     ) -> [Vec<Vec<u8>>; 2] {
-        for frame in frames {
-            let mut batch = Batch::new();
-            self.resources
-                .pool()
-                .fill(&mut batch, 1, frame.len() as u16);
-            batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
-            while !batch.is_empty() {
-                self.ports[from].tx(&mut batch);
-            }
-        }
+        send(&mut *self.ports[from], &self.resources.pool(), frames);
         let mut out = [Vec::new(), Vec::new()];
         let deadline = Instant::now() + PATIENCE;
         while (out[0].len() < wanted[0] || out[1].len() < wanted[1]) && Instant::now() < deadline {

@@ -553,15 +553,7 @@ impl Sums<'_> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn chain(head: &str, functions: &[&str]) -> Chain {
-        let functions: String = functions
-            .iter()
-            .map(|f| format!("[[function]]\n{f}\n"))
-            .collect();
-        let text = format!("{head}\nports = [\"null:\", \"null:\"]\n{functions}");
-        Chain::parse(&text, "x.toml").unwrap()
-    }
+    use crate::segment::tests::chain;
 
     fn quick(chain: &Chain) -> Estimate {
         let settings = Settings {

@@ -149,11 +149,12 @@ pub(crate) fn chain_text(chain: &Chain) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn chain(head: &str, functions: &[&str]) -> Chain {
+    /// A chain of these functions, with `head` before them in its file.
+    pub(crate) fn chain(head: &str, functions: &[&str]) -> Chain {
         let functions: String = functions
             .iter()
             .map(|f| format!("[[function]]\n{f}\n"))

@@ -864,22 +864,24 @@ mod tests {
         }
     }
 
+    fn two_relays(stop: &Arc<AtomicBool>) -> Vec<Box<dyn Port>> {
+        let relay = || Relay {
+            pool: PoolHandle::new(256, false).unwrap(),
+            relayed: false,
+            stop: Arc::clone(stop),
+        };
+        vec![Box::new(relay()), Box::new(relay())]
+    }
+
     /// Batches and drops of a worker between two such ports.
     fn relayed(flush: &str, function: Option<&str>) -> (u64, u64) {
         let stop = Arc::new(AtomicBool::new(false));
-        let port = || {
-            Box::new(Relay {
-                pool: PoolHandle::new(256, false).unwrap(),
-                relayed: false,
-                stop: Arc::clone(&stop),
-            }) as Box<dyn Port>
-        };
         let functions = function
             .map(|name| taut_function::build(name, Default::default()).unwrap())
             .into_iter()
             .collect();
         let clock = Clock::calibrate(Duration::from_millis(2));
-        let ports = vec![port(), port()];
+        let ports = two_relays(&stop);
         let mut worker = Worker::new(ports, functions, flush.parse().unwrap(), &clock);
         worker.run(&stop);
         let counters = worker.counters().read();
@@ -902,13 +904,6 @@ mod tests {
     fn who_goes_back_meets_the_last_function_first() {
         for burst in [DEFAULT_BURST, 128] {
             let stop = Arc::new(AtomicBool::new(false));
-            let port = || {
-                Box::new(Relay {
-                    pool: PoolHandle::new(256, false).unwrap(),
-                    relayed: false,
-                    stop: Arc::clone(&stop),
-                }) as Box<dyn Port>
-            };
             let calls = Rc::default();
             let called = |name| {
                 Box::new(Called {
@@ -918,7 +913,7 @@ mod tests {
             };
             let clock = Clock::calibrate(Duration::from_millis(2));
             let functions = vec![called('a'), called('b')];
-            let mut worker = Worker::new(vec![port(), port()], functions, Flush::default(), &clock);
+            let mut worker = Worker::new(two_relays(&stop), functions, Flush::default(), &clock);
             worker.set_burst(burst);
             worker.run(&stop);
             let calls = calls.borrow();
