@@ -299,5 +299,8 @@ fn condition(segment: &SegmentStatus) -> String {
         Condition::Down => "; DOWN",
         Condition::Up | Condition::Ended => "",
     };
+    for (port, why) in &segment.links_down {
+        text += &format!("; {port} down: {why}");
+    }
     text
 }

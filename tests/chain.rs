@@ -227,6 +227,33 @@ fn every_placement_carries_what_programs_send_and_goes_without_a_trace() {
 }
 
 #[test]
+fn a_cable_that_is_cut_is_seen() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for placement in ["compact", "namespaces"] {
+        let stage = Stage::new(placement);
+        let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
+        exchange(&stage, 2);
+        assert_eq!(
+            stage.status()["segments"][0]["links_down"],
+            serde_json::json!({})
+        );
+        let [namespace, interface] = [&stage.west.0, "eth0"];
+        let mut cut = Command::new("ip");
+        run(cut.args(["-n", namespace, "link", "del", interface])).success();
+        wait_until("the cut is seen", || {
+            let status = stage.status();
+            let down = status["segments"][0]["links_down"].as_object();
+            down.is_some_and(|down| down.len() == 1)
+        });
+        let shown = run(&mut taut(&["chain", "status", &stage.name])).success();
+        assert!(shown.stdout.contains(" down: "), "{shown:?}");
+        no_panic(&up.interrupt().success());
+    }
+}
+
+#[test]
 fn a_segment_that_dies_comes_back_while_its_neighbours_go_on() {
     let Some(_turn) = alone_and_root() else {
         return;

@@ -81,8 +81,8 @@ struct Running {
     worker: usize,
     namespace: Option<String>,
     condition: Condition,
-    /// By port: whether its link is up.
-    links: BTreeMap<String, bool>,
+    /// By port: why its link is down, if it is.
+    links: BTreeMap<String, Option<String>>,
     /// Counted by starts that have ended, and by this one.
     before: CountersView,
     now: CountersView,
@@ -335,7 +335,7 @@ impl Deployment {
                 Place::User => port.text(),
                 Place::Kernel => port.target(),
             };
-            running.links.get(key) == Some(&true)
+            running.links.get(key) == Some(&None)
         })
     }
 
@@ -471,6 +471,11 @@ impl Deployment {
                 .iter()
                 .map(|port| port.text().to_string())
                 .collect(),
+            links_down: running
+                .links
+                .iter()
+                .filter_map(|(port, down)| Some((port.clone(), down.clone()?)))
+                .collect(),
             condition: running.condition,
             pid: kept.running.as_ref().map(Process::id),
             up_since: kept
@@ -531,12 +536,12 @@ impl Deployment {
             Said::Told(line) => {
                 let line = line.strip_prefix("taut: ").unwrap_or(&line).to_string();
                 let link = match line.split_once(": down: ") {
-                    Some((port, _)) => Some((port, false)),
-                    None => line.strip_suffix(": up").map(|port| (port, true)),
+                    Some((port, why)) => Some((port, Some(why.to_string()))),
+                    None => line.strip_suffix(": up").map(|port| (port, None)),
                 };
-                if let Some((port, up)) = link {
+                if let Some((port, down)) = link {
                     for of in segments {
-                        of.links.insert(port.to_string(), up);
+                        of.links.insert(port.to_string(), down.clone());
                     }
                 } else {
                     kept.said = line;

@@ -55,6 +55,9 @@ pub struct SegmentStatus {
     pub wait: Option<String>,
     /// Its ports, west first.
     pub ports: Vec<String>,
+    /// Ports that nothing passes now, each with the reason, as when its cable was taken away.
+    #[serde(default)]
+    pub links_down: BTreeMap<String, String>,
     /// What it is doing.
     pub condition: Condition,
     /// Its process number, while it has one.
