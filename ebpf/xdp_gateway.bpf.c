@@ -6,6 +6,9 @@
 
 #define GTPU_PORT 2152
 #define HOPS 64
+#define ARP 0x0806
+#define ICMPV6 58
+#define NEIGHBOUR_SOLICITATION 135
 
 /* GTP-U (3GPP TS 29.281). */
 #define ECHO_REQUEST 1
@@ -29,8 +32,9 @@
 /* In the order of crates/function/src/gtpu/fate.rs. */
 enum fate {
 	RELAYED, ENCAPSULATED, DECAPSULATED, PASSED, ECHO_ANSWERED, CONSUMED, ERROR_INDICATED, UNKNOWN_TEID,
-	UNKNOWN_TEID_UNTOLD, UNKNOWN_USER, OTHER, TOLD_TO_DROP, NOT_HELD, MALFORMED, BAD_CHECKSUM, BAD_VERSION,
-	UNKNOWN_MESSAGE, UNKNOWN_EXTENSION, NOT_IP, FRAGMENT, NO_HOPS_LEFT, TOO_BIG, NO_ROOM, ECHO_UNANSWERED,
+	UNKNOWN_TEID_UNTOLD, UNKNOWN_USER, OTHER, TOLD_TO_DROP, GATE_CLOSED, NOT_HELD, MALFORMED, BAD_CHECKSUM,
+	BAD_VERSION, UNKNOWN_MESSAGE, UNKNOWN_EXTENSION, NOT_IP, FRAGMENT, NO_HOPS_LEFT, TOO_BIG, NO_ROOM,
+	ECHO_UNANSWERED,
 	FATES,
 };
 
@@ -38,7 +42,7 @@ enum fate {
 #define UP_OR 64
 
 /* In the order of crates/function/src/gtpu/bearer.rs. */
-enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD };
+enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD, BLOCK };
 
 /* Written by crates/port/src/xdp_gateway/table.rs, as all maps here but the counters. */
 struct bearer {
@@ -96,7 +100,8 @@ struct {
 /* Set before the program is loaded; written by crates/port/src/xdp_gateway/constants.rs. */
 const volatile struct {
 	struct header_change change;
-	__u16 passes_others;
+	__u8 passes_others;
+	__u8 answers_neighbours;
 	__u32 mtu;
 	/* Number of the port that frames leave through, from 1. */
 	__u32 to_port;
@@ -440,6 +445,8 @@ static __always_inline int plain(struct xdp_md *context, __u32 ip_at, __u64 key)
 	bearer = *found;
 	if (bearer.action == HOLD)
 		return NOT_HELD;
+	if (bearer.action == BLOCK)
+		return GATE_CLOSED;
 	path = bearer.action == ENCAPSULATE ? path_of(&bearer) : 0;
 	return path ? encapsulate(context, ip_at, &bearer, path) : TOLD_TO_DROP;
 }
@@ -469,7 +476,9 @@ static __always_inline int tunnelled(struct xdp_md *context, const struct seen *
 	}
 	if (bearer.action == DECAPSULATE)
 		return is_user_packet ? decapsulate(context, seen) : CONSUMED;
-	return bearer.action == HOLD ? NOT_HELD : TOLD_TO_DROP;
+	if (bearer.action == HOLD)
+		return NOT_HELD;
+	return bearer.action == BLOCK ? GATE_CLOSED : TOLD_TO_DROP;
 }
 
 /* Reads a UDP datagram of at most `have` bytes at `seen->udp`. -1 for GTP-U, or what becomes of it. */
@@ -607,6 +616,34 @@ static __always_inline int decide(struct xdp_md *context)
 	return fate < 0 ? tunnelled(context, &seen) : fate;
 }
 
+/* Whether a frame that is none of the gateway's is ARP or a neighbour solicitation: untagged, or with up to two tags. */
+static __always_inline int asks_neighbour(struct xdp_md *context)
+{
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	__u32 at = 12;
+	__be16 *type = AT(__be16, at);
+	struct ipv6_header *ip;
+	__u8 *message;
+
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		if (type && is_tag(*type)) {
+			at += 4;
+			type = AT(__be16, at);
+		}
+	}
+	if (!type)
+		return 0;
+	if (*type == bpf_htons(ARP))
+		return 1;
+	if (*type != bpf_htons(IPV6))
+		return 0;
+	ip = AT(struct ipv6_header, at + 2);
+	message = AT(__u8, at + 2 + sizeof(*ip));
+	return ip && message && ip->next == ICMPV6 && *message == NEIGHBOUR_SOLICITATION;
+}
+
 /* 0 if there is no room. */
 static __always_inline int hand_up(struct xdp_md *context)
 {
@@ -644,6 +681,8 @@ int xdp_gateway(struct xdp_md *context)
 	counters->rx_packets++;
 	counters->rx_bytes += bytes;
 	fate = decide(context);
+	if ((fate == OTHER || fate == UNKNOWN_USER) && settings.answers_neighbours && asks_neighbour(context))
+		fate |= UP_OR;
 	if (fate & UP_OR) {
 		if (hand_up(context)) {
 			counters->handed_up++;

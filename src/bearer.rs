@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
   taut bearer --control /run/gateway.sock churn bearers.csv --rate 94000 --seconds 10
 
 A bearer is a line of CSV: match,action,teid,remote,qfi,local; fields at its end may be left out. `match` is the TEID
-that packets arrive with, or a user's address; `action` is relay, encapsulate, decapsulate, drop or hold.")]
+that packets arrive with, or a user's address; `action` is relay, encapsulate, decapsulate, drop, hold or block.")]
 pub struct Arguments {
     /// The gateway's control socket: `control` among its settings
     #[arg(long, value_name = "SOCKET")]

@@ -1,19 +1,28 @@
 //! The mobile gateway in the kernel: its XDP programs do to every frame what the function does in user space, count it
-//! alike, and take a million bearers.
+//! alike, and take a million bearers; sessions come and go by PFCP, and a kernel finds the gateway by ARP.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../crates/function/src/gtpu/scapy.rs"]
+mod scapy;
 mod support;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::hosts::{in_namespace, ip};
 use support::in_kernel::InKernel;
 use support::program::{Finished, run};
 use support::{alone_and_root, scratch, taut, when_free, within_attempts};
 use taut_function::{Context, Function};
 use taut_port::{Batch, PoolHandle};
+use taut_wire::arp::Operation;
 use taut_wire::gtpu::{ErrorIndication, Extensions, MessageType, emit_echo_request};
+use taut_wire::pfcp::{Cause, ElementType as E, FTeid, Message, Seid};
+use taut_wire::resolution::{LONGEST_BYTES, arp_frame, neighbour_frame};
 use taut_wire::{
-    Ethernet, Gtpu, GtpuRepr, IpProtocol, Ipv4, Ipv4Repr, Protocol, Tunnel, UdpFlow, UdpRepr,
+    ArpRepr, EtherType, Ethernet, EthernetRepr, Gtpu, GtpuRepr, IpProtocol, Ipv4, Ipv4Repr, Mac,
+    NeighbourRepr, Protocol, Tunnel, UdpFlow, UdpRepr, Vlan,
 };
 
 const OWN4: &str = "192.0.2.1";
@@ -22,10 +31,12 @@ const BEARERS: &str = "0x10,relay,0xdeadbeef,192.0.2.9
 0x11,decapsulate
 0x12,drop
 0x13,hold
+0x16,block
 0x14,relay,0x20,2001:db8::9
 0x15,relay,0x21,192.0.2.9,,198.51.100.1
 10.45.0.2,encapsulate,0x30,192.0.2.9,9
 10.45.0.3,hold
+10.45.0.6,block
 10.45.0.4,encapsulate,0x31,2001:db8::9
 10.45.0.5,encapsulate,0x32,192.0.2.8
 2001:db8:45::,encapsulate,0x33,192.0.2.9
@@ -63,6 +74,20 @@ impl Gateway {
         run(&mut taut(
             &[&["bearer", "--control", &control], arguments].concat(),
         ))
+    }
+
+    /// Waits until so many packets are counted under a fate.
+    #[track_caller]
+    fn until_counted(&self, fate: &str, count: u64) {
+        let line = format!("  {fate} {count}\n");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let status = self.bearer(&["status"]).success();
+            if status.stdout.contains(&line) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "no {line:?} in {status:?}");
+        }
     }
 }
 
@@ -217,10 +242,44 @@ fn in_header(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
     frame
 }
 
+/// A question for the MAC address of an IP address.
+fn question(asked: &str) -> Vec<u8> {
+    let mac = Mac([2, 0, 0, 0, 0, 7]);
+    let mut header = EthernetRepr {
+        destination: Mac::BROADCAST,
+        source: mac,
+        vlan: Vlan::Untagged,
+        ethertype: EtherType::ARP,
+    };
+    let mut frame = [0; LONGEST_BYTES];
+    let length = match address(asked) {
+        IpAddr::V4(target_ip) => {
+            let question = ArpRepr {
+                operation: Operation::REQUEST,
+                sender_mac: mac,
+                sender_ip: [192, 0, 2, 7].into(),
+                target_mac: Mac::default(),
+                target_ip,
+            };
+            arp_frame(&header, &question, &mut frame)
+        }
+        IpAddr::V6(target) => {
+            header.ethertype = EtherType::IPV6;
+            let ends = (
+                "2001:db8::7".parse().unwrap(),
+                "ff02::1:ff00:1".parse().unwrap(),
+            );
+            let question = NeighbourRepr::Solicitation { target, mac };
+            neighbour_frame(&header, ends, &question, &mut frame)
+        }
+    };
+    frame[..length.unwrap()].to_vec()
+}
+
 /// Every kind of frame there is: valid ones, and what is wrong in each way.
 fn frames() -> Vec<Vec<u8>> {
     let mut whole = Vec::new();
-    for teid in [0x10, 0x11, 0x12, 0x13, 0x14, 0x15] {
+    for teid in [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16] {
         for (outer_v4, inner_v4) in [(true, true), (true, false), (false, true), (false, false)] {
             whole.push(tunnelled(outer_v4, inner_v4, teid, 150));
         }
@@ -231,6 +290,7 @@ fn frames() -> Vec<Vec<u8>> {
         "10.45.0.3",
         "10.45.0.4",
         "10.45.0.5",
+        "10.45.0.6",
         "10.45.0.99",
     ] {
         whole.push(plain("198.19.0.1", user, 80));
@@ -285,6 +345,11 @@ fn frames() -> Vec<Vec<u8>> {
         );
     }
     whole.push([&relayed()[..12], &[8, 6], &[0; 40][..]].concat());
+    for asked in [OWN4, OWN6, "192.0.2.200", "2001:db8::200"] {
+        let question = question(asked);
+        whole.push([&question[..12], &[0x81, 0, 0, 5], &question[12..]].concat());
+        whole.push(question);
+    }
     let mut all = whole.clone();
     let cut = [
         relayed(),
@@ -318,7 +383,12 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    for (redirects, settings) in [(true, ""), (false, "others = \"forward\"\n")] {
+    let answers = "mac = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n";
+    for (redirects, settings) in [
+        (true, ""),
+        (false, "others = \"forward\"\n"),
+        (true, answers),
+    ] {
         let mut wanted = InProcess::start(settings, BEARERS);
         let mut gateway = Gateway::start(redirects, settings, BEARERS, "");
         // No more at a time than answers may wait.
@@ -437,5 +507,226 @@ fn the_same_chain_file_serves_packet_sockets_af_xdp_xdp_and_memif() {
                 Err(format!("{way}: {summary}"))
             }
         });
+    }
+}
+
+/// The other end of PFCP, in the gateway's namespace; its messages are scapy's.
+struct Core {
+    socket: UdpSocket,
+    seid: u64,
+}
+
+impl Core {
+    fn new(gateway: &Gateway) -> Self {
+        let testbed = &gateway.kernel.testbed;
+        ip(&format!("-n {} link set lo up", testbed.device_namespace()));
+        let _inside = testbed.enter_device().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let patience = Some(Duration::from_secs(20));
+        socket.set_read_timeout(patience).unwrap();
+        Self { socket, seid: 0 }
+    }
+
+    /// Sends a message of that name, with changes, and checks the cause of its response, which is returned.
+    #[track_caller]
+    fn ask(&self, name: &str, change: impl Fn(&mut Vec<u8>), cause: Cause) -> Vec<u8> {
+        let all = scapy::messages("pfcp/");
+        let found = all.into_iter().find(|(found, _)| *found == name);
+        let (_, mut message) = found.unwrap();
+        if message[0] & 1 == 1 && !name.starts_with("establishment") {
+            message[4..12].copy_from_slice(&self.seid.to_be_bytes());
+        }
+        change(&mut message);
+        self.socket.send_to(&message, "127.0.0.1:8805").unwrap();
+        let mut response = vec![0; 2048];
+        let length = self.socket.recv(&mut response).unwrap();
+        response.truncate(length);
+        let message = Message::parse(&response).unwrap();
+        let mut elements = message.elements.map(Result::unwrap);
+        let found = elements.find(|e| e.element_type == E::CAUSE).unwrap();
+        assert_eq!(found.value, [cause.0], "{name}");
+        response
+    }
+
+    /// Makes the session; the identifier that the gateway chose for its tunnel.
+    fn establish(&mut self) -> u32 {
+        let response = self.ask("establishment", |_| (), Cause::ACCEPTED);
+        let message = Message::parse(&response).unwrap();
+        let mut chosen = None;
+        for element in message.elements.map(Result::unwrap) {
+            if element.element_type == E::F_SEID {
+                self.seid = Seid::parse(element.value).unwrap().seid;
+            } else if element.element_type == E::CREATED_PDR {
+                let mut group = element.group().map(Result::unwrap);
+                let end = group.find(|e| e.element_type == E::F_TEID).unwrap();
+                if let FTeid::Chosen { teid, .. } = FTeid::parse(end.value).unwrap() {
+                    chosen = Some(teid);
+                }
+            }
+        }
+        chosen.unwrap()
+    }
+}
+
+/// Message type, TEID and destination of a GTP-U message over IPv4.
+fn outer(frame: &[u8]) -> (MessageType, u32, [u8; 4]) {
+    let gtpu = Gtpu::new(&frame[42..]).unwrap();
+    let to = frame[30..34].try_into().unwrap();
+    (gtpu.message_type(), gtpu.teid(), to)
+}
+
+#[test]
+fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_the_kernel() {
+    const CHUNK: usize = 10;
+    const OLD: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x20, [192, 0, 2, 7]);
+    const NEW: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x30, [192, 0, 2, 8]);
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let settings = "pfcp = { address = \"127.0.0.1\", peers = [\"127.0.0.1\"] }\n";
+    let mut gateway = Gateway::start(true, settings, "", "");
+    let mut core = Core::new(&gateway);
+    let nothing = |_: &mut Vec<u8>| ();
+    let early = "establishment-without-association";
+    core.ask(early, nothing, Cause::NO_ASSOCIATION);
+    core.ask("association", nothing, Cause::ACCEPTED);
+    let uplink = core.establish();
+    let up = tunnelled(true, true, uplink, 128);
+    let down = plain("198.19.0.1", "10.45.0.2", 100);
+    let chunk = vec![down.clone(); CHUNK];
+    let [none, out] = gateway.kernel.pass(&vec![up.clone(); CHUNK], 0, [0, CHUNK]);
+    assert_eq!((none.len(), out.len()), (0, CHUNK));
+    assert_eq!(out[0][14..], up[50..]);
+
+    // Handover, while packets pass.
+    let (mut sent, mut left) = (0, Vec::new());
+    let mut pass = |gateway: &mut Gateway, frames: &[Vec<u8>], wanted: usize| {
+        sent += frames.len();
+        let [out, other] = gateway.kernel.pass(frames, 1, [wanted, 0]);
+        assert_eq!(other, Vec::<Vec<u8>>::new());
+        left.extend(out.iter().map(|frame| outer(frame)));
+        (sent, left.len())
+    };
+    pass(&mut gateway, &chunk, CHUNK);
+    std::thread::scope(|scope| {
+        let moving = scope.spawn(|| {
+            core.ask("move", nothing, Cause::ACCEPTED);
+        });
+        while !moving.is_finished() {
+            pass(&mut gateway, &chunk, CHUNK);
+        }
+        moving.join().unwrap();
+    });
+    let (sent, so_far) = pass(&mut gateway, &chunk, CHUNK);
+    // The end marker besides.
+    pass(&mut gateway, &[], (sent + 1).saturating_sub(so_far));
+    let marker = (MessageType::END_MARKER, OLD.1, OLD.2);
+    let count = |wanted| left.iter().filter(|frame| **frame == wanted).count();
+    assert_eq!((count(marker), left.len()), (1, sent + 1), "{left:?}");
+    assert!(count(OLD) >= CHUNK && count(NEW) >= CHUNK, "{left:?}");
+    assert_eq!(count(OLD) + count(NEW), sent);
+    let first_new = left.iter().position(|frame| *frame == NEW).unwrap();
+    let late = left[first_new..].iter().filter(|frame| **frame == OLD);
+    assert_eq!(late.count(), 0, "{left:?}");
+    // Those that were on their way when it was sent are few.
+    let ended = left.iter().position(|frame| *frame == marker).unwrap();
+    let late = left[ended..].iter().filter(|frame| **frame == OLD).count();
+    assert!(late <= CHUNK, "{left:?}");
+
+    // The gate closes for one direction, and opens.
+    core.ask("close-gate", nothing, Cause::ACCEPTED);
+    let nowhere = gateway.kernel.pass(&chunk, 1, [0, 0]);
+    assert!(nowhere.iter().all(Vec::is_empty));
+    gateway.until_counted("gate closed", CHUNK as u64);
+    let [_, out] = gateway.kernel.pass(std::slice::from_ref(&up), 0, [0, 1]);
+    assert_eq!(out.len(), 1);
+    let open = |message: &mut Vec<u8>| {
+        // Another sequence number; gates that are open, which are the last byte.
+        message[14] = 99;
+        *message.last_mut().unwrap() = 0;
+    };
+    core.ask("close-gate", open, Cause::ACCEPTED);
+    let [out, _] = gateway.kernel.pass(&chunk, 1, [CHUNK, 0]);
+    assert_eq!(out.len(), CHUNK);
+
+    // What is refused changes nothing.
+    core.ask("update-unknown-far", nothing, Cause::RULE_FAILURE);
+    let [out, _] = gateway.kernel.pass(&chunk, 1, [CHUNK, 0]);
+    assert!(out.iter().all(|frame| outer(frame) == NEW));
+    core.ask("remove-downlink", nothing, Cause::ACCEPTED);
+    gateway.kernel.pass(&chunk, 1, [0, 0]);
+    gateway.until_counted("unknown user", CHUNK as u64);
+    core.ask("deletion", nothing, Cause::ACCEPTED);
+    let [told, _] = gateway.kernel.pass(std::slice::from_ref(&up), 0, [1, 0]);
+    assert_eq!(outer(&told[0]).0, MessageType::ERROR_INDICATION);
+    core.ask("deletion-again", nothing, Cause::SESSION_NOT_FOUND);
+    let list = gateway.bearer(&["list"]).success();
+    assert_eq!(list.stdout.lines().count(), 1, "{list:?}");
+
+    let summary = gateway.kernel.program.interrupt().success().last_json();
+    let fates = summary["fates"].as_object().unwrap();
+    for (fate, count) in [
+        ("encapsulated", sent + 2 * CHUNK),
+        ("decapsulated", CHUNK + 1),
+        ("gate closed", CHUNK),
+        ("unknown user", CHUNK),
+        ("unknown TEID", 1),
+        ("told to drop", 0),
+    ] {
+        assert_eq!(
+            fates[fate].as_u64(),
+            Some(count as u64),
+            "{fate}: {summary}"
+        );
+    }
+    let counted: u64 = fates.values().filter_map(serde_json::Value::as_u64).sum();
+    let received = summary["counters"]["rx_packets"].as_u64();
+    assert_eq!(received, Some(counted), "{summary}");
+}
+
+#[test]
+fn a_kernel_finds_the_gateway_in_the_kernel_and_gets_its_echo_responses() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let macs = ["02:00:00:00:99:01", "02:00:00:00:99:02"];
+    for redirects in [true, false] {
+        let gateway = Gateway::start(redirects, &format!("mac = {macs:?}\n"), "", "");
+        let testbed = &gateway.kernel.testbed;
+        let radio = testbed.generator_namespace();
+        let mut sysctl = in_namespace(radio, "sysctl");
+        run(sysctl.args(["-qw", "net.ipv6.conf.gen0.disable_ipv6=0"])).success();
+        ip(&format!("-n {radio} link set gen0 arp on up"));
+        ip(&format!("-n {radio} addr add 192.0.2.7/24 dev gen0"));
+        ip(&format!(
+            "-n {radio} addr add 2001:db8::7/64 dev gen0 nodad"
+        ));
+        for (from, to) in [("192.0.2.7", OWN4), ("2001:db8::7", OWN6)] {
+            let inside = testbed.enter_generator().unwrap();
+            let socket = UdpSocket::bind((address(from), 2152)).unwrap();
+            drop(inside);
+            let soon = Some(Duration::from_millis(500));
+            socket.set_read_timeout(soon).unwrap();
+            let mut request = [0; 64];
+            let length = emit_echo_request(7, &mut request).unwrap();
+            // The first ones may wait for the answer to the kernel's question, or get lost on a busy machine.
+            let answered = (0..40).any(|_| {
+                let sent = socket.send_to(&request[..length], (address(to), 2152));
+                let mut response = [0; 64];
+                sent.is_ok()
+                    && socket.recv(&mut response).is_ok_and(|length| {
+                        let response = Gtpu::new(&response[..length]).unwrap();
+                        (response.message_type().0, response.sequence()) == (2, Some(7))
+                    })
+            });
+            let mut shown = Command::new("ip");
+            let shown = run(shown.args(["-n", radio, "neigh", "show", "to", to])).success();
+            assert!(answered, "{to}: {shown:?}");
+            assert!(shown.stdout.contains(macs[0]), "{shown:?}");
+        }
+        let summary = gateway.kernel.program.interrupt().success().last_json();
+        for fate in ["neighbour answered", "echo answered"] {
+            assert!(summary["fates"][fate].as_u64().unwrap() >= 2, "{summary}");
+        }
     }
 }

@@ -14,7 +14,7 @@ pub struct InKernel {
     pub program: Program,
     ports: Vec<Box<dyn Port>>,
     resources: Resources,
-    _testbed: Testbed,
+    pub testbed: Testbed,
     _folder: TempDir,
 }
 
@@ -42,7 +42,7 @@ impl InKernel {
             program,
             ports,
             resources,
-            _testbed: testbed,
+            testbed,
             _folder: folder,
         }
     }

@@ -111,6 +111,8 @@ pub enum Action {
     Decapsulate,
     /// Nothing passes.
     Drop,
+    /// Nothing passes, as a gate of the control plane is closed: counted apart.
+    Block,
     /// The control plane asked for the packets to be kept until the user is reached. They are not: it is told so
     /// where it has a bit for that, and they are counted apart.
     Hold,
@@ -121,6 +123,7 @@ const ENCAPSULATE: u8 = 2;
 const DECAPSULATE: u8 = 3;
 const DROP: u8 = 4;
 const HOLD: u8 = 5;
+const BLOCK: u8 = 6;
 
 /// [`Action`] without its numbers, as the data path reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +133,7 @@ pub(super) enum Kind {
     Decapsulate,
     Drop,
     Hold,
+    Block,
 }
 
 impl Slot {
@@ -140,6 +144,7 @@ impl Slot {
             ENCAPSULATE => Kind::Encapsulate,
             DECAPSULATE => Kind::Decapsulate,
             HOLD => Kind::Hold,
+            BLOCK => Kind::Block,
             _ => Kind::Drop,
         }
     }
@@ -170,6 +175,7 @@ impl Bearer {
             Action::Decapsulate => (DECAPSULATE, 0, None),
             Action::Drop => (DROP, 0, None),
             Action::Hold => (HOLD, 0, None),
+            Action::Block => (BLOCK, 0, None),
         };
         Slot {
             key: self.matched.key(),
@@ -189,6 +195,7 @@ impl Bearer {
             (Kind::Encapsulate, Some(path)) => Action::Encapsulate { teid, qfi, path },
             (Kind::Decapsulate, _) => Action::Decapsulate,
             (Kind::Hold, _) => Action::Hold,
+            (Kind::Block, _) => Action::Block,
             _ => Action::Drop,
         };
         Self {
@@ -207,6 +214,7 @@ enum Word {
     Decapsulate,
     Drop,
     Hold,
+    Block,
 }
 
 /// A bearer as it is written: a JSON object with these keys, or a line of CSV in this order.
@@ -252,9 +260,10 @@ impl FromStr for BearerText {
             "decapsulate" => Word::Decapsulate,
             "drop" => Word::Drop,
             "hold" => Word::Hold,
+            "block" => Word::Block,
             other => {
                 return Err(format!(
-                    "action \"{other}\": want relay, encapsulate, decapsulate, drop or hold"
+                    "action \"{other}\": want relay, encapsulate, decapsulate, drop, hold or block"
                 ));
             }
         };
@@ -323,12 +332,12 @@ impl BearerText {
             }
             (Word::Relay, true) | (Word::Decapsulate, true) => {
                 return Err(format!(
-                    "match {matched}: packets to a user can be encapsulated, dropped or held"
+                    "match {matched}: packets to a user can be encapsulated, dropped, held or blocked"
                 ));
             }
             (Word::Encapsulate, false) => {
                 return Err(format!(
-                    "match {matched}: packets in a tunnel can be relayed, decapsulated, dropped or held"
+                    "match {matched}: packets in a tunnel can be relayed, decapsulated, dropped, held or blocked"
                 ));
             }
             (_, _) if !bare || self.qfi.is_some() => {
@@ -337,6 +346,7 @@ impl BearerText {
             (Word::Decapsulate, false) => Action::Decapsulate,
             (Word::Drop, _) => Action::Drop,
             (Word::Hold, _) => Action::Hold,
+            (Word::Block, _) => Action::Block,
         };
         Ok(Bearer { matched, action })
     }
@@ -350,6 +360,7 @@ impl From<Bearer> for BearerText {
             Action::Decapsulate => (Word::Decapsulate, None, None),
             Action::Drop => (Word::Drop, None, None),
             Action::Hold => (Word::Hold, None, None),
+            Action::Block => (Word::Block, None, None),
         };
         Self {
             matched: bearer.matched.to_string(),
@@ -371,6 +382,7 @@ impl fmt::Display for BearerText {
             Word::Decapsulate => "decapsulate",
             Word::Drop => "drop",
             Word::Hold => "hold",
+            Word::Block => "block",
         };
         write!(f, "{},{action},", self.matched)?;
         if let Some(teid) = self.teid {
@@ -422,6 +434,7 @@ mod tests {
             "0xffffffff,decapsulate,,,,",
             "10.45.0.3,drop,,,,",
             "0x11,hold,,,,",
+            "0x12,block,,,,",
         ] {
             let text: BearerText = line.parse().unwrap();
             let bearer = text.check(&own()).unwrap();

@@ -85,12 +85,17 @@ pub(super) fn changes(kernel: Kernel) -> (Sender, Receiver) {
 pub(super) struct Stuck;
 
 impl Sender {
-    /// Sends a change; waits while the ring is full.
-    pub fn send(&mut self, change: Change) -> Result<(), Stuck> {
+    /// Sends changes, in order; waits while the ring is full.
+    pub fn send(&mut self, changes: &[Change]) -> Result<(), Stuck> {
+        // All of them first: an end marker, which the worker sends, is to follow the last packet on the old path.
         if let Some(kernel) = &self.kernel {
-            make(kernel, &change).map_err(|_| Stuck)?;
+            let made = changes.iter().try_for_each(|change| make(kernel, change));
+            made.map_err(|_| Stuck)?;
         }
-        let mut change = change;
+        changes.iter().try_for_each(|change| self.push(*change))
+    }
+
+    fn push(&mut self, mut change: Change) -> Result<(), Stuck> {
         while let Err(rtrb::PushError::Full(back)) = self.ring.push(change) {
             change = back;
             let made = self.made.load(Ordering::Relaxed);
@@ -165,11 +170,11 @@ mod tests {
             receiver
         });
         for key in 1..=count {
-            sender.send(Change::Remove(key)).unwrap();
+            sender.send(&[Change::Remove(key)]).unwrap();
         }
         sender.settle().unwrap();
         drop(reader.join().unwrap());
-        sender.send(Change::Remove(1)).unwrap();
+        sender.send(&[Change::Remove(1)]).unwrap();
         assert_eq!(sender.settle(), Err(Stuck));
     }
 
@@ -177,7 +182,7 @@ mod tests {
     fn a_batch_is_never_held_up_by_more_than_a_few_changes() {
         let (mut sender, mut receiver) = changes(None);
         for key in 0..100 {
-            sender.send(Change::Remove(key)).unwrap();
+            sender.send(&[Change::Remove(key)]).unwrap();
         }
         let mut taken = 0;
         receiver.take(|_| taken += 1);

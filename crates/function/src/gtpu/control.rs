@@ -131,12 +131,8 @@ impl Control {
         for path in let_go {
             self.paths.release(path);
         }
-        for change in changes {
-            self.sender
-                .send(change)
-                .map_err(|stuck| (0, stuck.into()))?;
-        }
-        Ok(())
+        let sent = self.sender.send(&changes);
+        sent.map_err(|stuck| (0, stuck.into()))
     }
 
     /// Waits until everything granted is in force.

@@ -39,6 +39,8 @@ fates! {
     Other: "other",
     /// The bearer says so.
     ToldToDrop: "told to drop",
+    /// The bearer's gate is closed (TS 29.244 section 5.4.3).
+    GateClosed: "gate closed",
     /// The bearer says to hold it, and there is no store.
     NotHeld: "not held",
     /// Ethernet, IP, UDP or GTP-U header that lies about a length or is cut short.

@@ -17,14 +17,11 @@ pub(super) type Kernel = Option<Arc<KernelGateway>>;
 /// What is wrong with them, or cannot be in the kernel.
 pub(crate) fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError> {
     let settings: Settings = settings(table)?;
-    let has_mac = settings.mac.is_some();
+    let answers_neighbours = settings.mac.is_some();
     let Checked { own, settings, .. } = settings.check()?;
     let wrong = |text: &str| Err(SettingsError(text.to_string()));
     if settings.matching != Matching::Hash {
         return wrong("matching: in the kernel there is hash only: leave it out");
-    }
-    if has_mac {
-        return wrong("mac: in the kernel the gateway answers for no MAC address: leave it out");
     }
     let v4 = own.iter().filter(|address| address.is_ipv4()).count();
     if v4.max(own.len() - v4) > MOST_OWN {
@@ -37,6 +34,7 @@ pub(crate) fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, Se
         bearers: settings.bearers,
         mtu: settings.mtu,
         passes_others: settings.others == super::Others::Forward,
+        answers_neighbours,
     })
 }
 

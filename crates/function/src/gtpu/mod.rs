@@ -433,6 +433,7 @@ impl Plane {
                 Err(fate) => fate,
             },
             Kind::Hold => Fate::NotHeld,
+            Kind::Block => Fate::GateClosed,
             Kind::Drop | Kind::Encapsulate => Fate::ToldToDrop,
         }
     }
@@ -446,6 +447,7 @@ impl Plane {
         match slot.kind() {
             Kind::Encapsulate => {}
             Kind::Hold => return Fate::NotHeld,
+            Kind::Block => return Fate::GateClosed,
             _ => return Fate::ToldToDrop,
         }
         let Some(path) = self.path(slot, context.to_port) else {

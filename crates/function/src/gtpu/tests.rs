@@ -613,6 +613,23 @@ fn a_packet_of_no_hops_left_goes_no_further() {
 }
 
 #[test]
+fn packets_behind_a_closed_gate_are_counted_apart_from_dropped_and_held_ones() {
+    let mut gateway = Bench::with("0x10,block\n0x11,drop\n0x12,hold\n10.45.0.2,block");
+    let mut frames = [0x10, 0x11, 0x12]
+        .map(|teid| tunnelled(true, true, teid, 100))
+        .to_vec();
+    frames.push(flow("198.19.0.1", "10.45.0.2").frame(100).unwrap());
+    assert!(gateway.pass(&frames, 0).is_empty());
+    for (fate, count) in [
+        (Fate::GateClosed, 2),
+        (Fate::ToldToDrop, 1),
+        (Fate::NotHeld, 1),
+    ] {
+        assert_eq!(gateway.count(fate), count, "{fate:?}");
+    }
+}
+
+#[test]
 fn other_frames_pass_only_if_told_so() {
     let arp = UdpFlow::default().frame(64).unwrap();
     let arp = [&arp[..12], &[8, 6], &arp[14..]].concat();

@@ -18,7 +18,8 @@ pub(super) fn constants(settings: &GatewaySettings, change: HeaderChange, to: us
     v4.resize(MOST_OWN, [0; 4]);
     v6.resize(MOST_OWN, [0; 16]);
     let mut bytes = change.constants().to_vec();
-    bytes.extend(u16::from(settings.passes_others).to_ne_bytes());
+    let switches = [settings.passes_others, settings.answers_neighbours];
+    bytes.extend(switches.map(u8::from));
     bytes.extend(numbers.iter().flat_map(|n| (*n as u32).to_ne_bytes()));
     bytes.extend(v4.concat());
     bytes.extend(v6.concat());

@@ -20,7 +20,7 @@ const PATHS: u32 = 1 << 16;
 /// `struct path` there: two addresses, IP version, port.
 const PATH_BYTES: usize = 40;
 /// `struct fates` there: a count for each.
-const FATES_BYTES: u32 = 24 * 8;
+const FATES_BYTES: u32 = 25 * 8;
 /// Of the frames of one direction that wait for the process: 512 of them.
 const UP_BYTES: u32 = 2 << 20;
 

@@ -31,6 +31,8 @@ pub struct GatewaySettings {
     pub mtu: usize,
     /// Whether frames that are none of the gateway's pass untouched.
     pub passes_others: bool,
+    /// Whether the process answers who asks for the MAC address of the gateway's own addresses.
+    pub answers_neighbours: bool,
 }
 
 /// What happens to the packets of one bearer. The numbers mean what the function and the programs agree on.

@@ -1,6 +1,7 @@
 //! The gateway as the user plane of a mobile core (UPF, SGW-U, PGW-U): sessions come by PFCP (3GPP TS 29.244),
 //! over UDP, from configured peers only.
 
+mod filter;
 mod node;
 mod session;
 
@@ -25,6 +26,19 @@ pub(super) struct Settings {
     address: Listen,
     peers: Vec<IpAddr>,
     node_id: Option<IpAddr>,
+    #[serde(default)]
+    filters: Filters,
+}
+
+/// What to do with rules for single flows whose packets would have to take another way than the others of their tunnel or
+/// user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Filters {
+    #[default]
+    Refuse,
+    /// Their packets take the way of the others.
+    Ignore,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -79,7 +93,7 @@ impl Server {
             Ok(socket)
         };
         let socket = listen().map_err(|e: std::io::Error| PortError::system(what(), e))?;
-        let node = Node::new(settings.node_id(), &settings.peers);
+        let node = Node::new(settings.node_id(), &settings.peers, settings.filters);
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, control) = (Arc::clone(&stop), Arc::clone(control));
         let serve = move || serve(&socket, node, &control, &stopped);

@@ -2,6 +2,7 @@
 //! sections 6.2, 6.3 and 7.4, 7.5).
 
 use super::super::{Control, Match, Refused, Wish};
+use super::Filters;
 use super::session::{Choose, CreatedPdr, Refusal, Session, look};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -40,6 +41,7 @@ pub(super) struct Node {
     sessions: HashMap<u64, Session>,
     next_seid: u64,
     random: fastrand::Rng,
+    filters: Filters,
 }
 
 /// Chooses tunnel identifiers against the table and the sessions under way.
@@ -78,7 +80,7 @@ impl Choose for Chooser<'_> {
 
 impl Node {
     /// A node that started now.
-    pub fn new(id: IpAddr, peers: &[IpAddr]) -> Self {
+    pub fn new(id: IpAddr, peers: &[IpAddr], filters: Filters) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let recovery = (now.map_or(0, |now| now.as_secs()) + ERA_SECONDS) as u32;
         Self {
@@ -89,6 +91,7 @@ impl Node {
             // Numbers of before a restart are not given again.
             next_seid: u64::from(recovery) << 32 | 1,
             random: fastrand::Rng::new(),
+            filters,
         }
     }
 
@@ -341,7 +344,7 @@ impl Node {
             random: &mut self.random,
         };
         let created = session.apply(message.elements, &mut chooser, &mut end_markers)?;
-        let bearers = session.follow(control.own())?;
+        let bearers = session.follow(control.own(), self.filters)?;
         let wishes = session.wishes(&bearers, &end_markers);
         control.grant(&wishes).map_err(|(_, refused)| {
             Refusal::new(match refused {

@@ -2,9 +2,12 @@
 //! that follow from them.
 //!
 //! A bearer is made for each tunnel and for each user's address. Where several detection rules name the same
-//! one, that without a filter for single flows decides, then that of the lowest precedence value.
+//! one, that without a filter for single flows decides, then that of the lowest precedence value. Rules with such a
+//! filter are refused where their packets would take another way.
 
 use super::super::{Action, Bearer, Match, Path, Wish};
+use super::Filters;
+use super::filter::Takes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taut_wire::pfcp::{
@@ -79,8 +82,8 @@ struct Pdr {
     teid: Option<u32>,
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
-    /// Takes only some of the packets of its tunnel or user.
-    filtered: bool,
+    /// Which packets of its tunnel or user.
+    takes: Takes,
     far: Option<u32>,
     qers: BTreeSet<u32>,
 }
@@ -174,6 +177,7 @@ impl Session {
         }
         for rule in of(ElementType::CREATE_QER) {
             let id = find(rule, ElementType::QER_ID)?.u32()?;
+            find(rule, ElementType::GATE_STATUS)?;
             self.qers.insert(id, Qer::default().with(rule)?);
         }
         for rule in of(ElementType::UPDATE_QER) {
@@ -264,11 +268,6 @@ impl Session {
         } else if rule.element_type == ElementType::CREATE_PDR {
             return Err(Refusal::missing(ElementType::SOURCE_INTERFACE));
         }
-        let filter = look(&pdi, ElementType::SDF_FILTER)?;
-        let application = look(&pdi, ElementType::APPLICATION_ID)?;
-        if filter.is_some() || application.is_some() {
-            pdr.filtered = application.is_some() || !filter.is_some_and(|f| takes_all(f.value));
-        }
         if let Some(user) = look(&pdi, ElementType::UE_IP_ADDRESS)? {
             let user = UeAddress::parse(user.value)?;
             if user.choose {
@@ -276,6 +275,10 @@ impl Session {
                 return Err(Refusal::new(Cause::SERVICE_NOT_SUPPORTED));
             }
             (pdr.v4, pdr.v6) = (user.v4.or(pdr.v4), user.v6.or(pdr.v6));
+        }
+        let users: Vec<IpAddr> = pdr.users().collect();
+        if let Some(takes) = Takes::of(&pdi, &users)? {
+            pdr.takes = takes;
         }
         let Some(end) = look(&pdi, ElementType::F_TEID)? else {
             return Ok(pdr);
@@ -307,32 +310,49 @@ impl Session {
     }
 
     /// The bearers that follow from the rules.
-    pub fn follow(&self, own: &[IpAddr]) -> Result<BTreeMap<Match, Bearer>, Refusal> {
+    pub fn follow(
+        &self,
+        own: &[IpAddr],
+        filters: Filters,
+    ) -> Result<BTreeMap<Match, Bearer>, Refusal> {
         let mut bearers = BTreeMap::new();
         let mut rules: Vec<_> = self.pdrs.iter().collect();
-        rules.sort_by_key(|(id, pdr)| (pdr.filtered, pdr.precedence, **id));
+        rules.sort_by_key(|(id, pdr)| (pdr.takes != Takes::All, pdr.precedence, **id));
         let user = |of: fn(&Pdr) -> Option<IpAddr>| self.pdrs.values().find_map(of);
         let users = [
             user(|pdr| pdr.v4.map(IpAddr::V4)),
             user(|pdr| pdr.v6.map(IpAddr::V6)),
         ];
         for (id, pdr) in rules {
-            let own_users = [pdr.v4.map(IpAddr::V4), pdr.v6.map(IpAddr::V6)];
             let from_network = matches!(pdr.source, CORE | N6_LAN);
+            let is_for_all = pdr.takes == Takes::All;
+            // A rule for some flows may name neither tunnel nor user: it is about those of its session.
             let matches: Vec<Match> = match pdr.teid {
                 Some(teid) => vec![Match::Teid(teid)],
-                // A rule for some flows names neither tunnel nor user: it is about those of its session.
-                None if from_network => {
-                    let named = own_users.iter().any(Option::is_some);
-                    let users = if named { own_users } else { users };
-                    users.into_iter().flatten().map(Match::User).collect()
+                None if from_network && pdr.users().next().is_some() => {
+                    pdr.users().map(Match::User).collect()
                 }
-                None => Vec::new(),
+                None if from_network => users.into_iter().flatten().map(Match::User).collect(),
+                None if is_for_all => Vec::new(),
+                None => {
+                    let access = self.pdrs.values().filter(|pdr| pdr.source == ACCESS);
+                    access.filter_map(|pdr| pdr.teid.map(Match::Teid)).collect()
+                }
             };
-            let action = self.action(*id, pdr, own)?;
+            let is_tunnel = matches.iter().any(|m| matches!(m, Match::Teid(_)));
+            let action = self.action(*id, pdr, is_tunnel, own)?;
+            let failed = Refusal::rule(FailedRule::Pdr(*id));
+            if !is_for_all && filters == Filters::Refuse {
+                let same = |m: &Match| bearers.get(m).is_some_and(|b: &Bearer| b.action == action);
+                let changes_nothing = !matches.is_empty() && matches.iter().all(same);
+                if changes_nothing || pdr.takes.none_of(users.into_iter().flatten()) {
+                    continue;
+                }
+                return Err(failed);
+            }
             for matched in matches {
                 if matched.key() == 0 {
-                    return Err(Refusal::rule(FailedRule::Pdr(*id)));
+                    return Err(failed);
                 }
                 bearers.entry(matched).or_insert(Bearer { matched, action });
             }
@@ -340,23 +360,38 @@ impl Session {
         Ok(bearers)
     }
 
-    fn action(&self, id: u16, pdr: &Pdr, own: &[IpAddr]) -> Result<Action, Refusal> {
+    fn action(
+        &self,
+        id: u16,
+        pdr: &Pdr,
+        is_tunnel: bool,
+        own: &[IpAddr],
+    ) -> Result<Action, Refusal> {
         let failed = Refusal::rule(FailedRule::Pdr(id));
         let far_id = pdr.far.ok_or(failed)?;
         let far = self.fars.get(&far_id).ok_or(failed)?;
-        let mut qfi = None;
+        let (mut qfi, mut is_closed) = (None, false);
         for qer in &pdr.qers {
             let qer = self.qers.get(qer).ok_or(failed)?;
-            let closed = if pdr.source == ACCESS {
+            is_closed |= if pdr.source == ACCESS {
                 qer.uplink_closed
             } else {
                 qer.downlink_closed
             };
-            if closed {
-                return Ok(Action::Drop);
-            }
             qfi = qfi.or(qer.qfi);
         }
+        let action = Self::forwarding(far_id, far, qfi, is_tunnel, own)?;
+        Ok(if is_closed { Action::Block } else { action })
+    }
+
+    /// What a forwarding rule does with packets of a tunnel or to a user.
+    fn forwarding(
+        far_id: u32,
+        far: &Far,
+        qfi: Option<u8>,
+        is_tunnel: bool,
+        own: &[IpAddr],
+    ) -> Result<Action, Refusal> {
         if far.action & APPLY_FORWARD == 0 {
             return Ok(if far.action & APPLY_BUFFER != 0 {
                 Action::Hold
@@ -364,7 +399,7 @@ impl Session {
                 Action::Drop
             });
         }
-        match (far.creation, pdr.teid.is_some()) {
+        match (far.creation, is_tunnel) {
             (None, true) => Ok(Action::Decapsulate),
             // To the user, and no tunnel is there yet.
             (None, false) => Ok(Action::Drop),
@@ -389,9 +424,8 @@ impl Session {
             .values()
             .filter(ends)
             .flat_map(|pdr| {
-                let users = [pdr.v4.map(IpAddr::V4), pdr.v6.map(IpAddr::V6)];
                 let teid = pdr.teid.map(Match::Teid);
-                users.into_iter().flatten().map(Match::User).chain(teid)
+                pdr.users().map(Match::User).chain(teid)
             })
             .collect();
         let mut wishes = Vec::new();
@@ -416,6 +450,13 @@ impl Session {
             }
         }
         wishes
+    }
+}
+
+impl Pdr {
+    fn users(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let users = [self.v4.map(IpAddr::V4), self.v6.map(IpAddr::V6)];
+        users.into_iter().flatten()
     }
 }
 
@@ -469,23 +510,6 @@ fn path(creation: &OuterHeaderCreation, own: &[IpAddr]) -> Option<Path> {
         let local = *own.iter().find(same)?;
         Some(Path { local, remote })
     })
-}
-
-/// Whether a filter takes every packet: the description is "permit out ip from any to assigned" or "to any".
-fn takes_all(filter: &[u8]) -> bool {
-    // Flags, a spare byte, then the length of the description and the description (section 8.2.5).
-    let [flags, _, a, b, rest @ ..] = filter else {
-        return false;
-    };
-    let description = rest.get(..usize::from(u16::from_be_bytes([*a, *b])));
-    let text = description.and_then(|d| std::str::from_utf8(d).ok());
-    flags & 0x1f == 1
-        && text.is_some_and(|text| {
-            matches!(
-                text.trim_end(),
-                "permit out ip from any to assigned" | "permit out ip from any to any"
-            )
-        })
 }
 
 /// The first element of a type in a group, if there is one.

@@ -247,9 +247,13 @@ fn open5gs_session() -> Vec<Writer> {
 
 impl Core {
     fn new(room: usize) -> Self {
+        Self::with(room, Filters::Refuse)
+    }
+
+    fn with(room: usize, filters: Filters) -> Self {
         let (sender, receiver) = changes(None);
         Self {
-            node: Node::new(ip(OWN), &[ip(SMF), ip("2001:db8::100")]),
+            node: Node::new(ip(OWN), &[ip(SMF), ip("2001:db8::100")], filters),
             control: Control::new(vec![ip(OWN)], room, sender),
             receiver,
             sequence: 0,
@@ -399,8 +403,17 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
     // Gates close and open.
     core.modify(seid, &[qer(E::UPDATE_QER, 1, 0b0101)])
         .cause(Cause::ACCEPTED);
-    assert_eq!(core.action(USER_MATCH), Some(Action::Drop));
-    assert_eq!(core.action(uplink), Some(Action::Drop));
+    assert_eq!(core.action(USER_MATCH), Some(Action::Block));
+    assert_eq!(core.action(uplink), Some(Action::Block));
+    core.modify(seid, &[qer(E::UPDATE_QER, 1, 0b0100)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.action(uplink), Some(Action::Block));
+    assert_eq!(core.action(USER_MATCH), Some(down(0x30, [192, 0, 2, 8])));
+    // Values without a meaning mean closed (section 8.2.7).
+    core.modify(seid, &[qer(E::UPDATE_QER, 1, 0b0010)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.action(uplink), Some(Action::Decapsulate));
+    assert_eq!(core.action(USER_MATCH), Some(Action::Block));
     core.modify(seid, &[qer(E::UPDATE_QER, 1, 0)])
         .cause(Cause::ACCEPTED);
     assert_eq!(core.action(uplink), Some(Action::Decapsulate));
@@ -517,6 +530,75 @@ fn rules_added_for_single_flows_need_neither_tunnel_nor_user() {
 }
 
 #[test]
+fn a_flow_that_is_to_take_another_way_is_refused_or_by_setting_takes_that_of_the_others() {
+    let described = "permit out 17 from 198.51.100.7 5060 to assigned";
+    let flow = Detects {
+        source: 1,
+        filter: Some(described),
+        ..Detects::default()
+    };
+    let other_tunnel = || {
+        [
+            pdr(E::CREATE_PDR, 11, 20, flow, 11, None),
+            far(11, 2, 0, Some((0x40, GNB))),
+        ]
+    };
+    let solicitations = Detects {
+        source: 0,
+        teid: Some(FTeid::Chosen {
+            teid: 0x99,
+            v4: Some([192, 0, 2, 1].into()),
+            v6: None,
+        }),
+        filter: Some("permit out 58 from ff02::2/128 to assigned"),
+        ..Detects::default()
+    };
+    for filters in [Filters::Refuse, Filters::Ignore] {
+        let mut core = Core::with(100, filters);
+        core.associate(1).cause(Cause::ACCEPTED);
+        let seid = core.establish(open5gs_session()).up_seid();
+        core.modify(seid, &[move_far(1, (0x20, GNB), false)])
+            .cause(Cause::ACCEPTED);
+        let before = core.action(USER_MATCH);
+        let answer = core.modify(seid, &other_tunnel());
+        // A closed gate for one flow is another way as well.
+        let gate = [
+            pdr(E::CREATE_PDR, 12, 20, flow, 12, Some(2)),
+            far(12, 2, 0, Some((0x20, GNB))),
+            qer(E::CREATE_QER, 2, 0b0101),
+        ];
+        let gated = core.modify(seid, &gate);
+        match filters {
+            Filters::Refuse => {
+                answer.cause(Cause::RULE_FAILURE);
+                assert_eq!(answer.get(E::FAILED_RULE_ID), [0, 0, 11]);
+                gated.cause(Cause::RULE_FAILURE);
+                assert_eq!(gated.get(E::FAILED_RULE_ID), [0, 0, 12]);
+            }
+            Filters::Ignore => {
+                answer.cause(Cause::ACCEPTED);
+                gated.cause(Cause::ACCEPTED);
+            }
+        }
+        assert_eq!(core.action(USER_MATCH), before);
+        // A tunnel of which only some packets are to pass.
+        let alone = [pdr(E::CREATE_PDR, 13, 20, solicitations, 2, None)];
+        core.modify(seid, &alone).cause(Cause::ACCEPTED);
+        let made = core.action(Match::Teid(0x99)).is_some();
+        assert_eq!(made, filters == Filters::Ignore);
+        let some = Detects {
+            filter: Some(described),
+            ..solicitations
+        };
+        let alone = [pdr(E::UPDATE_PDR, 13, 20, some, 2, None)];
+        core.modify(seid, &alone).cause(match filters {
+            Filters::Refuse => Cause::RULE_FAILURE,
+            Filters::Ignore => Cause::ACCEPTED,
+        });
+    }
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
     let mut core = Core::associated(3);
     let user = Detects {
@@ -537,6 +619,25 @@ fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
     let refused = core.establish(vec![far(1, 2, 0, None)]);
     assert_eq!(refused.get(E::OFFENDING_IE), E::CREATE_PDR.0.to_be_bytes());
     assert_eq!(refused.seid, Some(0x77));
+    let mut rule = Writer::group();
+    rule.grouped(E::CREATE_QER, &group(&[(E::QER_ID, &[0, 0, 0, 1])]));
+    let refused = core.establish(vec![
+        pdr(E::CREATE_PDR, 7, 1, user, 1, None),
+        far(1, 2, 0, None),
+        rule,
+    ]);
+    refused.cause(Cause::MANDATORY_IE_MISSING);
+    assert_eq!(refused.get(E::OFFENDING_IE), E::GATE_STATUS.0.to_be_bytes());
+    // A filter that is cut short.
+    let mut pdi = group(&[(E::SOURCE_INTERFACE, &[1])]);
+    pdi.element(E::SDF_FILTER, &[1, 0, 0, 9, b'p']);
+    let mut rule = group(&[(E::PDR_ID, &[0, 7]), (E::PRECEDENCE, &[0; 4])]);
+    rule.grouped(E::PDI, &pdi);
+    rule.element(E::FAR_ID, &[0, 0, 0, 1]);
+    let mut cut = Writer::group();
+    cut.grouped(E::CREATE_PDR, &rule);
+    core.establish(vec![cut, far(1, 2, 0, None)])
+        .cause(Cause::INVALID_LENGTH);
     // A rule that refers to none.
     let refused = core.establish(vec![
         pdr(E::CREATE_PDR, 7, 1, user, 9, None),

@@ -138,7 +138,7 @@ fn every_message_is_answered_by_its_cause_and_what_it_asks_for_is_in_force() {
         match name {
             "establishment" => to(0x20, 7),
             "move" => to(0x30, 8),
-            "close-gate" | "update-unknown-far" => assert_eq!(downlink, Some(Action::Drop)),
+            "close-gate" | "update-unknown-far" => assert_eq!(downlink, Some(Action::Block)),
             _ => assert_eq!(downlink, None, "{name}"),
         }
         let is_there = uplink.and_then(|teid| core.action(teid));
