@@ -5,7 +5,7 @@ use crate::{forward_control, forward_in_kernel, forward_threads, print, quantity
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::{PipeReader, PipeWriter};
+use std::io::PipeReader;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,8 +78,9 @@ pub struct Arguments {
     #[arg(long, hide = true)]
     pub(crate) until_stdin_closes: bool,
     /// Replace the functions as lines on standard input say: {"functions": [{"name": "xor", "key": 7}]}, of several
-    /// workers with "worker": NUMBER; each is answered by a line
-    #[arg(long, hide = true, conflicts_with = "in_kernel")]
+    /// workers with "worker": NUMBER; each is answered by a line. With --until-stdin-closes, a worker that has come to the
+    /// end of its files says so, and keeps its ports open until then
+    #[arg(long, hide = true)]
     pub(crate) control: bool,
 }
 
@@ -97,6 +98,9 @@ impl Arguments {
     }
 }
 
+/// How often a worker that has nothing left to do looks whether its ports may close, where nobody wakes it.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
     if arguments.chain.len() > 1 {
@@ -107,7 +111,6 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         for (option, given) in [
             ("--metrics", arguments.metrics.is_some()),
             ("--interruptions", arguments.interruptions.is_some()),
-            ("--control", arguments.control),
         ] {
             if given {
                 let text = format!("{option}: only of a worker; a chain in the kernel has none");
@@ -127,11 +130,25 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     // Closed by the worker's end, so that waiting for the next second ends too.
     let (ended, running) =
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
+    // Who is at its standard input says when nobody needs what the worker's ports have sent any more.
+    let stays = arguments.control && arguments.until_stdin_closes;
+    let is_done = Arc::new(AtomicBool::new(false));
     let worker = {
-        let (chain, stop) = (chain.clone(), Arc::clone(&stop));
+        let (chain, stop, is_done) = (chain.clone(), Arc::clone(&stop), Arc::clone(&is_done));
+        let at_end = {
+            let stop = Arc::clone(&stop);
+            move |end: &End| {
+                let stays = stays && *end == End::Done;
+                is_done.store(stays, Ordering::Relaxed);
+                drop(running);
+                while stays && !stop.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(STOP_LOOK);
+                }
+            }
+        };
         std::thread::Builder::new()
             .name("worker".to_string())
-            .spawn(move || work(&chain, &clock, log, &stop, &started, running))
+            .spawn(move || work(&chain, &clock, log, &stop, &started, at_end))
             .map_err(|e| Failure::Missing(format!("cannot start the worker thread: {e}")))?
     };
     // An error of opening ports comes through the channel; a closed channel means that it panicked.
@@ -149,11 +166,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         || format!("forwarding, flush {}, wait {}", chain.flush, chain.wait),
     ));
 
-    let input = forward_control::listen(
-        &arguments,
-        vec![(chain.clone(), updates, Arc::clone(&counters))],
-        clock,
-    )?;
+    let controlled = vec![(chain.clone(), updates, Arc::clone(&counters))];
+    let obey = forward_control::of_workers(controlled, clock);
+    let input = forward_control::listen(&arguments, obey)?;
     let watched: Vec<_> = input.iter().chain([&ended]).collect();
     let begun = Instant::now();
     let mut before = CountersView::default();
@@ -166,7 +181,13 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         ));
         before = now;
     });
+    if is_done.load(Ordering::Relaxed) {
+        print::line(json!({"event": "done", "counters": counters.read()}));
+        let watched: Vec<_> = input.iter().collect();
+        wait(signalled, &watched, false, None);
+    }
     stop.store(true, Ordering::Relaxed);
+    worker.thread().unpark();
     let (end, fates) = worker.join().unwrap_or_default();
     let total = counters.read();
     let seconds = begun.elapsed().as_secs_f64();
@@ -291,16 +312,16 @@ pub(crate) type Started = (Arc<Counters>, Arc<Updates>);
 /// How a worker ended, if it began, and what became of packets in its functions.
 pub(crate) type Ended = (Option<End>, Vec<(&'static str, u64)>);
 
-/// The worker thread: opens everything where it will be used, says so, and runs.
+/// The worker thread: opens everything where it will be used, says so, and runs; its ports are open until `at_end` returns.
 pub(crate) fn work(
     chain: &Chain,
     clock: &Clock,
     log: Option<InterruptionLog>,
     stop: &AtomicBool,
     started: &mpsc::Sender<Result<Started, Failure>>,
-    running: PipeWriter,
+    at_end: impl FnOnce(&End),
 ) -> Ended {
-    let end = match set_up(chain, clock) {
+    match set_up(chain, clock) {
         Ok(mut worker) => {
             if let Some(log) = log {
                 worker.log_interruptions(log);
@@ -308,15 +329,14 @@ pub(crate) fn work(
             let updates = worker.updates(&chain.functions);
             let _ = started.send(Ok((worker.counters(), updates)));
             let end = worker.run(stop);
+            at_end(&end);
             (Some(end), worker.fates())
         }
         Err(e) => {
             let _ = started.send(Err(e));
             Ended::default()
         }
-    };
-    drop(running);
-    end
+    }
 }
 
 fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {

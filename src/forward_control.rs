@@ -1,5 +1,5 @@
-//! `taut forward --control`: lines of JSON on standard input replace the functions of the running worker, or ask for its
-//! counters; each is answered by a line on standard output.
+//! `taut forward --control`: lines of JSON on standard input replace the functions of the running worker, or of the programs
+//! in the kernel, or ask for the counters; each is answered by a line on standard output.
 
 use crate::exit::Failure;
 use crate::forward::Arguments;
@@ -8,40 +8,39 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, PipeReader};
 use std::sync::Arc;
-use taut_engine::{Chain, Counters, Stage, Updates};
+use taut_engine::{Chain, Counters, CountersView, Replaced, Stage, Updates};
 use taut_port::Clock;
 
 /// What a line says: the functions to have from now on, as in a chain file; without them, that counters are wanted.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Update {
+pub(crate) struct Asked {
     /// Number of the worker, where there are several.
     #[serde(default)]
     worker: usize,
-    functions: Option<Vec<Stage>>,
+    pub(crate) functions: Option<Vec<Stage>>,
 }
 
 /// Workers whose functions can be replaced: what they run, and what they have counted.
 pub(crate) type Controlled = Vec<(Chain, Arc<Updates>, Arc<Counters>)>;
 
-/// If asked to, reads and obeys on a thread of its own for as long as there is a standard input. Returns what is closed
+/// If asked to, reads and has `obey` answer, or say why not, on a thread of its own for as long as there is a standard input. Returns what is closed
 /// at the end of that, if the end is to be the program's as well.
 pub(crate) fn listen(
     arguments: &Arguments,
-    workers: Controlled,
-    clock: Clock,
+    mut obey: impl FnMut(Asked) -> Result<Value, String> + Send + 'static,
 ) -> Result<Option<PipeReader>, Failure> {
     if !arguments.control {
         return Ok(None);
     }
     let (closed, open) =
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
-    let obey = move || {
+    let read = move || {
         let _open = open;
         for line in std::io::stdin().lock().lines() {
             match line {
                 Ok(line) if line.trim().is_empty() => {}
-                Ok(line) => print::line(answer(&workers, &clock, &line)),
+                Ok(line) => print::line(answer(&line, &mut obey)),
                 // Not text: what follows cannot be trusted to be lines.
                 Err(e) => {
                     print::line(json!({"event": "refused", "reason": e.to_string()}));
@@ -52,31 +51,45 @@ pub(crate) fn listen(
     };
     std::thread::Builder::new()
         .name("control".to_string())
-        .spawn(obey)
+        .spawn(read)
         .map_err(|e| Failure::Missing(format!("cannot start the control thread: {e}")))?;
     Ok(Some(closed).filter(|_| arguments.until_stdin_closes))
 }
 
-fn answer(workers: &Controlled, clock: &Clock, line: &str) -> Value {
-    let answered = serde_json::from_str::<Update>(line)
+fn answer(line: &str, obey: &mut impl FnMut(Asked) -> Result<Value, String>) -> Value {
+    let answered = serde_json::from_str(line)
         .map_err(|e| format!("want {{\"functions\": [{{\"name\": ...}}, ...]}}: {e}"))
-        .and_then(|Update { worker, functions }| {
-            let (chain, updates, counters) = workers.get(worker).ok_or_else(|| {
-                format!("no worker {worker}: they are 0 to {}", workers.len() - 1)
-            })?;
-            let Some(functions) = functions else {
-                return Ok(
-                    json!({"event": "counters", "worker": worker, "counters": counters.read()}),
-                );
-            };
-            let mut next = chain.clone();
-            next.functions = functions;
-            next.check()?;
-            let replaced = updates.replace(next.functions).map_err(|e| e.to_string())?;
-            Ok(json!({
-                "event": "updated", "kept": replaced.kept, "made": replaced.made,
-                "pause_us": clock.to_ns(replaced.pause_ticks) / 1e3
-            }))
-        });
+        .and_then(obey);
     answered.unwrap_or_else(|reason| json!({"event": "refused", "reason": reason}))
+}
+
+/// What workers do about it.
+pub(crate) fn of_workers(
+    workers: Controlled,
+    clock: Clock,
+) -> impl FnMut(Asked) -> Result<Value, String> {
+    move |Asked { worker, functions }| {
+        let (chain, updates, counters) = workers
+            .get(worker)
+            .ok_or_else(|| format!("no worker {worker}: they are 0 to {}", workers.len() - 1))?;
+        let Some(functions) = functions else {
+            return Ok(counters_json(worker, &counters.read()));
+        };
+        let mut next = chain.clone();
+        next.functions = functions;
+        next.check()?;
+        let replaced = updates.replace(next.functions).map_err(|e| e.to_string())?;
+        Ok(replaced_json(&replaced, &clock))
+    }
+}
+
+pub(crate) fn counters_json(worker: usize, counters: &CountersView) -> Value {
+    json!({"event": "counters", "worker": worker, "counters": counters})
+}
+
+pub(crate) fn replaced_json(replaced: &Replaced, clock: &Clock) -> Value {
+    json!({
+        "event": "updated", "kept": replaced.kept, "made": replaced.made,
+        "pause_us": clock.to_ns(replaced.pause_ticks) / 1e3
+    })
 }

@@ -2,41 +2,67 @@
 
 use crate::exit::Failure;
 use crate::forward::{Arguments, causes, each_second, json_or_text, lines_of};
+use crate::forward_control::{self, Asked};
 use crate::{print, quantity};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use taut_engine::{Beside, Chain, CountersView};
-use taut_port::xdp_forward::{KernelCounters, KernelForwarder};
+use taut_engine::{Beside, Chain, CountersView, Programs};
+use taut_port::xdp_forward::KernelCounters;
 use taut_port::{Clock, Link};
 
+/// What runs, for who counts it and for who exchanges it; none once it has ended.
+type Shared = Arc<Mutex<Option<Running>>>;
+
+struct Running {
+    // They go before who gets what they hand up.
+    programs: Programs,
+    beside: Option<Beside>,
+}
+
+impl Running {
+    fn counters(&self) -> CountersView {
+        let besides = self.beside.as_ref().map(Beside::counters);
+        view(self.programs.counters(), besides.unwrap_or_default())
+    }
+}
+
 pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure> {
+    let clock = Clock::calibrate(Duration::from_millis(20));
     let in_kernel = chain.in_kernel()?;
     // Before any frame comes: its functions say what the kernel is to do.
     let beside = in_kernel
         .gateway()
-        .map(|gateway| Beside::start(chain, gateway, &Clock::calibrate(Duration::from_millis(20))))
+        .map(|gateway| Beside::start(chain, gateway, &clock))
         .transpose()?;
-    let mut forwarder = KernelForwarder::start(&chain.ports, in_kernel.program())?;
+    let mut programs = Programs::start(chain, in_kernel)?;
     let names: Vec<_> = chain.ports.iter().map(|p| p.target().to_string()).collect();
     let mut known: Vec<Option<Link>> = vec![None; names.len()];
-    let details = forwarder.details();
+    let details = programs.details();
     for line in &details {
         eprintln!("taut: {line}");
     }
-    tell_links(&names, &mut known, forwarder.links());
+    tell_links(&names, &mut known, programs.links());
     print::line(json_or_text(
         arguments.json,
         || json!({"event": "started", "place": "kernel", "directions": details}),
         || "forwarding in the kernel".to_string(),
     ));
+    let shared = Arc::new(Mutex::new(Some(Running { programs, beside })));
+    let input = forward_control::listen(arguments, obey(chain, &shared, clock))?;
+    let watched: Vec<_> = input.iter().collect();
     let begun = Instant::now();
     let mut before = CountersView::default();
-    each_second(arguments, signalled, &[], |second| {
-        tell_links(&names, &mut known, forwarder.links());
-        let besides = beside.as_ref().map(Beside::counters).unwrap_or_default();
-        let now = view(forwarder.counters(), besides);
+    each_second(arguments, signalled, &watched, |second| {
+        let mut shared = lock(&shared);
+        let Some(running) = shared.as_mut() else {
+            return;
+        };
+        tell_links(&names, &mut known, running.programs.links());
+        let now = running.counters();
+        drop(shared);
         let during = now - before;
         print::line(json_or_text(
             arguments.json,
@@ -54,9 +80,13 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     });
     let seconds = begun.elapsed().as_secs_f64();
     // The programs go first, so that what they have handed up is all there is.
-    let counted = forwarder.end();
-    let (besides, mut fates) = beside.map(Beside::end).unwrap_or_default();
-    fates.extend(in_kernel.fates());
+    let (programs, beside) = lock(&shared)
+        .take()
+        .map(|it| (it.programs, it.beside))
+        .unzip();
+    let (counted, in_kernel) = programs.map(Programs::end).unwrap_or_default();
+    let (besides, mut fates) = beside.flatten().map(Beside::end).unwrap_or_default();
+    fates.extend(in_kernel);
     let total = view(counted, besides);
     print::line(json_or_text(
         arguments.json,
@@ -79,6 +109,32 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         },
     ));
     Ok(())
+}
+
+/// What the programs do about a line on standard input, until they are taken away.
+fn obey(
+    chain: &Chain,
+    shared: &Shared,
+    clock: Clock,
+) -> impl FnMut(Asked) -> Result<Value, String> + Send + 'static {
+    let (chain, shared) = (chain.clone(), Arc::clone(shared));
+    move |asked| {
+        let mut shared = lock(&shared);
+        let running = shared.as_mut().ok_or("the programs have ended")?;
+        let Some(functions) = asked.functions else {
+            return Ok(forward_control::counters_json(0, &running.counters()));
+        };
+        let mut next = chain.clone();
+        next.functions = functions;
+        next.check()?;
+        let replaced = running.programs.replace(next.functions);
+        let replaced = replaced.map_err(|e| e.to_string())?;
+        Ok(forward_control::replaced_json(&replaced, &clock))
+    }
+}
+
+fn lock(shared: &Shared) -> MutexGuard<'_, Option<Running>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The same words as for a worker; what the kernel has no number for stays 0. What it handed up to the worker beside it

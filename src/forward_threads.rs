@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure>
             .name(format!("worker {name}"))
             .spawn(move || {
                 let _stop_all = StopAll(Arc::clone(&told));
-                work(&work_on, &clock, None, &told, &started, running)
+                work(&work_on, &clock, None, &told, &started, |_| drop(running))
             })
             .map_err(|e| Failure::Missing(format!("cannot start a worker thread: {e}")))?;
         let counters = has_started.recv();
@@ -118,7 +118,8 @@ pub fn run(arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure>
             Arc::clone(counters),
         )
     });
-    let input = forward_control::listen(arguments, controlled.collect(), clock)?;
+    let obey = forward_control::of_workers(controlled.collect(), clock);
+    let input = forward_control::listen(arguments, obey)?;
     let watched: Vec<_> = input.iter().chain([&ended]).collect();
     let begun = Instant::now();
     let mut before = vec![CountersView::default(); workers.len()];

@@ -390,6 +390,101 @@ fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
 }
 
 #[test]
+fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let found = taut_port::backends().iter().find(|b| b.name == "af_xdp");
+    if let Some(Err(why)) = found.map(|backend| (backend.probe)()) {
+        println!("skipped: needs XDP: {why}");
+        return;
+    }
+    let filter = |port: u32| {
+        format!(
+            "[[function]]\nname = \"filter\"\ndefault = \"accept\"\n\
+             rules = [{{ action = \"drop\", protocol = \"udp\", destination_port = {port} }}]\n"
+        )
+    };
+    let forward = "[[function]]\nname = \"forward\"\n";
+    // A packet that met the old key once and the new one once would come with another number.
+    let two_keys = |key: u32| format!("[[function]]\nname = \"xor\"\nkey = {key}\n").repeat(2);
+    for (head, first, others) in [
+        (
+            "placement = \"namespaces\"",
+            filter(9) + forward,
+            [forward.repeat(2), filter(10) + forward],
+        ),
+        (
+            "place = \"kernel\"",
+            two_keys(7),
+            [two_keys(200), filter(9) + &two_keys(3)],
+        ),
+    ] {
+        let stage = Stage::new("kernel");
+        let up = stage.up(head, &first);
+        let before = pids(&stage.status());
+        let mut last = 0;
+        // A stall of the machine may fill a socket's buffer.
+        within_attempts(3, || {
+            let (sent, came) = under_traffic(&stage, || {
+                for round in 0..6 {
+                    let functions = [&others[0], &others[1], &first][round % 3];
+                    let finished =
+                        run(taut(&["chain", "update"]).arg(stage.file(head, functions))).success();
+                    assert!(finished.stdout.contains("kernel"), "{finished:?}");
+                    sleep(Duration::from_millis(50));
+                }
+            });
+            last += sent;
+            if sent == came {
+                Ok(())
+            } else {
+                Err(format!("{head}: {came} of {sent} came"))
+            }
+        });
+        assert_eq!(pids(&stage.status()), before, "nothing is started anew");
+        // What the new functions say is done.
+        let functions = match head.starts_with("place ") {
+            true => filter(7) + &two_keys(3),
+            false => filter(7) + forward,
+        };
+        run(taut(&["chain", "update"]).arg(stage.file(head, &functions))).success();
+        let status = stage.status();
+        assert_eq!(status["segments"][0]["functions"][0], "filter", "{status}");
+        let west = socket(&stage.west.0, "10.9.0.1");
+        let east = socket(&stage.east.0, "10.9.0.2");
+        west.send_to(b"to nobody", "10.9.0.2:7").unwrap();
+        assert!(east.recv(&mut [0; 9]).is_err(), "port 7 is dropped now");
+        // What cannot be is refused in one line, and nothing is changed.
+        let refused = |head: &str, functions: &str, part: &str| {
+            let finished = run(taut(&["chain", "update"]).arg(stage.file(head, functions)));
+            assert_eq!(finished.code(), Some(2), "{finished:?}");
+            assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
+            assert!(finished.stderr.contains(part), "{part}: {finished:?}");
+            assert_eq!(made_of(&stage.status()), made_of(&status));
+        };
+        if head.starts_with("place ") {
+            let burn = "[[function]]\nname = \"burn\"\ncycles = 1\n";
+            refused(head, burn, "cannot run in the kernel");
+            let gateway = "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\n";
+            refused(head, gateway, "a gateway in the kernel is not exchanged");
+            refused("", forward, "its place is not that of chain");
+        } else {
+            let moved = filter(7) + "[[function]]\nname = \"forward\"\nplace = \"user\"\n";
+            refused(head, &moved, "from user space to the kernel or back");
+        }
+        drop((west, east));
+        let down = up.interrupt().success();
+        no_panic(&down);
+        let down = down.last_json();
+        for segment in down["status"]["segments"].as_array().unwrap() {
+            let came = segment["counters"]["rx_packets"].as_u64().unwrap();
+            assert!(came >= last, "counts go on: {came} of {last}: {down}");
+        }
+    }
+}
+
+#[test]
 fn what_is_lost_while_a_segment_is_down_is_counted() {
     let Some(_turn) = alone_and_root() else {
         return;
@@ -527,4 +622,109 @@ fn what_cannot_be_put_up_is_said_in_one_line_and_leaves_nothing() {
     let finished = run(taut(&["forward"]).arg(stage.file(spread, FUNCTIONS)));
     assert_eq!(finished.code(), Some(2), "{finished:?}");
     assert!(finished.stderr.contains("taut chain up"), "{finished:?}");
+}
+
+/// A capture of numbered frames, and the frames.
+fn capture(path: &Path, count: u32) -> Vec<Vec<u8>> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    let mut frames = Vec::new();
+    for number in 0..count {
+        let mut frame = vec![0x5a; 60 + number as usize % 900];
+        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+        frame[14..18].copy_from_slice(&number.to_be_bytes());
+        for word in [0, 0, frame.len() as u32, frame.len() as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(&frame);
+        frames.push(frame);
+    }
+    fs::write(path, file).unwrap();
+    frames
+}
+
+/// The frames of a capture that taut has written.
+fn captured(path: &Path) -> Vec<Vec<u8>> {
+    let file = fs::read(path).unwrap();
+    let (mut at, mut frames) = (24, Vec::new());
+    while let Some(len) = file.get(at + 8..at + 12) {
+        let len = u32::from_le_bytes(len.try_into().unwrap()) as usize;
+        frames.push(file[at + 16..at + 16 + len].to_vec());
+        at += 16 + len;
+    }
+    frames
+}
+
+#[test]
+fn a_chain_ends_by_itself_when_its_file_has_been_read_and_what_is_under_way_has_passed() {
+    let root = alone_and_root();
+    let _turn = root.is_none().then(support::alone);
+    // Slower than what reads the file, so that much is under way when that has read all of it.
+    let functions = "[[function]]\nname = \"forward\"\nplace = \"user\"\n\
+        [[function]]\nname = \"burn\"\ncycles = 50000\n\
+        [[function]]\nname = \"forward\"\nplace = \"user\"\n";
+    for (placement, count) in [
+        ("compact", 3000),
+        ("threads", 3000),
+        ("processes", 3000),
+        // Wires between namespaces have no room for more.
+        ("namespaces", 200),
+    ] {
+        if placement == "namespaces" && root.is_none() {
+            continue;
+        }
+        for backwards in [false, true] {
+            let folder = scratch();
+            let [from, to] = ["from.pcap", "to.pcap"].map(|name| folder.path().join(name));
+            let frames = capture(&from, count);
+            let mut ports = [
+                format!("pcap:{}", from.display()),
+                format!("pcap:{},role=write", to.display()),
+            ];
+            if backwards {
+                ports.reverse();
+            }
+            let name = format!("t{}-file", std::process::id());
+            let file = folder.path().join("chain.toml");
+            let text = format!(
+                "name = \"{name}\"\nplacement = \"{placement}\"\nports = {ports:?}\n{functions}"
+            );
+            fs::write(&file, text).unwrap();
+            let up = Program::start(taut(&["chain", "up", "--json", "--quiet"]).arg(&file));
+            let supervisor = up.id();
+            let finished = up.finish().success();
+            no_panic(&finished);
+            assert_eq!(finished.stderr, "", "{placement}");
+            let down = finished.last_json();
+            assert_eq!(down["event"], "down");
+            let segments = down["status"]["segments"].as_array().unwrap();
+            for segment in segments {
+                assert_eq!(segment["condition"], "ended", "{down}");
+                assert_eq!(segment["restarts"], 0, "{down}");
+            }
+            let count = |segment: &serde_json::Value, name: &str| {
+                segment["counters"][name].as_u64().unwrap()
+            };
+            let mut way: Vec<_> = segments.iter().collect();
+            if backwards {
+                way.reverse();
+            }
+            assert_eq!(count(way[0], "tx_packets"), frames.len() as u64, "{down}");
+            for pair in way.windows(2) {
+                // A ring may have been full meanwhile, which was counted.
+                let sent = count(pair[0], "tx_packets");
+                let got = count(pair[1], "rx_packets") + count(pair[1], "dropped_rx_overrun");
+                assert_eq!(got, sent, "{placement}: {down}");
+            }
+            let came = captured(&to);
+            let last = way[way.len() - 1];
+            assert_eq!(came.len() as u64, count(last, "tx_packets"), "{down}");
+            let mut read = frames.iter();
+            assert!(came.iter().all(|frame| read.any(|one| one == frame)));
+            assert!(!Path::new("/run/taut/chains").join(&name).exists());
+            assert_eq!(left_of(supervisor), Vec::<String>::new(), "{placement}");
+        }
+    }
 }

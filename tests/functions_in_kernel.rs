@@ -8,6 +8,7 @@ mod support;
 mod frames;
 
 use frames::{STAMPS, frames, without_stamps};
+use serde_json::{Value, json};
 use std::process::Command;
 use support::hosts::{FAR, in_namespace, ip, two_hosts};
 use support::in_kernel::InKernel;
@@ -16,6 +17,7 @@ use support::{alone_and_root, is_installed, scratch};
 use taut_function::{Context, Function, build};
 use taut_host::Testbed;
 use taut_port::{Batch, ClockReading, PoolHandle, StampClock};
+use taut_wire::UdpFlow;
 
 const XOR: &str = "key = 9\n";
 const FILTER: &str = "default = \"accept\"\nrules = [{ action = \"drop\", source = \"10.0.0.0/29\" }, \
@@ -138,6 +140,68 @@ fn the_same_frames_come_out_as_in_user_space_with_the_same_counts_in_native_and_
             }
         }
     }
+}
+
+/// Has the program go on with other functions; its answer.
+fn exchange(program: &mut Program, functions: Value) -> Value {
+    let count = |stdout: &str| stdout.matches("\"pause_us\"").count();
+    let before = count(&program.stdout());
+    program.say(&json!({ "functions": functions }).to_string());
+    program.wait_until("an answer", |stdout, _| count(stdout) > before);
+    let stdout = program.stdout();
+    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn functions_are_exchanged_and_a_translator_that_stays_keeps_its_mappings() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let nat = json!({"name": "nat", "outside": [1], "address": "192.0.2.77"});
+    let other = json!({"name": "nat", "outside": [1], "address": "192.0.2.78"});
+    let chain = "[[function]]\nname = \"nat\"\noutside = [1]\naddress = \"192.0.2.77\"\n";
+    let mut kernel = InKernel::start(true, chain, scratch());
+    let outwards = UdpFlow {
+        src_ip: [10, 0, 0, 9].into(),
+        dst_ip: [192, 0, 2, 1].into(),
+        src_port: 1000,
+        dst_port: 53,
+        ..UdpFlow::default()
+    };
+    let [_, on] = kernel.pass(&[outwards.frame(100).unwrap()], 0, [0, 1]);
+    let port = u16::from_be_bytes([on[0][34], on[0][35]]);
+    let back = |address: [u8; 4], port: u16| UdpFlow {
+        src_ip: outwards.dst_ip,
+        dst_ip: address.into(),
+        src_port: 53,
+        dst_port: port,
+        ..UdpFlow::default()
+    };
+    let answer = back([192, 0, 2, 77], port).frame(100).unwrap();
+    let xor = |key: u8| json!({"name": "xor", "key": key});
+    let updated = exchange(&mut kernel.program, json!([xor(3), nat]));
+    assert_eq!((&updated["kept"], &updated["made"]), (&json!(1), &json!(1)));
+    let [came, _] = kernel.pass(std::slice::from_ref(&answer), 1, [1, 0]);
+    if came.is_empty() {
+        let summary = kernel.program.interrupt().success();
+        panic!("its mapping is not known: {summary:?}");
+    }
+    assert_eq!(came[0][30..34], [10, 0, 0, 9]);
+    // Another translator knows nothing of it (the next frame out may get the same port).
+    let updated = exchange(&mut kernel.program, json!([xor(4), other]));
+    assert_eq!((&updated["kept"], &updated["made"]), (&json!(0), &json!(2)));
+    let answer = back([192, 0, 2, 78], port ^ 2).frame(100).unwrap();
+    kernel.pass(&[answer], 1, [0, 0]);
+    let [_, on] = kernel.pass(&[outwards.frame(100).unwrap()], 0, [0, 1]);
+    assert_eq!(on[0][26..30], [192, 0, 2, 78]);
+    let summary = kernel.program.interrupt().success().last_json();
+    assert_eq!(summary["counters"]["rx_packets"], 4, "{summary}");
+    let fate = |name: &str| summary["fates"][name].as_u64().unwrap();
+    assert_eq!(fate("translated to outside"), 2, "{summary}");
+    assert_eq!(fate("translated to inside"), 1, "{summary}");
+    assert_eq!(fate("dropped: no mapping"), 1, "{summary}");
+    // On the way in frames meet the translator first: two answers came, of which one went on.
+    assert_eq!(fate("changed"), 2, "{summary}");
 }
 
 /// `taut forward` with a translator between two hosts, whose outside address is 192.0.2.77.

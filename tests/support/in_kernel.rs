@@ -20,14 +20,16 @@ pub struct InKernel {
 
 impl InKernel {
     /// With functions as a chain file has them; native programs if the far ends take redirected frames, else generic
-    /// ones. The chain file lies in `folder`.
+    /// ones. The chain file lies in `folder`. The program takes other functions on its standard input.
     pub fn start(redirects: bool, functions: &str, folder: TempDir) -> Self {
         let testbed = Testbed::builder().redirects(redirects).build().unwrap();
         let path = folder.path().join("chain.toml");
         let ports = "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n";
         std::fs::write(&path, format!("{ports}{functions}")).unwrap();
         let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
-        command.args(["forward", "--json", "--quiet"]).arg(path);
+        command
+            .args(["forward", "--json", "--quiet", "--control"])
+            .arg(path);
         let mut program = Program::start(&mut command);
         program.wait_until("both links up", |_, stderr| {
             stderr.matches(": up").count() >= 2

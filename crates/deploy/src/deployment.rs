@@ -1,6 +1,7 @@
 //! A chain that is up, and its supervisor: starts its processes, listens to them, starts those that die again, and takes
 //! everything down.
 
+mod drain;
 mod gap;
 mod update;
 
@@ -11,6 +12,7 @@ use crate::run_folder::RunFolder;
 use crate::status::Condition;
 use crate::vm::Accelerator;
 use crate::{DeployError, Segment, SegmentStatus, Status, segments, split};
+use drain::Drain;
 use gap::Gap;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -120,6 +122,8 @@ pub struct Deployment {
     laid: Laid,
     folder: RunFolder,
     gaps: Vec<Gap>,
+    /// The way of the last packets, once an end of the chain has read its file.
+    drain: Option<Drain>,
     /// What the worker said that was asked to take other functions; one is asked at a time.
     answer: Option<Result<(), String>>,
     /// Heard while a worker was to answer.
@@ -206,15 +210,28 @@ impl Deployment {
             laid,
             folder,
             gaps: Vec::new(),
+            drain: None,
             answer: None,
             later: VecDeque::new(),
             ended_by: None,
         };
         deployment.arrange(made, program)?;
-        for number in 0..deployment.processes.len() {
-            deployment.start(number)?;
+        // An interface takes frames before anybody is there to get them: what a file has is read when all others are up.
+        let reads = |running: &Running| {
+            let mut ports = running.segment.chain.ports.iter();
+            ports.any(|port| port.backend() == "pcap")
+        };
+        let is_late =
+            |running: &Running| chain.placement == Placement::Namespaces && reads(running);
+        let (late, early): (Vec<_>, Vec<_>) = deployment.segments.iter().partition(|s| is_late(s));
+        for turn in [early, late].map(|turn| turn.iter().map(|s| s.process).collect()) {
+            let mut turn: Vec<usize> = turn;
+            turn.dedup();
+            for number in turn {
+                deployment.start(number)?;
+            }
+            deployment.wait_until_up(stop)?;
         }
-        deployment.wait_until_up(stop)?;
         deployment.write_state()?;
         let socket = deployment.folder.path().join("control.sock");
         control::listen(&socket, deployment.words.clone())?;
@@ -244,7 +261,6 @@ impl Deployment {
                         program: program.to_path_buf(),
                         namespace: namespace.clone(),
                         files: vec![file],
-                        controlled: segment.chain.place == Place::User,
                         cards: self.laid.cards.get(at).map(Vec::from).unwrap_or_default(),
                         log: path.join(log),
                     },
@@ -316,7 +332,8 @@ impl Deployment {
 
     /// A segment that packets cannot pass yet. What is beyond the chain's own ends comes when it comes.
     fn late(&self) -> Option<String> {
-        let late = self.segments.iter().find(|running| {
+        let is_started = |running: &&Running| self.processes[running.process].running.is_some();
+        let late = self.segments.iter().filter(is_started).find(|running| {
             running.condition == Condition::Starting
                 || running.condition == Condition::Up && !self.is_joined(running)
         });
@@ -339,8 +356,8 @@ impl Deployment {
         })
     }
 
-    /// Keeps the chain up until `stop` is set, somebody asks for its end, `stdin` closes (if it is to be watched), or all
-    /// of its processes have ended by themselves. `each_second` is shown how things are, and what was counted in that second.
+    /// Keeps the chain up until `stop` is set, somebody asks for its end, `stdin` closes (if it is to be watched), or a file
+    /// at an end of it has been read and what came from it has passed. `each_second` is shown how things are, and what was counted in that second.
     ///
     /// # Errors
     /// When a process cannot be started again.
@@ -393,6 +410,9 @@ impl Deployment {
                 }
             }
             self.close_gaps();
+            if self.is_drained() {
+                break;
+            }
             if begun.elapsed() >= Duration::from_secs(second + 1) {
                 second = begun.elapsed().as_secs();
                 let now = self.counted();
@@ -500,6 +520,34 @@ impl Deployment {
             .all(|s| s.condition == Condition::Ended)
     }
 
+    /// Whether an end of the chain has read its file, and what it sent has passed the segments behind it. One that lies in
+    /// between waits for its turn.
+    fn is_drained(&mut self) -> bool {
+        let (count, now) = (self.segments.len(), Instant::now());
+        // Threads see that their neighbours have ended, and do so themselves.
+        if self.processes.len() < 2 {
+            return false;
+        }
+        if self.drain.is_none() {
+            let ended = |at: &usize| self.segments[*at].condition == Condition::Ended;
+            let Some(end) = [0, count - 1].into_iter().find(ended) else {
+                return false;
+            };
+            self.drain = Drain::begin(end, count, &self.segments[end].now, now);
+        }
+        if let Some(drain) = self.drain.take_if(|drain| drain.is_over(now)) {
+            self.drain = drain.next(count, now);
+        }
+        let Some(drain) = &mut self.drain else {
+            return true;
+        };
+        let asks = drain.asks(now).then_some(drain.segment);
+        if let Some(segment) = asks {
+            self.ask_counters(segment);
+        }
+        false
+    }
+
     /// Takes in what a process says; true if it ended.
     fn hear(&mut self, word: Word) -> bool {
         let kept = &mut self.processes[word.process];
@@ -518,14 +566,20 @@ impl Deployment {
                 };
                 match event.event.as_str() {
                     "started" => of.condition = Condition::Up,
-                    "second" => {
-                        of.now = of.now + event.counters;
-                        if of.segment.chain.place == Place::Kernel {
-                            let (at, now) = (word.process, of.now);
-                            self.fill_gaps(at, &now);
+                    "second" => of.now = of.now + event.counters,
+                    "counters" => {
+                        if let Some(drain) = &mut self.drain
+                            && drain.segment == word.process
+                        {
+                            drain.hear(&event.counters, Instant::now());
                         }
+                        self.fill_gaps(word.process, &event.counters);
                     }
-                    "counters" => self.fill_gaps(word.process, &event.counters),
+                    "done" => {
+                        of.condition = Condition::Ended;
+                        of.now = event.counters;
+                        return true;
+                    }
                     "summary" => of.now = event.counters,
                     "updated" => self.answer = Some(Ok(())),
                     "refused" => self.answer = Some(Err(event.reason)),
@@ -551,8 +605,10 @@ impl Deployment {
             Said::Ended => {
                 let status = kept.running.take().and_then(|mut process| process.status());
                 let well = status.is_some_and(|status| status.success());
+                let mut was_done = true;
                 for of in segments {
-                    of.condition = if well {
+                    was_done &= of.condition == Condition::Ended;
+                    of.condition = if well || was_done {
                         Condition::Ended
                     } else {
                         Condition::Down
@@ -560,7 +616,8 @@ impl Deployment {
                     of.links.clear();
                     of.before = of.before + std::mem::take(&mut of.now);
                 }
-                if !well {
+                // One that has read its file is not to read it again.
+                if !well && !was_done {
                     let signal = status.and_then(|status| status.signal());
                     kept.last_words = match signal {
                         Some(signal) => format!("ended by signal {signal}"),
@@ -588,15 +645,10 @@ impl Deployment {
         self.gaps
             .retain(|gap| gap.neighbour != at && gap.segment != at);
         for neighbour in [at.wrapping_sub(1), at + 1] {
-            let Some(beside) = self.segments.get(neighbour) else {
-                continue;
-            };
-            let mut gap = Gap::new(at, neighbour);
-            if beside.segment.chain.place == Place::Kernel {
-                gap.hear(&beside.now);
+            if neighbour < self.segments.len() {
+                self.gaps.push(Gap::new(at, neighbour));
+                self.ask_counters(neighbour);
             }
-            self.gaps.push(gap);
-            self.ask_counters(neighbour);
         }
     }
 
@@ -625,10 +677,9 @@ impl Deployment {
         });
     }
 
-    /// Asks a process for its counters now. XDP programs say theirs once a second only, and unasked.
+    /// Asks a process for its counters now.
     fn ask_counters(&mut self, at: usize) {
-        let kept = &mut self.processes[at];
-        if let Some(child) = kept.running.as_mut().filter(|_| kept.launch.controlled) {
+        if let Some(child) = &mut self.processes[at].running {
             // One that is just dying is heard of.
             let _ = child.say("{}");
         }

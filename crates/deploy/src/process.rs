@@ -40,8 +40,6 @@ pub(crate) struct Launch {
     pub namespace: Option<String>,
     /// Its chain files, one for each worker.
     pub files: Vec<PathBuf>,
-    /// It takes other functions while it runs, which XDP programs do not.
-    pub controlled: bool,
     /// The sockets of the cards of the virtual machine that it runs in; none without one.
     pub cards: Vec<PathBuf>,
     /// What it tells people is kept here.
@@ -83,8 +81,7 @@ impl Process {
         }
         command
             .args(&launch.files)
-            .args(["--json", "--until-stdin-closes"])
-            .args(launch.controlled.then_some("--control"))
+            .args(["--json", "--until-stdin-closes", "--control"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -37,6 +37,16 @@ impl InKernel {
         }
     }
 
+    /// Goes on with functions of `before`: by number of the function here, the number there of the one that it is. To be said
+    /// before the first program is loaded.
+    pub(crate) fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
+        if let (Self::Functions { functions, .. }, Self::Functions { functions: old, .. }) =
+            (self, before)
+        {
+            functions.keep(old, kept);
+        }
+    }
+
     /// The gateway, if it is one.
     pub fn gateway(&self) -> Option<&Arc<KernelGateway>> {
         match self {

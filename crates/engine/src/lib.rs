@@ -9,6 +9,7 @@ mod flush;
 mod in_kernel;
 mod interrupted;
 mod outbox;
+mod programs;
 mod rest;
 mod update;
 mod wait;
@@ -21,6 +22,9 @@ pub use chain::{
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};
 pub use in_kernel::InKernel;
+pub use programs::Programs;
 pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};
 pub use worker::{End, Worker};
+
+use worker::add_fates;

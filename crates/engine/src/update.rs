@@ -202,7 +202,7 @@ pub(crate) fn replace(
 }
 
 /// For each of the new functions the place of an old one with the same settings, if there is one for it.
-fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
+pub(crate) fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
     let mut free: Vec<bool> = old.iter().map(|_| true).collect();
     let find = |stage: &Stage| {
         let same = |other: &Stage| other.name == stage.name && other.settings == stage.settings;

@@ -538,7 +538,7 @@ impl Worker {
 }
 
 /// Adds to sums by cause.
-fn add_fates(
+pub(crate) fn add_fates(
     sums: &mut Vec<(&'static str, u64)>,
     fates: impl IntoIterator<Item = (&'static str, u64)>,
 ) {

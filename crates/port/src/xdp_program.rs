@@ -3,10 +3,15 @@
 
 use crate::{PortError, PortSpec};
 use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+use rustix::thread::{MembarrierCommand, membarrier};
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// A program for a frame is done long before, where nobody can be asked.
+const LONGEST_RUN: Duration = Duration::from_millis(50);
 
 /// Where in the kernel a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +137,34 @@ pub(crate) fn map<'a>(object: &'a Object, name: &str) -> io::Result<libbpf_rs::M
         .ok_or_else(|| io::Error::other(format!("the XDP program has no map \"{name}\"")))
 }
 
+/// Has an object that is to be loaded use maps of one that is, so that what they know goes on.
+///
+/// # Errors
+/// When a map is not there, or is of another kind.
+pub(crate) fn share_maps(
+    open: &mut OpenObject,
+    with: &Object,
+    names: &[&str],
+) -> libbpf_rs::Result<()> {
+    for mut own in open.maps_mut() {
+        let name = own.name().to_string_lossy().into_owned();
+        if names.contains(&name.as_str()) {
+            let shared = map(with, &name).map_err(libbpf_rs::Error::from)?;
+            own.reuse_fd(shared.as_fd())?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until no CPU runs a program any more that has been replaced.
+pub(crate) fn wait_for_replaced() {
+    // The kernel frees programs by RCU, and this call waits for RCU as well.
+    if membarrier(MembarrierCommand::Global).is_err() {
+        // Not with CPUs that have no timer tick: programs run for microseconds.
+        std::thread::sleep(LONGEST_RUN);
+    }
+}
+
 /// A program attached to an interface, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Attachment {
@@ -169,6 +202,26 @@ impl Attachment {
             }
         }
         Err(not_attached(what, name, failure))
+    }
+
+    /// Runs the object's only program from the next frame on instead of the present one; every frame meets one of both.
+    ///
+    /// # Errors
+    /// The kernel's answer, `ENOLINK` where the interface is gone; the present program goes on.
+    pub(crate) fn replace(&self, object: &Object) -> io::Result<()> {
+        let program = only_program(object)?;
+        // SAFETY: both descriptors are open, and no options is an option.
+        let answer = unsafe {
+            libbpf_sys::bpf_link_update(
+                self.link.as_raw_fd(),
+                program.as_fd().as_raw_fd(),
+                std::ptr::null(),
+            )
+        };
+        match answer {
+            0.. => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(-answer)),
+        }
     }
 }
 
@@ -230,8 +283,7 @@ pub(crate) fn refused(what: String, error: io::Error) -> PortError {
 
 /// Ties the object's program to the interface for as long as the descriptor is open.
 fn link(object: &Object, interface: u32, mode: Mode) -> io::Result<OwnedFd> {
-    let program = object.progs().next();
-    let program = program.ok_or_else(|| io::Error::other("the object has no program"))?;
+    let program = only_program(object)?;
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
         flags: mode.flags(),
@@ -251,6 +303,11 @@ fn link(object: &Object, interface: u32, mode: Mode) -> io::Result<OwnedFd> {
     }
     // SAFETY: a fresh descriptor that nobody else has.
     Ok(unsafe { OwnedFd::from_raw_fd(answer) })
+}
+
+fn only_program(object: &Object) -> io::Result<libbpf_rs::Program<'_>> {
+    let program = object.progs().next();
+    program.ok_or_else(|| io::Error::other("the object has no program"))
 }
 
 /// Number of the XDP program on an interface, if there is one.

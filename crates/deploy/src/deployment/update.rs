@@ -7,7 +7,7 @@ use crate::{DeployError, Segment, segments};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Place, Stage};
+use taut_engine::{Chain, Stage};
 
 /// How long a worker has to take other functions: what the old ones keep may need a second to leave.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
@@ -39,12 +39,9 @@ impl Deployment {
                 })
             };
             if is.segment.chain.place != made[*at].chain.place {
-                return refused("it would change its place; take the chain down and up again");
-            }
-            if is.segment.chain.place == Place::Kernel {
                 return refused(
-                    "XDP programs are not exchanged while packets pass; take the chain down and up again, or give the \
-                     function place = \"user\"",
+                    "it would go from user space to the kernel or back; take the chain down and up again, or give the function its \
+                     present place (place = \"user\" or \"kernel\")",
                 );
             }
             if is.condition != Condition::Up {
@@ -102,7 +99,7 @@ impl Deployment {
         }
     }
 
-    /// Has a worker go on with other functions; returns when it does.
+    /// Has a worker, or the programs of a segment in the kernel, go on with other functions; returns when it does.
     fn replace(&mut self, at: usize, functions: &[Stage]) -> Result<(), String> {
         let running = &self.segments[at];
         let (process, worker) = (running.process, running.worker);

@@ -206,6 +206,10 @@ impl Port for PairPort {
             Supply::Open
         }
     }
+
+    fn takes(&self) -> bool {
+        self.others_state() != CLOSED
+    }
 }
 
 impl Drop for PairPort {

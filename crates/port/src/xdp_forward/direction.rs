@@ -2,8 +2,8 @@
 
 use super::{HeaderChange, KernelCounters, KernelProgram};
 use crate::PortError;
-use crate::xdp_program::{Attachment, Mode, as_io, load, map};
-use libbpf_rs::{MapCore, MapFlags, Object};
+use crate::xdp_program::{Attachment, Mode, as_io, load_adjusted, map, share_maps};
+use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
 use std::io;
 
 /// Compiled from `ebpf/xdp_forward.bpf.c` by build.rs.
@@ -11,6 +11,9 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_forward.bpf.
 
 /// The only key of both maps.
 const KEY: [u8; 4] = [0; 4];
+
+/// What a program that takes another one's place goes on with: where frames leave, and what was counted.
+const KEPT: [&str; 2] = ["out", "counted"];
 
 /// A loaded program and where it is attached. Its counters outlive the interface.
 pub(super) struct Direction {
@@ -22,20 +25,12 @@ pub(super) struct Direction {
 
 impl Direction {
     /// For frames that enter through one port and leave through another, by their numbers.
-    pub(super) fn load(
+    pub(super) fn new(
         what: &str,
         program: KernelProgram<'_>,
-        (from, to): (usize, usize),
+        way: (usize, usize),
     ) -> Result<Self, PortError> {
-        let change =
-            |changes: &[HeaderChange]| changes.get(to).copied().unwrap_or(HeaderChange::NONE);
-        let object = match program {
-            KernelProgram::Headers(changes) => load(what, OBJECT, &change(changes).constants())?,
-            KernelProgram::Gateway(gateway, changes) => {
-                gateway.load(what, change(changes), (from, to))?
-            }
-            KernelProgram::Functions(functions) => functions.load(what, to)?,
-        };
+        let object = load(what, program, way, |_| Ok(()))?;
         let map_id = map(&object, "out")
             .and_then(|out| out.info().map_err(as_io))
             .map(|info| info.info.id)
@@ -45,6 +40,30 @@ impl Direction {
             attachment: None,
             map_id,
         })
+    }
+
+    /// Another program for the same frames, which counts on where the present one is and is to be put in its place.
+    pub(super) fn load_next(
+        &self,
+        what: &str,
+        program: KernelProgram<'_>,
+        way: (usize, usize),
+    ) -> Result<Object, PortError> {
+        load(what, program, way, |open| {
+            share_maps(open, &self.object, &KEPT)
+        })
+    }
+
+    /// Puts `object` in the place of the present program, and the other way round. No frame is lost meanwhile.
+    pub(super) fn swap(&mut self, object: &mut Object) -> io::Result<()> {
+        match self.attachment.as_ref().map(|it| it.replace(object)) {
+            // The interface is gone; who notices attaches the new one.
+            Some(Err(e)) if e.raw_os_error() == Some(libc::ENOLINK) => self.attachment = None,
+            Some(Err(e)) => return Err(e),
+            Some(Ok(())) | None => {}
+        }
+        std::mem::swap(&mut self.object, object);
+        Ok(())
     }
 
     /// Lets frames leave through the interface of this index.
@@ -111,5 +130,21 @@ impl Direction {
             sum.tx_packets += rx_packets.saturating_sub(kept);
             sum.tx_bytes += (rx_bytes + added_bytes).saturating_sub(dropped_bytes);
         }
+    }
+}
+
+fn load(
+    what: &str,
+    program: KernelProgram<'_>,
+    (from, to): (usize, usize),
+    adjust: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
+) -> Result<Object, PortError> {
+    let change = |changes: &[HeaderChange]| changes.get(to).copied().unwrap_or(HeaderChange::NONE);
+    match program {
+        KernelProgram::Headers(changes) => {
+            load_adjusted(what, OBJECT, &change(changes).constants(), adjust)
+        }
+        KernelProgram::Gateway(gateway, changes) => gateway.load(what, change(changes), (from, to)),
+        KernelProgram::Functions(functions) => functions.load(what, to, adjust),
     }
 }

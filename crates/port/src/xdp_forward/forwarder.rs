@@ -4,10 +4,11 @@ use super::direction::Direction;
 use super::refused::Refused;
 use super::{KernelCounters, KernelProgram};
 use crate::interface::{self, Interface};
-use crate::xdp_program::{Mode, takes_redirected};
+use crate::xdp_program::{Mode, takes_redirected, wait_for_replaced};
 use crate::{Link, PortError, PortSpec};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::io;
 
 /// Backends whose specs name an interface.
 const BACKENDS: [&str; 2] = ["af_xdp", "af_packet"];
@@ -76,7 +77,7 @@ impl KernelForwarder {
                 spec: spec.clone(),
                 modes,
                 to,
-                direction: Direction::load(&opening(spec), program, (number, to))?,
+                direction: Direction::new(&opening(spec), program, (number, to))?,
                 index: Some(found.index),
                 out: None,
                 note: "",
@@ -93,6 +94,38 @@ impl KernelForwarder {
             forwarder.attach(number)?;
         }
         Ok(forwarder)
+    }
+
+    /// Puts other programs in the place of the present ones, in all directions or in none. Each frame meets the old program
+    /// or the new one; none is lost, and counters go on. Returns when nobody runs in an old one any more.
+    ///
+    /// # Errors
+    /// When a program cannot be loaded or put in place; for a gateway, whose maps others write.
+    pub fn replace(&mut self, program: KernelProgram<'_>) -> Result<(), PortError> {
+        if matches!(program, KernelProgram::Gateway(..)) {
+            let text = "a gateway is not put in the place of other programs";
+            return Err(PortError::system(
+                "forwarding in the kernel",
+                io::Error::other(text),
+            ));
+        }
+        let next = self.sides.iter().enumerate().map(|(number, side)| {
+            let way = (number, side.to);
+            side.direction.load_next(&opening(&side.spec), program, way)
+        });
+        let mut next = next.collect::<Result<Vec<_>, _>>()?;
+        for number in 0..next.len() {
+            let swapped = self.sides[number].direction.swap(&mut next[number]);
+            if let Err(e) = swapped {
+                for (side, before) in self.sides.iter_mut().zip(&mut next).take(number) {
+                    // It ran a moment ago.
+                    let _ = side.direction.swap(before);
+                }
+                return Err(PortError::system(opening(&self.sides[number].spec), e));
+            }
+        }
+        wait_for_replaced();
+        Ok(())
     }
 
     /// What has passed so far, all directions together.

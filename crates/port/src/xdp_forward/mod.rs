@@ -83,6 +83,14 @@ mod without {
             ))
         }
 
+        /// Puts other programs in the place of the present ones.
+        ///
+        /// # Errors
+        /// None.
+        pub fn replace(&mut self, _: KernelProgram<'_>) -> Result<(), PortError> {
+            match *self {}
+        }
+
         /// What has passed so far.
         pub fn counters(&self) -> KernelCounters {
             match *self {}

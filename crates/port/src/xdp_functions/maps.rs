@@ -5,10 +5,11 @@ use super::nat::{self, Shared};
 use super::{DryRun, KernelNat, KernelStage, MOST_STAGES};
 use crate::PortError;
 use crate::xdp_program::{as_io, load_adjusted, map, refused};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, OpenObject};
 use std::cell::OnceCell;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// Compiled from `ebpf/xdp_functions.bpf.c` by build.rs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_functions.bpf.o"));
@@ -24,7 +25,7 @@ pub struct KernelFunctions {
     directions: Vec<Vec<KernelStage>>,
     fates: MapHandle,
     /// Of a translator; there once the first program is loaded.
-    nat: OnceCell<Shared>,
+    nat: OnceCell<Arc<Shared>>,
 }
 
 impl KernelFunctions {
@@ -66,8 +67,31 @@ impl KernelFunctions {
         })
     }
 
-    /// The program of the frames that leave through port number `to`, with these maps.
-    pub(crate) fn load(&self, what: &str, to: usize) -> Result<Object, PortError> {
+    /// Goes on with functions of `before`: by number of the function here, the number there of the one that it is. They keep
+    /// their seeds, and a translator what it knows. To be said before the first program is loaded.
+    pub fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
+        for (stages, old) in self.directions.iter_mut().zip(&before.directions) {
+            for stage in stages {
+                let number = kept.get(stage.number).copied().flatten();
+                let Some(same) = old.iter().find(|old| Some(old.number) == number) else {
+                    continue;
+                };
+                stage.function = same.function.clone();
+                if let (Some(_), Some(known)) = (stage.nat(), before.nat.get()) {
+                    // Set for the other direction already, to the same.
+                    let _ = self.nat.set(Arc::clone(known));
+                }
+            }
+        }
+    }
+
+    /// The program of the frames that leave through port number `to`, with these maps; `adjust` may change more of it.
+    pub(crate) fn load(
+        &self,
+        what: &str,
+        to: usize,
+        adjust: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
+    ) -> Result<Object, PortError> {
         let stages = self.directions.get(to).map_or(&[][..], Vec::as_slice);
         let program = Program::of(stages);
         let nat: Option<&KernelNat> = stages.iter().find_map(KernelStage::nat);
@@ -80,19 +104,19 @@ impl KernelFunctions {
                     "buckets" => map.set_max_entries(entries(&program.buckets, HOP_BYTES))?,
                     _ => {
                         if let Some(nat) = nat {
-                            nat::adjust(&mut map, nat, self.nat.get())?;
+                            nat::adjust(&mut map, nat, self.nat.get().map(Arc::as_ref))?;
                         }
                     }
                 }
             }
-            Ok(())
+            adjust(open)
         })?;
         fill(&object, "rules", &program.rules, RULE_BYTES)
             .and_then(|()| fill(&object, "buckets", &program.buckets, HOP_BYTES))
             .map_err(|e| PortError::system(what, e))?;
         if let (Some(nat), None) = (nat, self.nat.get()) {
             let shared = Shared::of(&object, nat).map_err(|e| PortError::system(what, e))?;
-            let _ = self.nat.set(shared);
+            let _ = self.nat.set(Arc::new(shared));
         }
         Ok(object)
     }
@@ -116,7 +140,7 @@ impl KernelFunctions {
     /// # Errors
     /// For what the machine lacks.
     pub fn dry_run(&self, to: usize) -> Result<DryRun, PortError> {
-        DryRun::new(self.load(WHAT, to)?)
+        DryRun::new(self.load(WHAT, to, |_| Ok(()))?)
     }
 }
 

@@ -165,6 +165,11 @@ mod without {
             ))
         }
 
+        /// Goes on with functions of `before`.
+        pub fn keep(&mut self, _: &Self, _: &[Option<usize>]) {
+            match *self {}
+        }
+
         /// Packets by what became of them in the function of that number.
         pub fn fates(&self, _: usize) -> Vec<u64> {
             match *self {}

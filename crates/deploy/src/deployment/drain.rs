@@ -1,0 +1,167 @@
+//! The end of a chain whose packets come from a file: what is under way when the last one was read still passes all segments.
+
+use std::time::{Duration, Instant};
+use taut_engine::CountersView;
+
+/// A segment that passes nothing on for so long has nothing left but what is lost.
+const IDLE: Duration = Duration::from_secs(3);
+/// The same of one that has got all that was sent to it; counters are published ten times a second.
+const SETTLED: Duration = Duration::from_millis(400);
+/// How often a segment is asked what it has counted.
+const ASKED: Duration = Duration::from_millis(100);
+/// How long a segment may take at most; what it has left then is lost.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The segments behind one that has read its file, one after the other.
+#[derive(Debug)]
+pub(super) struct Drain {
+    /// From the west end to the east one.
+    eastward: bool,
+    /// Whose turn it is, by number.
+    pub segment: usize,
+    /// What was sent to it.
+    sent: u64,
+    /// What it has received and sent on, when last heard.
+    passed: (u64, u64),
+    changed: Instant,
+    since: Instant,
+    asked: Option<Instant>,
+}
+
+impl Drain {
+    /// Behind the end segment of that number out of `count`, which has counted so much; none where nothing is behind it.
+    pub(super) fn begin(
+        end: usize,
+        count: usize,
+        counted: &CountersView,
+        now: Instant,
+    ) -> Option<Self> {
+        let eastward = end == 0;
+        Some(Self {
+            eastward,
+            segment: next(end, eastward, count)?,
+            sent: sent(counted, eastward),
+            passed: (0, 0),
+            changed: now,
+            since: now,
+            asked: None,
+        })
+    }
+
+    /// Whether it is time to ask the segment what it has counted.
+    pub(super) fn asks(&mut self, now: Instant) -> bool {
+        let due = self.asked.is_none_or(|asked| now - asked >= ASKED);
+        if due {
+            self.asked = Some(now);
+        }
+        due
+    }
+
+    /// Takes in what the segment has counted by now.
+    pub(super) fn hear(&mut self, c: &CountersView, now: Instant) {
+        let received = if self.eastward {
+            c.first_rx_packets
+        } else {
+            c.rx_packets - c.first_rx_packets
+        };
+        let passed = (received, sent(c, self.eastward));
+        if passed != self.passed {
+            self.passed = passed;
+            self.changed = now;
+        }
+    }
+
+    /// Nothing comes out of the segment any more.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let idle = now - self.changed;
+        let has_all = self.passed.0 >= self.sent;
+        (has_all && idle >= SETTLED) || idle >= IDLE || now - self.since >= LONGEST
+    }
+
+    /// Goes on with the next segment of `count`, which this one has sent to; none when it was the last.
+    pub(super) fn next(self, count: usize, now: Instant) -> Option<Self> {
+        Some(Self {
+            segment: next(self.segment, self.eastward, count)?,
+            sent: self.passed.1,
+            passed: (0, 0),
+            changed: now,
+            since: now,
+            asked: None,
+            ..self
+        })
+    }
+}
+
+fn next(segment: usize, eastward: bool, count: usize) -> Option<usize> {
+    let next = if eastward {
+        segment + 1
+    } else {
+        segment.checked_sub(1)?
+    };
+    (next < count).then_some(next)
+}
+
+/// Packets that went on in that direction.
+fn sent(c: &CountersView, eastward: bool) -> u64 {
+    if eastward {
+        c.tx_packets - c.first_tx_packets
+    } else {
+        c.first_tx_packets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn counted(rx: [u64; 2], tx: [u64; 2]) -> CountersView {
+        CountersView {
+            rx_packets: rx[0] + rx[1],
+            first_rx_packets: rx[0],
+            tx_packets: tx[0] + tx[1],
+            first_tx_packets: tx[0],
+            ..CountersView::default()
+        }
+    }
+
+    #[test]
+    fn segments_are_waited_for_in_order_away_from_the_file() {
+        let mut now = Instant::now();
+        let last = counted([0, 50], [50, 0]);
+        let drain = Drain::begin(2, 3, &last, now).unwrap();
+        assert_eq!((drain.segment, drain.sent), (1, 50));
+        let mut drain = Drain::begin(0, 3, &counted([50, 0], [0, 50]), now).unwrap();
+        assert_eq!((drain.segment, drain.sent), (1, 50));
+        assert!(drain.asks(now) && !drain.asks(now) && drain.asks(now + ASKED));
+        // Of the 50, one was dropped there; what goes the other way does not matter.
+        drain.hear(&counted([50, 9], [8, 49]), now);
+        assert!(!drain.is_over(now), "what was heard may be a moment old");
+        now += SETTLED;
+        drain.hear(&counted([50, 10], [9, 49]), now);
+        assert!(drain.is_over(now));
+        let mut drain = drain.next(3, now).unwrap();
+        assert_eq!((drain.segment, drain.sent), (2, 49));
+        drain.hear(&counted([48, 0], [0, 48]), now);
+        now += SETTLED;
+        assert!(!drain.is_over(now), "one is missing");
+        now += IDLE;
+        assert!(drain.is_over(now), "it is lost");
+        assert!(drain.next(3, now).is_none());
+        assert!(Drain::begin(0, 1, &last, now).is_none());
+    }
+
+    #[test]
+    fn a_segment_that_never_comes_to_an_end_is_not_waited_for_for_ever() {
+        let begun = Instant::now();
+        let mut now = begun;
+        let mut drain = Drain::begin(0, 2, &counted([9, 0], [0, 9]), now).unwrap();
+        let mut number = 0;
+        while !drain.is_over(now) {
+            now += ASKED;
+            number += 1;
+            drain.hear(&counted([9, 0], [0, number]), now);
+        }
+        assert_eq!(now - begun, LONGEST);
+    }
+}

@@ -1,0 +1,89 @@
+//! A chain in the kernel while it runs: its programs, and others that are put in their place.
+
+use crate::update::{Replaced, kept};
+use crate::{Chain, ChainError, Fates, InKernel, Stage, add_fates};
+use taut_port::Link;
+use taut_port::xdp_forward::{KernelCounters, KernelForwarder};
+
+/// The programs of a chain. Dropping it takes them off the interfaces.
+#[derive(Debug)]
+pub struct Programs {
+    chain: Chain,
+    // Programs go before what they work with.
+    forwarder: KernelForwarder,
+    in_kernel: InKernel,
+    /// What became of packets in functions that have left.
+    past_fates: Fates,
+}
+
+impl Programs {
+    /// Attaches what takes the place of the chain's worker to its ports' interfaces.
+    ///
+    /// # Errors
+    /// [`KernelForwarder::start`].
+    pub fn start(chain: &Chain, in_kernel: InKernel) -> Result<Self, ChainError> {
+        Ok(Self {
+            chain: chain.clone(),
+            forwarder: KernelForwarder::start(&chain.ports, in_kernel.program())?,
+            in_kernel,
+            past_fates: Fates::new(),
+        })
+    }
+
+    /// Goes on with other functions, in all directions or in none. A frame meets the old ones or the new ones, and none is
+    /// lost; counts go on. A function whose settings stay the same is the same, with all that it knows.
+    ///
+    /// # Errors
+    /// When a function cannot be in the kernel; for a gateway, before or after. Nothing is changed then.
+    pub fn replace(&mut self, functions: Vec<Stage>) -> Result<Replaced, ChainError> {
+        let mut next = self.chain.clone();
+        next.functions = functions;
+        let mut in_kernel = next.in_kernel()?;
+        if self.in_kernel.gateway().is_some() || in_kernel.gateway().is_some() {
+            return Err(ChainError::Function {
+                function: "gtpu".to_string(),
+                reason: "a gateway in the kernel is not exchanged while packets pass; change its bearers by taut bearer, \
+                         or take it down and up again"
+                    .to_string(),
+            });
+        }
+        let kept = kept(&self.chain.functions, &next.functions);
+        in_kernel.keep(&self.in_kernel, &kept);
+        self.forwarder.replace(in_kernel.program())?;
+        add_fates(&mut self.past_fates, self.in_kernel.fates());
+        let kept = kept.iter().flatten().count();
+        let made = next.functions.len() - kept;
+        self.in_kernel = in_kernel;
+        self.chain = next;
+        Ok(Replaced {
+            kept,
+            made,
+            pause_ticks: 0,
+        })
+    }
+
+    /// What has passed so far.
+    pub fn counters(&self) -> KernelCounters {
+        self.forwarder.counters()
+    }
+
+    /// State of each interface: [`KernelForwarder::links`].
+    pub fn links(&mut self) -> Vec<Link> {
+        self.forwarder.links()
+    }
+
+    /// What became of each direction, for people to read.
+    pub fn details(&self) -> Vec<String> {
+        self.forwarder.details()
+    }
+
+    /// Takes the programs off the interfaces: what has passed in all, and what became of packets in functions that tell
+    /// causes apart, one sum for each cause.
+    pub fn end(self) -> (KernelCounters, Fates) {
+        let counters = self.forwarder.end();
+        let mut fates = Fates::new();
+        add_fates(&mut fates, self.in_kernel.fates());
+        add_fates(&mut fates, self.past_fates);
+        (counters, fates)
+    }
+}
