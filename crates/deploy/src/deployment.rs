@@ -642,11 +642,14 @@ impl Deployment {
             return;
         }
         // What it sent to others nobody can say any more.
-        self.gaps
-            .retain(|gap| gap.neighbour != at && gap.segment != at);
+        self.gaps.retain(|gap| gap.neighbour != at);
         for neighbour in [at.wrapping_sub(1), at + 1] {
             if neighbour < self.segments.len() {
-                self.gaps.push(Gap::new(at, neighbour));
+                let mut gaps = self.gaps.iter_mut();
+                match gaps.find(|gap| (gap.segment, gap.neighbour) == (at, neighbour)) {
+                    Some(gap) => gap.reopen(),
+                    None => self.gaps.push(Gap::new(at, neighbour)),
+                }
                 self.ask_counters(neighbour);
             }
         }

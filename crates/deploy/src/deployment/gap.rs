@@ -31,6 +31,11 @@ impl Gap {
         !std::mem::replace(&mut self.closing, true)
     }
 
+    /// The segment has died again before the end was heard: it is still the same gap.
+    pub(super) fn reopen(&mut self) {
+        self.closing = false;
+    }
+
     /// Takes in what the neighbour has counted by now; returns what is lost once the gap is over.
     pub(super) fn hear(&mut self, counters: &CountersView) -> Option<u64> {
         let sent = self.sent(counters);
@@ -73,5 +78,13 @@ mod tests {
         let after = counted(150, 50, 4);
         assert_eq!(west.hear(&after), Some(43));
         assert_eq!(east.hear(&after), Some(13));
+        // Dead again before the neighbour said what it sent: one gap, nothing of it forgotten.
+        let mut twice = Gap::new(1, 2);
+        assert_eq!(twice.hear(&counted(100, 40, 1)), None);
+        assert!(twice.close());
+        twice.reopen();
+        assert_eq!(twice.hear(&counted(120, 45, 1)), None);
+        assert!(twice.close());
+        assert_eq!(twice.hear(&after), Some(13));
     }
 }
