@@ -337,15 +337,15 @@ impl Node {
         message: &Message<'_>,
         control: &mut Control,
     ) -> Result<(Session, Vec<CreatedPdr>), Refusal> {
-        let mut end_markers = BTreeSet::new();
+        let mut ended = Vec::new();
         let mut chooser = Chooser {
             control,
             taken: BTreeSet::new(),
             random: &mut self.random,
         };
-        let created = session.apply(message.elements, &mut chooser, &mut end_markers)?;
+        let created = session.apply(message.elements, &mut chooser, &mut ended)?;
         let bearers = session.follow(control.own(), self.filters)?;
-        let wishes = session.wishes(&bearers, &end_markers);
+        let wishes = session.wishes(&bearers, &ended, control.own());
         control.grant(&wishes).map_err(|(_, refused)| {
             Refusal::new(match refused {
                 Refused::Full(_) | Refused::TooManyPaths => Cause::NO_RESOURCES,

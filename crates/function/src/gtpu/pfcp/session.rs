@@ -144,12 +144,12 @@ impl Session {
     }
 
     /// Makes the rules of a request, in this order: those that go, those that others refer to, those that refer.
-    /// `end_markers` gets the forwarding rules whose old paths are to be ended.
+    /// `ended` gets the tunnels that forwarding rules leave and are to end, each once.
     pub fn apply(
         &mut self,
         elements: Elements<'_>,
         choose: &mut impl Choose,
-        end_markers: &mut BTreeSet<u32>,
+        ended: &mut Vec<OuterHeaderCreation>,
     ) -> Result<Vec<CreatedPdr>, Refusal> {
         let all: Vec<Element<'_>> = elements.collect::<Result<_, _>>()?;
         let of = |kind: ElementType| all.iter().filter(move |e| e.element_type == kind);
@@ -195,12 +195,15 @@ impl Session {
             let id = find(rule, ElementType::FAR_ID)?.u32()?;
             let far = self.fars.get_mut(&id);
             let far = far.ok_or(Refusal::rule(FailedRule::Far(id)))?;
+            let before = far.creation;
             *far = far.with(id, rule)?;
             if let Some(parameters) = look(rule, ElementType::UPDATE_FORWARDING_PARAMETERS)?
                 && let Some(flags) = look(&parameters, ElementType::PFCPSMREQ_FLAGS)?
                 && flags.u8()? & SEND_END_MARKER != 0
+                && let Some(before) = before.filter(|_| before != far.creation)
+                && !ended.contains(&before)
             {
-                end_markers.insert(id);
+                ended.push(before);
             }
         }
         let mut created = Vec::new();
@@ -416,32 +419,20 @@ impl Session {
         }
     }
 
-    /// What has to change in the table so that it says `new`: old paths are ended first where asked.
-    pub fn wishes(&self, new: &BTreeMap<Match, Bearer>, end_markers: &BTreeSet<u32>) -> Vec<Wish> {
-        let ends = |pdr: &&Pdr| pdr.far.is_some_and(|far| end_markers.contains(&far));
-        let ended: BTreeSet<Match> = self
-            .pdrs
-            .values()
-            .filter(ends)
-            .flat_map(|pdr| {
-                let teid = pdr.teid.map(Match::Teid);
-                pdr.users().map(Match::User).chain(teid)
-            })
-            .collect();
-        let mut wishes = Vec::new();
-        for (matched, bearer) in &self.bearers {
-            let same = new.get(matched) == Some(bearer);
-            if let Action::Relay { teid, path } | Action::Encapsulate { teid, path, .. } =
-                bearer.action
-                && ended.contains(matched)
-                && !same
-            {
-                wishes.push(Wish::EndMarker { teid, path });
-            }
-            if !new.contains_key(matched) {
-                wishes.push(Wish::Remove(*matched));
-            }
-        }
+    /// What has to change in the table so that it says `new`, and before that the tunnels that end.
+    pub fn wishes(
+        &self,
+        new: &BTreeMap<Match, Bearer>,
+        ended: &[OuterHeaderCreation],
+        own: &[IpAddr],
+    ) -> Vec<Wish> {
+        let end = |tunnel: &OuterHeaderCreation| {
+            let (teid, path) = (tunnel.teid, path(tunnel, own)?);
+            Some(Wish::EndMarker { teid, path })
+        };
+        let mut wishes: Vec<_> = ended.iter().filter_map(end).collect();
+        let gone = self.bearers.keys().filter(|m| !new.contains_key(m));
+        wishes.extend(gone.map(|matched| Wish::Remove(*matched)));
         for (matched, bearer) in new {
             match self.bearers.get(matched) {
                 Some(old) if old == bearer => {}

@@ -425,6 +425,43 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
 }
 
 #[test]
+fn a_tunnel_that_is_left_ends_once_also_while_nothing_passes() {
+    use super::super::change::Change;
+    let mut core = Core::associated(100);
+    let its_users = Detects {
+        source: 1,
+        ..Detects::default()
+    };
+    // Two forwarding rules for one tunnel, of which the second is a flow's.
+    let mut rules = open5gs_session();
+    rules.push(pdr(E::CREATE_PDR, 5, 256, its_users, 5, Some(1)));
+    rules.push(far(5, 0x0c, 0, None));
+    let seid = core.establish(rules).up_seid();
+    let mut move_both = |to: (u32, [u8; 4]), gates: u8| {
+        let parts = [
+            move_far(1, to, true),
+            move_far(5, to, true),
+            qer(E::UPDATE_QER, 1, gates),
+        ];
+        let bytes = core.message(M::SESSION_MODIFICATION_REQUEST, Some(seid), &parts);
+        let response = core.node.handle(&bytes, ip(SMF), &mut core.control);
+        Response::read(&response.unwrap(), core.sequence).cause(Cause::ACCEPTED);
+        let mut ended: Vec<u32> = Vec::new();
+        core.receiver.take(|change| {
+            if let Change::EndMarker { teid, .. } = change {
+                ended.push(teid);
+            }
+        });
+        ended
+    };
+    assert!(move_both((0x20, GNB), 0).is_empty(), "there was none");
+    assert!(move_both((0x20, GNB), 0).is_empty(), "it stays");
+    assert_eq!(move_both((0x30, GNB), 0b0101), [0x20]);
+    // Through the closed gate nothing has passed since.
+    assert_eq!(move_both((0x40, GNB), 0b0101), [0x30]);
+}
+
+#[test]
 fn a_session_as_free5gc_makes_it_with_given_tunnels_and_removal_0() {
     let mut core = Core::associated(100);
     let given = FTeid::Chosen {
