@@ -580,6 +580,7 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     const CHUNK: usize = 10;
     const OLD: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x20, [192, 0, 2, 7]);
     const NEW: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x30, [192, 0, 2, 8]);
+    const NEXT: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x31, [192, 0, 2, 8]);
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -640,6 +641,15 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     gateway.until_counted("gate closed", CHUNK as u64);
     let [_, out] = gateway.kernel.pass(std::slice::from_ref(&up), 0, [0, 1]);
     assert_eq!(out.len(), 1);
+    // The user moves on meanwhile; nobody else's packets go where the end marker does.
+    let further = |message: &mut Vec<u8>| {
+        message[14] = 98;
+        let teid = message.windows(4).position(|four| four == [0, 0, 0, 0x30]);
+        message[teid.unwrap() + 3] = NEXT.1 as u8;
+    };
+    core.ask("move", further, Cause::ACCEPTED);
+    let [out, _] = gateway.kernel.pass(&[], 1, [1, 0]);
+    assert_eq!(outer(&out[0]), (MessageType::END_MARKER, NEW.1, NEW.2));
     let open = |message: &mut Vec<u8>| {
         // Another sequence number; gates that are open, which are the last byte.
         message[14] = 99;
@@ -652,7 +662,7 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     // What is refused changes nothing.
     core.ask("update-unknown-far", nothing, Cause::RULE_FAILURE);
     let [out, _] = gateway.kernel.pass(&chunk, 1, [CHUNK, 0]);
-    assert!(out.iter().all(|frame| outer(frame) == NEW));
+    assert!(out.iter().all(|frame| outer(frame) == NEXT));
     core.ask("remove-downlink", nothing, Cause::ACCEPTED);
     gateway.kernel.pass(&chunk, 1, [0, 0]);
     gateway.until_counted("unknown user", CHUNK as u64);

@@ -327,10 +327,13 @@ impl Plane {
                         // Its memory was set aside for all there can be.
                         paths.push(none);
                     }
-                    paths[index] = KnownPath {
-                        path,
-                        port: to_port,
-                    };
+                    // One that comes back, as for its end marker, leaves where it did.
+                    if paths[index].path != path {
+                        paths[index] = KnownPath {
+                            path,
+                            port: to_port,
+                        };
+                    }
                 }
                 Change::EndMarker { path, teid } => {
                     if let Some(known) = paths.get(usize::from(path).wrapping_sub(1)) {

@@ -19,6 +19,8 @@ const WHAT: &str = "a gateway in the kernel";
 const PATHS: u32 = 1 << 16;
 /// `struct path` there: two addresses, IP version, port.
 const PATH_BYTES: usize = 40;
+/// Where the port is in it.
+const PATH_PORT: usize = 36;
 /// `struct fates` there: a count for each.
 const FATES_BYTES: u32 = 25 * 8;
 /// Of the frames of one direction that wait for the process: 512 of them.
@@ -130,17 +132,22 @@ impl KernelGateway {
             }
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         };
-        value[32..36].copy_from_slice(&version.to_ne_bytes());
-        self.paths
-            .update(&u32::from(number).to_ne_bytes(), &value, MapFlags::ANY)
-            .map_err(as_io)
+        value[32..PATH_PORT].copy_from_slice(&version.to_ne_bytes());
+        let key = u32::from(number).to_ne_bytes();
+        let before = self.paths.lookup(&key, MapFlags::ANY).map_err(as_io)?;
+        if before.is_some_and(|before| before[..PATH_PORT] == value[..PATH_PORT]) {
+            // One that comes back leaves where it did.
+            return Ok(());
+        }
+        let put = self.paths.update(&key, &value, MapFlags::ANY);
+        put.map_err(as_io)
     }
 
     /// Number of the port that packets of a path left through last, if any have.
     pub fn port_of(&self, number: u16) -> Option<usize> {
         let key = u32::from(number).to_ne_bytes();
         let value = self.paths.lookup(&key, MapFlags::ANY).ok()??;
-        let port = u32::from_ne_bytes(value.get(36..40)?.try_into().ok()?);
+        let port = u32::from_ne_bytes(value.get(PATH_PORT..PATH_BYTES)?.try_into().ok()?);
         (port as usize).checked_sub(1)
     }
 
