@@ -226,6 +226,12 @@ pub(crate) mod tests {
         // `null` cannot wake anybody, so the outer two sleep.
         assert_eq!(waits(&[0, 1]), [SHORT_SLEEP, Wait::Interrupt, SHORT_SLEEP]);
         assert_eq!(waits(&[0, 1, 2, 3]), [Wait::Poll; 3]);
+        let threads = chain("placement = \"threads\"", &[FORWARD, XOR, XOR]);
+        let joints = ["pair:0", "pair:1"].map(|joint| [joint, joint].map(str::to_string));
+        let ends = ["memif:/tmp/w.sock", "memif:/tmp/e.sock"].map(str::to_string);
+        let (ends, joints) = (ends.to_vec(), joints.to_vec());
+        let found = segments(&threads, &Wires { ends, joints }, &[0, 1]).unwrap();
+        assert!(found.iter().all(|s| s.chain.wait == Wait::Interrupt));
         let said = chain(
             "placement = \"processes\"\nwait = \"sleep(1ms)\"",
             &[FORWARD, XOR, XOR],

@@ -4,10 +4,14 @@
 //! Packets cannot change threads (their pool belongs to one), so a frame is copied once, into a slot of
 //! the ring between them (`ring`), and received there in place.
 
+mod bell;
 mod ring;
 
-use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
+use crate::{
+    Alarm, Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
+};
 use crate::{PortSpec, Receives, Resources, Sends, Supply};
+use bell::Bell;
 use ring::{ROOM_BYTES, Receiver, Ring, Sender};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -30,7 +34,7 @@ pub(crate) const BACKEND: Backend = Backend {
         sends: Sends::ByCopy,
     }],
     passes_on: false,
-    wakes: false,
+    wakes: true,
     probe: || Ok("always there".to_string()),
     open,
 };
@@ -46,6 +50,8 @@ const CLOSED: u8 = 2;
 struct Joint {
     /// By the end that sends into it.
     rings: [Arc<Ring>; 2],
+    /// By the end that rings them, for the other.
+    bells: [Bell; 2],
     /// By end.
     states: [AtomicU8; 2],
 }
@@ -83,6 +89,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
             let slots = wanted.unwrap_or(RING_SLOTS);
             let joint = Arc::new(Joint {
                 rings: [Arc::new(Ring::new(slots)?), Arc::new(Ring::new(slots)?)],
+                bells: [Bell::new()?, Bell::new()?],
                 states: [AtomicU8::new(OPEN), AtomicU8::new(AWAITED)],
             });
             pairs.insert(name.clone(), Arc::clone(&joint));
@@ -181,7 +188,10 @@ impl Port for PairPort {
             }
             taken += 1;
         }
-        self.sender.publish();
+        if taken > 0 {
+            self.sender.publish();
+            self.joint.bells[self.end].ring();
+        }
         batch.take_front(taken, drop);
         taken
     }
@@ -197,6 +207,15 @@ impl Port for PairPort {
 
     fn counters(&mut self) -> PortCounters {
         self.counters
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        self.joint.bells[1 - self.end].ask(alarm);
+        true
+    }
+
+    fn disarm(&mut self) {
+        self.joint.bells[1 - self.end].quiet();
     }
 
     fn supply(&mut self) -> Supply {
@@ -227,6 +246,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::interface_tests::{Opened, frame_bytes, open};
+    use std::time::{Duration, Instant};
 
     /// Both ends of a pair; the name has to be one test's own, as tests share the process.
     fn both(name: &str, options: &str) -> (Opened, Opened) {
@@ -358,6 +378,57 @@ mod tests {
             std::thread::yield_now();
         }
         far.join().unwrap();
+    }
+
+    /// Receives at least a packet, asleep while there is none; how often it slept.
+    fn receive_asleep(end: &mut Opened, batch: &mut Batch) -> u32 {
+        let (mut alarm, mut sleeps) = (Alarm::default(), 0);
+        while end.port.rx(batch) == 0 {
+            alarm.clear();
+            assert!(end.port.arm(&mut alarm));
+            let there = end.port.rx(batch) > 0;
+            if !there {
+                let begun = Instant::now();
+                alarm.wait(Duration::from_secs(30));
+                let took = begun.elapsed();
+                assert!(took < Duration::from_secs(20), "asleep on it: {took:?}");
+                sleeps += 1;
+            }
+            end.port.disarm();
+            if there {
+                break;
+            }
+        }
+        sleeps
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sleeps in the kernel")]
+    fn whoever_sleeps_is_woken_for_every_packet() {
+        const TOTAL: u64 = 1_000;
+        let name = "pair:woken,ring=32";
+        let far = std::thread::spawn(move || {
+            let (mut far, mut batch, mut sleeps) = (open(name).unwrap(), Batch::new(), 0);
+            for _ in 0..TOTAL {
+                sleeps += receive_asleep(&mut far, &mut batch);
+                // The echo wakes the other end in the same way.
+                assert_eq!(far.port.tx(&mut batch), 1);
+            }
+            sleeps
+        });
+        let (mut near, mut batch, mut sleeps) = (open(name).unwrap(), Batch::new(), 0);
+        for number in 0..TOTAL {
+            (0..number % 1024).for_each(|_| std::hint::spin_loop());
+            near.send(&frame_bytes(number, 60));
+            sleeps += receive_asleep(&mut near, &mut batch);
+            assert_eq!(batch.packets()[0].bytes(), frame_bytes(number, 60));
+            batch.clear();
+        }
+        let far_sleeps = far.join().unwrap();
+        assert!(
+            sleeps > 0 && far_sleeps > 0,
+            "slept {sleeps} and {far_sleeps} times"
+        );
     }
 
     #[test]
