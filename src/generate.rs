@@ -527,7 +527,7 @@ impl Bench {
 }
 
 /// What the figures depend on besides the machine's hardware.
-fn versions() -> serde_json::Value {
+pub fn versions() -> serde_json::Value {
     let kernel = taut_host::Machine::read().kernel_release;
     json!({"taut": env!("CARGO_PKG_VERSION"), "kernel": kernel.map(|fact| fact.value)})
 }
@@ -845,7 +845,7 @@ fn report(
     }
 }
 
-fn print_page(page: Option<&Path>) {
+pub fn print_page(page: Option<&Path>) {
     if let Some(page) = page {
         print::line(format!("report: {}", page.display()));
     }

@@ -3,15 +3,15 @@
 use crate::demo::Bar;
 use crate::exit::{self, Failure};
 use crate::samples::Samples;
-use crate::{forward, print, quantity};
+use crate::{forward, generate, print, quantity};
 use serde_json::json;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_host::{CpuReading, CpuShare, CpuShares};
 use taut_lab::comparison::Observer;
-use taut_lab::probed::{ProbeAccount, ProbeFolder, ProbeReport};
+use taut_lab::probed::{Origin, ProbeAccount, ProbeFolder, ProbeReport};
 use taut_measure::{
     Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_interval, median_interval,
 };
@@ -102,7 +102,7 @@ struct Client {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Write every probe's sample, the histogram, a figure and the summary into this folder
+    /// Write every probe's sample, the histogram, the summary and a report into this folder
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// How samples are written into the folder
@@ -229,7 +229,7 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
     let mut account = ProbeAccount::new(arguments.budget);
     let begun = (SystemTime::now(), Instant::now());
     let mut bar = Bar::new();
-    let mut failed = None;
+    let (mut failed, mut stopped) = (None, false);
     for repetition in 0..repetitions {
         let one = train.interval.saturating_mul(train.count);
         bar.progress(
@@ -243,9 +243,8 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
                 if let Some(folder) = &mut folder {
                     folder.write(&result);
                 }
-                if result.stopped {
-                    break;
-                }
+                stopped =
+                    result.stopped || repetition + 1 < repetitions && stop.load(Ordering::Relaxed);
             }
             Err(e) => {
                 failed = Some(Failure::Missing(format!(
@@ -255,12 +254,18 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
                 break;
             }
         }
-        if stop.load(Ordering::Relaxed) {
+        if stopped {
             break;
         }
     }
     bar.clear();
-    let mut report = account.report(server, &train, cpu.stop()?);
+    let origin = Origin {
+        started: taut_lab::quantity::instant(begun.0),
+        command_line: std::env::args().collect::<Vec<_>>().join(" "),
+        versions: generate::versions(),
+        stopped: stopped || failed.is_some(),
+    };
+    let mut report = account.report(server, &train, cpu.stop()?, origin);
     if report.probes.sent == 0 {
         if let Some(folder) = folder {
             folder.discard();
@@ -269,17 +274,19 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
             Failure::Interrupted("stopped before anything was sent".to_string())
         }));
     }
-    let written = match folder {
-        Some(folder) => folder.finish(&mut report, account.rtt(), begun.0, begun.1.elapsed()),
-        None => Ok(()),
-    };
+    let written =
+        folder.map(|folder| folder.finish(&mut report, account.rtt(), begun.0, begun.1.elapsed()));
+    let page = written.transpose();
     if arguments.json {
         let text = serde_json::to_string(&report).map_err(|e| Failure::Missing(e.to_string()))?;
         print::line(text);
     } else {
-        show(&report);
+        print_report(&report);
+        if let Ok(page) = &page {
+            generate::print_page(page.as_deref());
+        }
     }
-    written?;
+    page?;
     if let Some(failed) = failed {
         return Err(failed);
     }
@@ -325,7 +332,17 @@ fn unreadable(e: std::io::Error) -> Failure {
     Failure::Missing(format!("what the processors do is not known: {e}"))
 }
 
-fn show(report: &ProbeReport) {
+/// Writes the report of a folder of `--out` again, from what lies there.
+pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
+    let page = taut_lab::probed::write(folder)?;
+    if json {
+        return print::summary(folder);
+    }
+    generate::print_page(Some(&page));
+    Ok(())
+}
+
+fn print_report(report: &ProbeReport) {
     let counts = &report.probes;
     print::line(format!(
         "sent {} probes of {} bytes, {} apart, to {}; received {}",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
 pub struct Arguments {
-    /// Results folder, as `taut demo`, `taut bench`, `taut generate --out` or `taut experiment` has written it
+    /// Results folder, as `taut demo`, `taut bench`, `taut generate --out`, `taut probe client --out` or `taut experiment` has written it
     dir: PathBuf,
     /// Print the summary as JSON instead of the table
     #[arg(long)]
@@ -19,6 +19,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if taut_lab::report::is_recording(&arguments.dir) {
         return crate::generate::show(&arguments.dir, arguments.json);
+    }
+    if taut_lab::probed::is_probed(&arguments.dir) {
+        return crate::probe::show(&arguments.dir, arguments.json);
     }
     if taut_lab::io_cost::is_io_cost(&arguments.dir) {
         return crate::bench::show(&arguments.dir, arguments.json);

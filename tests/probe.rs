@@ -86,8 +86,21 @@ fn a_session_is_accounted_for_at_both_ends_and_fills_its_folder() {
     let sum: f64 = shares.iter().map(|share| number(&all[share])).sum();
     assert!((0.99..1.01).contains(&sum), "{all}");
     assert_eq!(json(&out.join("summary.json")), found);
-    let files = ["figures", "latency.hlog", "samples.csv", "summary.json"];
+    let files = [
+        "figures",
+        "latency.hlog",
+        "report.html",
+        "samples.csv",
+        "summary.json",
+    ];
     assert_eq!(names(&out), files.map(String::from).into());
+    let figures = ["cdf.svg", "timeline.svg"].map(String::from);
+    assert_eq!(names(&out.join("figures")), figures.into());
+    let page = fs::read(out.join("report.html")).unwrap();
+    fs::remove_file(out.join("report.html")).unwrap();
+    let again = run(taut(&["report", "--json"]).arg(&out)).success();
+    assert_eq!(serde_json::from_str::<Value>(&again.stdout).unwrap(), found);
+    assert!(page == fs::read(out.join("report.html")).unwrap());
     let rows = fs::read_to_string(out.join("samples.csv")).unwrap();
     assert_eq!(rows.lines().count(), 201);
     let refused = run(taut(&asked).arg(&out));

@@ -23,6 +23,7 @@ pub use load::LoadPoint;
 pub use ratio::{Ratio, policy, ratios};
 pub use slowest::{SlowestPackets, SlowestSummary};
 pub use table::{Row, render_text_table, rows};
+pub(crate) use timeline::Collector;
 pub use timeline::Timeline;
 
 /// How often a stated interval should cover the truth.
@@ -195,7 +196,7 @@ impl Device {
             readers.extend(run.samples()?.map(|reader| (reader, causes)));
         }
         let total = readers.iter().map(|(reader, _)| reader.rows()).sum();
-        let mut timeline = timeline::Collector::new(total);
+        let mut timeline = Collector::new(total);
         for (mut reader, mut causes) in readers {
             let mut jitter = JitterRecorder::new();
             timeline.begin_repetition();

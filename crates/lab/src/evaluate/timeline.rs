@@ -28,7 +28,7 @@ pub struct Timeline {
 }
 
 /// Collects a timeline from all samples in order.
-pub(super) struct Collector {
+pub(crate) struct Collector {
     worst: BinaryHeap<Reverse<(u32, i64, Option<Cause>)>>,
     timeline: Timeline,
     stride: u64,
@@ -43,7 +43,7 @@ pub(super) struct Collector {
 
 impl Collector {
     /// For `total` samples in all.
-    pub(super) fn new(total: u64) -> Collector {
+    pub(crate) fn new(total: u64) -> Collector {
         Collector {
             worst: BinaryHeap::with_capacity(WORST + 1),
             timeline: Timeline::default(),
@@ -64,7 +64,7 @@ impl Collector {
         self.offset_ns = self.last_ns;
     }
 
-    pub(super) fn record(&mut self, sample: &Sample, cause: Option<Cause>) {
+    pub(crate) fn record(&mut self, sample: &Sample, cause: Option<Cause>) {
         let at_ns = self
             .offset_ns
             .saturating_add(sample.intended_send_ns.max(0));
@@ -94,7 +94,7 @@ impl Collector {
         }
     }
 
-    pub(super) fn finish(mut self) -> Timeline {
+    pub(crate) fn finish(mut self) -> Timeline {
         self.close_repetition();
         let mut worst: Vec<(i64, u32, Option<Cause>)> = self
             .worst

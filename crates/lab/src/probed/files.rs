@@ -1,19 +1,16 @@
 //! The folder of `taut probe client --out`.
 //!
 //! ```text
-//! DIR/summary.json      what `--json` prints; written last
-//! DIR/samples.parquet   one row per probe (or samples.csv), with the columns of `taut generate --out`
-//! DIR/latency.hlog      round trips as an HdrHistogram log
-//! DIR/figures/cdf.svg   which share of the probes took at most how long
+//! DIR/summary.json            what `--json` prints
+//! DIR/samples.parquet         one row per probe (or samples.csv), with the columns of `taut generate --out`
+//! DIR/latency.hlog            round trips as an HdrHistogram log
+//! DIR/report.html, figures/   made from the above by [`super::write`]
 //! ```
 
 use super::ProbeReport;
-use crate::figure::cdf::{self, Share};
-use crate::figure::{Axis, Chart, Distribution, Item, Series, Style};
-use crate::quantity::{Quantity, count};
-use crate::report::{Drawn, write_figures};
+use crate::report::ReportError;
 use crate::results::{PacketFormat, PacketSample, PacketWriter, Recording, ResultsError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use taut_measure::LatencyHistogram;
 use taut_traffic::probe::TrainResult;
@@ -76,7 +73,8 @@ impl ProbeFolder {
         }
     }
 
-    /// Closes the samples, writes histogram, figure and summary; samples kept are noted in `report`.
+    /// Closes the samples, writes histogram, summary and the report, whose path it returns; samples kept are noted in
+    /// `report`.
     ///
     /// # Errors
     /// What went wrong first; what could be written is there.
@@ -86,7 +84,7 @@ impl ProbeFolder {
         rtt: &LatencyHistogram,
         begun: SystemTime,
         duration: Duration,
-    ) -> Result<(), ResultsError> {
+    ) -> Result<PathBuf, ReportError> {
         let mut problem = self.problem;
         if let Some(writer) = self.writer {
             match writer.finish(problem.is_some()) {
@@ -97,41 +95,14 @@ impl ProbeFolder {
         if rtt.count() > 0 {
             let written = self.recording.write_histogram(0, rtt, begun, duration);
             problem = problem.or(written.err());
-            let written = write_figures(self.recording.path(), &[draw(report, rtt)]);
-            problem = problem.or(written.err());
         }
         let written = serde_json::to_value(&*report)
             .map_err(|e| ResultsError::io(self.recording.path())(e.into()))
             .and_then(|summary| self.recording.write_summary(&summary));
-        problem = problem.or(written.err());
-        problem.map_or(Ok(()), Err)
-    }
-}
-
-fn draw(report: &ProbeReport, rtt: &LatencyHistogram) -> Drawn {
-    let chart = Chart::new(
-        "probe",
-        "Cumulative distribution of round trips",
-        "Share of answered probes with at most a given round trip.",
-    );
-    let axis = Axis {
-        title: "round trip",
-        quantity: Quantity::TimeNs,
-        log: true,
-    };
-    let item = Item {
-        series: Series {
-            label: format!("{} bytes to {}", report.size_bytes, report.server),
-            style: Style::of(0),
-        },
-        values: Distribution::Latency(rtt),
-    };
-    Drawn {
-        name: "cdf",
-        title: "Round trips",
-        caption: format!("{} probes.", count(rtt.count())),
-        svg: cdf::chart(&chart, axis, Share::AtMost, "probes", &[item]),
-        data: None,
+        match problem.or(written.err()) {
+            Some(problem) => Err(problem.into()),
+            None => super::write(self.recording.path()),
+        }
     }
 }
 
@@ -139,7 +110,7 @@ fn draw(report: &ProbeReport, rtt: &LatencyHistogram) -> Drawn {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::tests::{TRAIN, train};
-    use super::super::{ProbeAccount, ProbeReport};
+    use super::super::{Origin, ProbeAccount, ProbeReport};
     use super::*;
 
     #[test]
@@ -153,7 +124,7 @@ mod tests {
             folder.write(&train);
         }
         let server = "192.0.2.1:9".parse().unwrap();
-        let mut report = account.report(server, &TRAIN, None);
+        let mut report = account.report(server, &TRAIN, None, Origin::default());
         let (now, length) = (SystemTime::now(), Duration::from_secs(1));
         folder
             .finish(&mut report, account.rtt(), now, length)

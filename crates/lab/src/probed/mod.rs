@@ -1,8 +1,10 @@
 //! What probes found: the account of all repetitions, as `taut probe client --json` prints it, and its folder.
 
 mod files;
+mod report;
 
 pub use files::ProbeFolder;
+pub use report::{is_probed, write};
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -44,6 +46,23 @@ pub struct ProbeReport {
     pub cpu: Option<CpuShares>,
     /// Probes in the sample file; none without a folder.
     pub samples: Option<u64>,
+    /// How all of it came about.
+    #[serde(flatten)]
+    pub origin: Origin,
+}
+
+/// How a measurement came about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Origin {
+    /// When it began, RFC 3339, UTC.
+    pub started: String,
+    /// What repeats it.
+    pub command_line: String,
+    /// What the figures depend on besides the machine's hardware.
+    pub versions: serde_json::Value,
+    /// It ended before all probes that were asked for had been sent.
+    pub stopped: bool,
 }
 
 /// A number of probes, by what became of them.
@@ -151,7 +170,13 @@ impl ProbeAccount {
     }
 
     /// The whole of it.
-    pub fn report(&self, server: SocketAddr, train: &Train, cpu: Option<CpuShares>) -> ProbeReport {
+    pub fn report(
+        &self,
+        server: SocketAddr,
+        train: &Train,
+        cpu: Option<CpuShares>,
+        origin: Origin,
+    ) -> ProbeReport {
         let mut probes = ProbeCounts::default();
         for of in self.repetitions.iter().map(|it| it.probes) {
             probes.add(of);
@@ -176,6 +201,7 @@ impl ProbeAccount {
             repetitions: self.repetitions.clone(),
             cpu,
             samples: None,
+            origin,
         }
     }
 }
@@ -243,7 +269,7 @@ mod tests {
         account.add(&train(&[Some(100), Some(200), None]));
         account.add(&train(&[Some(300), Some(100), Some(350)]));
         let server = "127.0.0.1:9".parse().unwrap();
-        let report = account.report(server, &TRAIN, None);
+        let report = account.report(server, &TRAIN, None, Origin::default());
         let counts = report.probes;
         assert_eq!((counts.sent, counts.received, counts.lost), (6, 5, 1));
         assert_eq!((counts.late, report.lost_share), (2, Some(1.0 / 6.0)));
@@ -254,7 +280,7 @@ mod tests {
         assert_eq!(report.rtt_from_intended_ns.unwrap().avg_ns, 220e3);
         let budget = report.budget.unwrap();
         assert_eq!((budget.ns, budget.share), (200_000, 0.5));
-        let alone = ProbeAccount::new(None).report(server, &TRAIN, None);
+        let alone = ProbeAccount::new(None).report(server, &TRAIN, None, Origin::default());
         assert!(alone.rtt_mean_ns.is_none() && alone.budget.is_none() && alone.rtt_ns.is_none());
     }
 }

@@ -11,6 +11,7 @@ mod recording;
 
 pub(crate) use drawn::{Drawn, write_figures};
 pub use rawdata::flatten;
+pub(crate) use recording::histogram;
 pub use recording::{is_recording, write_recording};
 
 /// What all reports look like: CSS.

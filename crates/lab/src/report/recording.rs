@@ -97,7 +97,8 @@ fn name(json: &Value) -> &str {
     json["name"].as_str().unwrap_or_default()
 }
 
-fn histogram(path: &Path) -> Result<LatencyHistogram, String> {
+/// The latencies of a histogram log; why not, in a sentence.
+pub(crate) fn histogram(path: &Path) -> Result<LatencyHistogram, String> {
     let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let log = std::fs::read(path).map_err(|e| wrong(&e))?;
     LatencyHistogram::read_hlog(&log).map_err(|e| wrong(&e))

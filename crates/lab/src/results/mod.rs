@@ -17,6 +17,7 @@ mod error;
 mod experiment;
 mod folder;
 mod interruptions;
+mod kept;
 mod packets;
 mod parts;
 mod recording;
@@ -34,6 +35,7 @@ pub use folder::{
 };
 pub(crate) use folder::{read_each, read_head, refuse_results};
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions};
+pub(crate) use kept::each_kept_sample;
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub(crate) use parts::PartsFolder;
 pub(crate) use recording::{RECORDED_LATENCIES, RECORDED_SLOWEST, stream_folders};
