@@ -31,6 +31,9 @@ enum What {
         /// The first line of standard input holds secrets for its environment
         #[arg(long)]
         secrets: bool,
+        /// Keep the cores of this machine from halting
+        #[arg(long)]
+        awake: bool,
         /// For the shell
         #[arg(last = true)]
         script: String,
@@ -89,11 +92,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             name,
             limit,
             secrets,
+            awake,
             script,
         } => {
             let limit = Duration::try_from_secs_f64(limit)
                 .map_err(|_| Failure::Input("--limit: want seconds".to_string()))?;
-            let code = agent::step(&folder, &name, limit, &script, secrets).map_err(failed)?;
+            let code =
+                agent::step(&folder, &name, limit, &script, secrets, awake).map_err(failed)?;
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
         What::Facts { .. } => json(serde_json::to_string(&agent::facts())),

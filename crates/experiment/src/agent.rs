@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
-use taut_host::{Machine, Snapshot};
+use taut_host::{Awake, Machine, Snapshot};
 
 /// Exit code of a step that took longer than it may, as of `timeout`.
 pub const TIMED_OUT: i32 = 124;
@@ -42,7 +42,7 @@ enum Event {
 
 /// Runs `script` in `folder` until it ends, standard input closes, or `limit` is over; then whatever it has
 /// started is gone. With `secrets`, the first line of standard input holds those of the experiment, which the script finds
-/// in its environment. What the machine did meanwhile is written to `activity/<name>.json` in the folder. Returns
+/// in its environment; with `awake` no core of this machine halts meanwhile, if the kernel takes such requests. What the machine did meanwhile is written to `activity/<name>.json` in the folder. Returns
 /// the exit code.
 ///
 /// # Errors
@@ -53,7 +53,10 @@ pub fn step(
     limit: Duration,
     script: &str,
     secrets: bool,
+    awake: bool,
 ) -> io::Result<i32> {
+    // Where it cannot be asked for, the run's record says so: `Moment`.
+    let _awake = awake.then(Awake::ask);
     let secrets = match secrets {
         true => Secrets::of_line(&mut io::stdin().lock())?,
         false => BTreeMap::new(),
@@ -204,12 +207,14 @@ pub struct Facts {
 }
 
 /// What changes from moment to moment.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Moment {
     /// Its clock, ns since 1970.
     pub time_ns: u64,
     /// Bytes free where runs are.
     pub free_bytes: u64,
+    /// Why its cores cannot be kept awake; none if they can.
+    pub halts: Option<String>,
 }
 
 /// Reads the facts of this machine.
@@ -249,6 +254,7 @@ pub fn moment(folder: &Path) -> Moment {
         time_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
         free_bytes: rustix::fs::statvfs(folder)
             .map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize)),
+        halts: Awake::why_not(),
     }
 }
 

@@ -15,6 +15,10 @@ pub struct Definition {
     /// What it is for, what it is held against.
     #[serde(default)]
     pub about: String,
+    /// Idle cores of all nodes look out for work instead of halting, while commands of a run are there: true, false, or a
+    /// variable that is either.
+    #[schemars(with = "Option<Scalar>")]
+    pub awake: Option<Spanned<toml::Value>>,
     /// Variables of all nodes and runs: `{{ name }}` in any text below.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Scalar>")]

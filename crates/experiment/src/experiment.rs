@@ -1,5 +1,6 @@
 //! An experiment file, read and checked: whatever can be wrong with it is said before the first run.
 
+use crate::beside::Beside;
 use crate::changes::Changes;
 use crate::definition::Definition;
 use crate::error::{ExperimentError, Source, suggestion};
@@ -11,7 +12,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use toml::Spanned;
 
@@ -20,8 +21,8 @@ use toml::Spanned;
 pub struct Experiment {
     pub(crate) definition: Definition,
     pub(crate) source: Source,
-    /// Where the file is: other files it names are looked for there.
-    pub(crate) folder: PathBuf,
+    /// Where other files lie that it names.
+    pub(crate) beside: Beside,
     pub(crate) templates: Templates,
     pub(crate) tasks: Vec<Task>,
     /// Combinations of loop variables that meet the conditions, each with the global variables filled in.
@@ -68,6 +69,15 @@ impl Experiment {
         folder: &Path,
         changes: &Changes,
     ) -> Result<Self, ExperimentError> {
+        Self::parse_beside(text, name, folder.into(), changes)
+    }
+
+    pub(crate) fn parse_beside(
+        text: &str,
+        name: &str,
+        beside: Beside,
+        changes: &Changes,
+    ) -> Result<Self, ExperimentError> {
         let source = Source {
             name: name.to_owned(),
             text: text.to_owned(),
@@ -80,7 +90,7 @@ impl Experiment {
         let nodes = roles(&definition, &source)?;
         let mut experiment = Self {
             limit: time(&source, "plan.limit", &definition.plan.limit)?,
-            folder: folder.to_owned(),
+            beside,
             templates: Templates::new(),
             variants: Vec::new(),
             tasks,
@@ -216,7 +226,7 @@ impl Experiment {
             .file
             .iter()
             .filter_map(|file| file.from.as_ref());
-        for path in from.map(|from| self.folder.join(from.get_ref())) {
+        for path in from.filter_map(|from| self.beside.path(from.get_ref())) {
             if secrets.are_in(&path)? {
                 return Err(ExperimentError::results(
                     path,
@@ -272,12 +282,15 @@ impl Experiment {
             let setup = node.definition.setup.iter();
             texts.extend(setup.map(|text| (Some(role.as_str()), text.clone())));
         }
+        texts.extend(self.definition.awake.iter().map(|awake| {
+            let text = crate::measurement::text_of(awake);
+            (None, Spanned::new(awake.span(), text))
+        }));
         for file in &self.definition.file {
             match (&file.text, &file.from) {
                 (Some(text), _) => texts.push((None, text.clone())),
                 (None, Some(from)) => {
-                    let path = self.folder.join(from.get_ref());
-                    let text = std::fs::read_to_string(&path).map_err(ExperimentError::io(path))?;
+                    let text = self.beside.read(from.get_ref())?;
                     texts.push((None, Spanned::new(from.span(), text)));
                 }
                 (None, None) => {}

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod beside;
 mod changes;
 mod check;
 pub mod compare;

@@ -240,7 +240,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-fn text_of(value: &Spanned<toml::Value>) -> String {
+pub(crate) fn text_of(value: &Spanned<toml::Value>) -> String {
     match value.get_ref() {
         toml::Value::String(text) => text.clone(),
         other => other.to_string(),

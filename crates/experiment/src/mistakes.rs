@@ -90,14 +90,14 @@ impl Experiment {
             match (&file.text, &file.from) {
                 (Some(_), None) => {}
                 (None, Some(from)) => {
-                    let path = self.folder.join(from.get_ref());
                     if !is_inside(Path::new(from.get_ref())) {
                         return Err(self.source.wrong(
                             from.span(),
                             "a file beside the experiment file or below it, so that both can be handed on together",
                         ));
                     }
-                    if !path.is_file() {
+                    let path = self.beside.path(from.get_ref());
+                    if let Some(path) = path.filter(|path| !path.is_file()) {
                         return Err(self
                             .source
                             .wrong(from.span(), format!("there is no file {}", path.display())));
@@ -157,6 +157,7 @@ impl Experiment {
             .variables
             .values()
             .chain(definition.loops.values())
+            .chain(definition.zip.iter().flat_map(|zip| zip.values()))
         {
             let of_list = value
                 .get_ref()
@@ -266,6 +267,9 @@ impl Experiment {
                 .fill(text.get_ref(), &values)
                 .map_err(|reason| self.source.wrong(text.span(), reason))?;
         }
+        for variant in &self.variants {
+            self.keeps_awake(&self.context(variant, None, "v1-r1", 1))?;
+        }
         for task in &self.tasks {
             for pattern in task
                 .extract
@@ -297,6 +301,41 @@ mod tests {
     fn parse(text: &str) -> Result<Experiment, String> {
         Experiment::parse(text, "e.toml", Path::new("."), &Changes::default())
             .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_loop_is_used_where_a_text_that_changes_with_others_uses_it() {
+        let file = |run: &str| {
+            parse(&format!(
+                "title = 't'\n[loop]\na = [1, 2]\n[[zip]]\nb = ['x {{{{ a }}}}', 'y']\n[[step]]\nrun = '{run}'"
+            ))
+        };
+        assert_eq!(file("{{ b }}").unwrap().variants.len(), 4);
+        let message = file("true").unwrap_err();
+        assert!(message.contains("used nowhere"), "{message}");
+    }
+
+    #[test]
+    fn cores_stay_awake_or_not_in_each_combination() {
+        let awake = |setting: &str| {
+            parse(&format!("title = 't'\n{setting}\n[[step]]\nrun = 'true'")).map(|experiment| {
+                let variants = experiment.variants.iter();
+                let contexts = variants.map(|it| experiment.context(it, None, "v1-r1", 1));
+                contexts
+                    .map(|values| experiment.keeps_awake(&values).unwrap())
+                    .collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(awake(""), Ok(vec![false]));
+        assert_eq!(awake("awake = true"), Ok(vec![true]));
+        assert_eq!(
+            awake("awake = '{{ a }}'\n[loop]\na = [false, true]"),
+            Ok(vec![false, true])
+        );
+        let message = awake("awake = '{{ a }}'\n[loop]\na = [true, 'yes']").unwrap_err();
+        assert!(message.contains("want true or false"), "{message}");
+        let message = awake("awake = '{{ a }}'").unwrap_err();
+        assert!(message.contains("e.toml:2"), "{message}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Finds an experiment by what a person calls it: a file, a results folder, a published archive, or the name of a
 //! reference experiment.
 
+use crate::beside::Beside;
 use crate::changes::Changes;
 use crate::error::{ExperimentError, suggestion};
 use crate::experiment::Experiment;
@@ -58,7 +59,7 @@ pub fn open(what: &str, changes: &Changes) -> Result<Experiment, ExperimentError
         return Experiment::read(path, changes);
     }
     if let Some((name, text)) = REFERENCE.iter().find(|(name, _)| *name == what) {
-        return Experiment::parse(text, &format!("{name}.toml"), Path::new("."), changes);
+        return Experiment::parse_beside(text, &format!("{name}.toml"), Beside::Program, changes);
     }
     Err(ExperimentError::Unknown(format!(
         "there is no file {what}, and no reference experiment of this name{}",
@@ -125,8 +126,8 @@ impl Folder {
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
             }
-            fs::copy(experiment.folder.join(from.get_ref()), &path)
-                .map_err(ExperimentError::io(path))?;
+            let text = experiment.beside.read(from.get_ref())?;
+            taut_lab::results::write_whole(&path, text.as_bytes())?;
         }
         folder.write_state(&State {
             schema: State::SCHEMA,
@@ -179,7 +180,9 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
         let mut files: Vec<String> = fs::read_dir(folder)
             .unwrap()
-            .map(|entry| name_of(&entry.unwrap().path().display().to_string()))
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
+            .map(|path| name_of(&path.display().to_string()))
             .collect();
         files.sort();
         let mut listed: Vec<&str> = REFERENCE.iter().map(|(name, _)| *name).collect();
@@ -206,6 +209,21 @@ mod tests {
         let schema: serde_json::Value = serde_json::from_str(published).unwrap();
         assert!(schema["properties"]["plan"].is_object());
         assert_eq!(schema["additionalProperties"], false);
+    }
+
+    #[test]
+    fn files_that_reference_experiments_share_go_with_their_results() {
+        let parent = tempfile::tempdir().unwrap();
+        let changes = Changes::default();
+        for name in ["xiang-fig12a", "xiang-fig12b", "xiang-table1"] {
+            let experiment = open(name, &changes).unwrap();
+            let dir = parent.path().join(name);
+            let folder = Folder::begin(&dir, &experiment, name, "taut", &changes).unwrap();
+            // Read from the folder alone, as from a published archive.
+            let again = folder.experiment().unwrap();
+            assert!(again.beside.path("centralised.sh").unwrap().is_file());
+            assert_eq!(again.fingerprint(), experiment.fingerprint());
+        }
     }
 
     #[test]

@@ -96,6 +96,9 @@ impl Experiment {
             digest.update(task.run.get_ref().as_bytes());
             digest.update([0]);
         }
+        if let Some(awake) = &self.definition.awake {
+            digest.update(awake.get_ref().to_string().as_bytes());
+        }
         hex(&digest.finalize()[..8])
     }
 }

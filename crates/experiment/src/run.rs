@@ -341,6 +341,7 @@ impl<'a> Driver<'a> {
             wiring: None,
             background: Vec::new(),
             outputs: Vec::new(),
+            awake: false,
             record: record_of(&self.request.experiment, planned, attempt),
         })
     }
@@ -351,6 +352,7 @@ impl<'a> Driver<'a> {
         let variant = &experiment.variants[planned.variant];
         let context =
             |role: Option<&str>| experiment.context(variant, role, &planned.id, planned.repetition);
+        making.awake = experiment.keeps_awake(&context(None))?;
         self.begin_nodes(planned, making, &context(None))?;
         making.deadline = Instant::now() + experiment.limit;
         for role in experiment.nodes.keys() {
@@ -429,6 +431,7 @@ impl<'a> Driver<'a> {
             making.record.notes.extend(notes?);
         }
         let mut moments = Vec::new();
+        let mut halting = BTreeMap::new();
         for node in &mut self.nodes {
             let role = node.role().to_owned();
             let asked = crate::agent::moment(&making.folder);
@@ -440,11 +443,22 @@ impl<'a> Driver<'a> {
             let unsure_ns = i128::from(answered.time_ns.saturating_sub(asked.time_ns)) / 2;
             let ahead_ns = i128::from(moment.time_ns) - middle;
             moments.push((role.clone(), ahead_ns, unsure_ns));
+            if let Some(why) = moment.halts.filter(|_| making.awake) {
+                halting
+                    .entry(why)
+                    .or_insert_with(Vec::new)
+                    .push(role.clone());
+            }
             let facts = node.facts()?;
             making
                 .record
                 .nodes
                 .insert(role, self.request.folder.keep_facts(&facts)?);
+        }
+        for (why, roles) in halting {
+            let roles = roles.join(", ");
+            let note = format!("cores cannot be kept awake on {roles}, and halt when idle: {why}");
+            self.note(making, note);
         }
         for (role, ahead_ns, unsure_ns) in moments {
             if ahead_ns.abs() > CLOCKS_DIFFER_NS + unsure_ns {
@@ -452,13 +466,18 @@ impl<'a> Driver<'a> {
                     "the clock of node {role} is {:+.1} s from this machine's: times in its logs differ",
                     ahead_ns as f64 / 1e9
                 );
-                making.record.notes.push(note.clone());
-                if !self.notes.contains(&note) && self.notes.len() < 20 {
-                    self.notes.push(note);
-                }
+                self.note(making, note);
             }
         }
         Ok(())
+    }
+
+    /// Notes something about a run, and once about the experiment.
+    fn note(&mut self, making: &mut Making, note: String) {
+        if !self.notes.contains(&note) && self.notes.len() < 20 {
+            self.notes.push(note.clone());
+        }
+        making.record.notes.push(note);
     }
 
     /// Why a node is not there any more, if it is not; that shows a moment after its commands have ended.
@@ -497,6 +516,7 @@ impl<'a> Driver<'a> {
         let node = self.node(role)?;
         let mut words = vec!["--name", name, "--limit", &seconds];
         words.extend((!self.secrets.is_empty()).then_some("--secrets"));
+        words.extend(making.awake.then_some("--awake"));
         words.extend(["--", script]);
         let mut command = node.agent("step", &words);
         let log = |kind: &str| making.folder.join("logs").join(format!("{name}.{kind}"));
@@ -771,6 +791,8 @@ struct Making {
     background: Vec<Running>,
     /// Tasks that have printed what metrics are made of, with their patterns.
     outputs: Vec<(Task, Vec<(String, String)>)>,
+    /// No core is to halt.
+    awake: bool,
     record: RunRecord,
 }
 
@@ -842,16 +864,28 @@ impl Experiment {
             .map_err(|reason| Failed::Fatal(self.source.wrong(text.span(), reason)))
     }
 
+    /// Whether no core is to halt in a run.
+    pub(crate) fn keeps_awake(&self, values: &Value) -> Result<bool, ExperimentError> {
+        let Some(awake) = &self.definition.awake else {
+            return Ok(false);
+        };
+        let text = crate::measurement::text_of(awake);
+        let filled = self.templates.fill(&text, values);
+        let filled = filled.map_err(|reason| self.source.wrong(awake.span(), reason))?;
+        // The templates write True and False.
+        filled.to_lowercase().parse().map_err(|_| {
+            let reason = format!("awake is `{filled}`: want true or false");
+            self.source.wrong(awake.span(), reason)
+        })
+    }
+
     /// The files of a run, filled in.
     fn files(&self, values: &Value) -> Result<Vec<RunFile>, ExperimentError> {
         let mut files = Vec::new();
         for file in &self.definition.file {
             let text = match (&file.text, &file.from) {
                 (Some(text), _) => text.get_ref().clone(),
-                (None, Some(from)) => {
-                    let path = self.folder.join(from.get_ref());
-                    fs::read_to_string(&path).map_err(ExperimentError::io(path))?
-                }
+                (None, Some(from)) => self.beside.read(from.get_ref())?,
                 (None, None) => continue,
             };
             let text = self.templates.fill(&text, values).map_err(|reason| {

@@ -3,6 +3,7 @@
 //! Everything here is set-up and reading; nothing is on the path of a packet. Linux only.
 
 pub mod affinity;
+mod awake;
 pub mod baseline;
 mod command;
 mod cpu_list;
@@ -21,6 +22,7 @@ pub mod virtual_switch;
 pub mod wiring;
 
 pub use affinity::{AffinityError, pin_current_thread, pin_process_group, set_realtime};
+pub use awake::Awake;
 pub use baseline::{Baseline, BaselineError, Running, baselines};
 pub use command::{CommandError, is_installed};
 pub use cpu_share::{CpuReading, CpuShare, CpuShares};

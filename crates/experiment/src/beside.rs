@@ -1,0 +1,63 @@
+//! Where the files lie that an experiment names: beside its own file, or in this program.
+
+use crate::error::ExperimentError;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Files that reference experiments share: names and texts.
+const SHARED: &[(&str, &str)] = &[
+    (
+        "centralised.sh",
+        include_str!("../../../experiments/centralised.sh"),
+    ),
+    (
+        "distributed.sh",
+        include_str!("../../../experiments/distributed.sh"),
+    ),
+];
+
+/// Where named files lie.
+#[derive(Debug, Clone)]
+pub(crate) enum Beside {
+    /// In this folder.
+    Folder(PathBuf),
+    /// In this program: those of a reference experiment.
+    Program,
+}
+
+impl Beside {
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// There is none of this name, or it cannot be read.
+    pub(crate) fn read(&self, name: &str) -> Result<String, ExperimentError> {
+        match self {
+            Self::Folder(folder) => {
+                let path = folder.join(name);
+                fs::read_to_string(&path).map_err(ExperimentError::io(path))
+            }
+            Self::Program => {
+                let shared = SHARED.iter().find(|(shared, _)| *shared == name);
+                let shared = shared.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+                shared
+                    .map(|(_, text)| (*text).to_owned())
+                    .map_err(ExperimentError::io(name))
+            }
+        }
+    }
+
+    /// Its path, if it lies in a folder.
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        match self {
+            Self::Folder(folder) => Some(folder.join(name)),
+            Self::Program => None,
+        }
+    }
+}
+
+impl From<&Path> for Beside {
+    fn from(folder: &Path) -> Self {
+        Self::Folder(folder.to_owned())
+    }
+}

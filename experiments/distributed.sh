@@ -1,0 +1,20 @@
+# XDP forwarding, then a forwarder in user space, each in a network namespace of its own, between the nodes client and server, which
+# have left the names of their namespaces in `namespace`.
+# Usage: sh distributed.sh WAIT
+set -e
+cat > chain.toml <<END
+name = "taut-distributed"
+placement = "namespaces"
+wait = "$1"
+ports = [
+    "veth:eth0,netns=$(cat ../client/namespace),address=192.0.2.1/24",
+    "veth:eth0,netns=$(cat ../server/namespace),address=192.0.2.2/24",
+]
+[[function]]
+name = "forward"
+place = "kernel"
+[[function]]
+name = "forward"
+place = "user"
+END
+exec taut chain up chain.toml --quiet
