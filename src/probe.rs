@@ -364,6 +364,7 @@ fn print_report(report: &ProbeReport) {
     ));
     for (name, summary) in [
         ("round trip", &report.rtt_ns),
+        ("wake-up   ", &report.wake_up_ns),
         ("from due  ", &report.rtt_from_intended_ns),
         ("send slip ", &report.send_slip_ns),
     ] {

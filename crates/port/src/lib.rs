@@ -38,6 +38,7 @@ mod pool;
 mod port;
 mod registry;
 mod settings;
+mod stamped_socket;
 mod turns;
 mod veth;
 #[cfg(feature = "xdp")]
@@ -75,4 +76,5 @@ pub use pool::{Pool, PoolHandle};
 pub use port::{Link, Port, PortCounters, Relayed, StampClock, Supply};
 pub use registry::{Backend, PortSpec, Resources, backends};
 pub use settings::{SettingsFileError, duration};
+pub use stamped_socket::{receive_stamped, stamp_arrivals};
 pub use turns::{SHORTEST_TURN, ask_for_short_turns};

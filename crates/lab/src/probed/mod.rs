@@ -34,6 +34,9 @@ pub struct ProbeReport {
     pub rtt_ns: Option<Summary>,
     /// From when the probe was to be sent.
     pub rtt_from_intended_ns: Option<Summary>,
+    /// The part of round trips that their being read took: from when the kernel had the answer until the client had it. None
+    /// where the kernel does not tell.
+    pub wake_up_ns: Option<Summary>,
     /// From when probes were to be sent to when they were.
     pub send_slip_ns: Option<Summary>,
     /// Mean of the repetitions' means, with the 95 % interval over them (Student's t); none of a single one.
@@ -117,6 +120,7 @@ pub struct ProbeAccount {
     rtt: LatencyHistogram,
     from_intended: LatencyHistogram,
     slip: LatencyHistogram,
+    wake_up: LatencyHistogram,
     repetitions: Vec<RepetitionReport>,
 }
 
@@ -129,6 +133,7 @@ impl ProbeAccount {
             rtt: LatencyHistogram::new(),
             from_intended: LatencyHistogram::new(),
             slip: LatencyHistogram::new(),
+            wake_up: LatencyHistogram::new(),
             repetitions: Vec::new(),
         }
     }
@@ -140,6 +145,9 @@ impl ProbeAccount {
             self.slip.record(probe.sent_ns.saturating_sub(probe.due_ns));
             let Some(rtt_ns) = probe.rtt_ns else { continue };
             own.record(rtt_ns);
+            if let Some(ns) = probe.wake_up_ns {
+                self.wake_up.record(ns);
+            }
             self.within += u64::from(self.budget_ns.is_some_and(|budget| rtt_ns <= budget));
             if let Some(ns) = probe.rtt_from_intended_ns() {
                 self.from_intended.record(ns);
@@ -192,6 +200,7 @@ impl ProbeAccount {
             lost_share: share(probes.lost),
             rtt_ns: Summary::from_histogram(&self.rtt),
             rtt_from_intended_ns: Summary::from_histogram(&self.from_intended),
+            wake_up_ns: Summary::from_histogram(&self.wake_up),
             send_slip_ns: Summary::from_histogram(&self.slip),
             rtt_mean_ns: mean_interval(&means, CONFIDENCE),
             budget: self
@@ -246,6 +255,7 @@ mod tests {
                 due_ns,
                 sent_ns: due_ns + 10_000,
                 rtt_ns: rtt_us.map(|us| us * 1000),
+                wake_up_ns: rtt_us.map(|us| us * 100),
                 arrivals: u8::from(rtt_us.is_some()),
                 ..Fate::default()
             }
@@ -278,6 +288,7 @@ mod tests {
         assert!((mean.point - 200e3).abs() < 1.0 && mean.low < 150e3 && mean.high > 250e3);
         assert_eq!(report.rtt_ns.unwrap().avg_ns, 210e3);
         assert_eq!(report.rtt_from_intended_ns.unwrap().avg_ns, 220e3);
+        assert_eq!(report.wake_up_ns.unwrap().avg_ns, 21e3);
         let budget = report.budget.unwrap();
         assert_eq!((budget.ns, budget.share), (200_000, 0.5));
         let alone = ProbeAccount::new(None).report(server, &TRAIN, None, Origin::default());

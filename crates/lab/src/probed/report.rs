@@ -68,6 +68,13 @@ impl Kept {
     fn read(dir: &Path, report: &ProbeReport) -> Self {
         let mut problems = Vec::new();
         let mut left_out = Vec::new();
+        if report.origin.stopped {
+            left_out.push(LeftOut {
+                what: "The rest of the probes".to_owned(),
+                why: "it ended early".to_owned(),
+                how: "run it again".to_owned(),
+            });
+        }
         let rtt = match report.probes.received {
             // Then there is no log.
             0 => LatencyHistogram::new(),
@@ -128,6 +135,7 @@ fn page<'a>(report: &'a ProbeReport, kept: &'a Kept, figures: &'a [Drawn]) -> Pa
         counts: counts(report),
         times: vec![
             ("round trip", time_cells(report.rtt_ns.as_ref())),
+            ("wake-up", time_cells(report.wake_up_ns.as_ref())),
             ("from due", time_cells(report.rtt_from_intended_ns.as_ref())),
             ("send slip", time_cells(report.send_slip_ns.as_ref())),
         ],
@@ -211,6 +219,11 @@ fn facts(report: &ProbeReport) -> Vec<(&'static str, String)> {
             time(budget.ns as f64)
         );
         facts.push(("within the budget", within));
+    }
+    let wake_up = report.wake_up_ns.as_ref().zip(report.rtt_ns.as_ref());
+    if let Some((wake_up, rtt)) = wake_up.filter(|(_, rtt)| rtt.avg_ns > 0.0) {
+        let part = share(wake_up.avg_ns / rtt.avg_ns);
+        facts.push(("of the mean round trip, the client’s wake-up", part));
     }
     facts.push(("lost", share(report.lost_share.unwrap_or(0.0))));
     if let Some(own) = report.cpu.as_ref().and_then(|cpu| cpu.own) {
@@ -384,7 +397,8 @@ mod tests {
                 "Ended early",
                 "66.667 % of those sent within 200",
                 "25.0 %",
-                "Nothing: all that was planned",
+                "of the mean round trip, the client’s wake-up</th><td class=\"left\">10.0 %",
+                "The rest of the probes",
             ] {
                 assert!(page.contains(part), "{part}");
             }

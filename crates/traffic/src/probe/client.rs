@@ -10,8 +10,9 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use taut_measure::{Arrival, SequenceReport, SequenceTracker};
+use taut_port::{receive_stamped, stamp_arrivals};
 use taut_wire::{PROBE_BYTES, Probe, ProbeWay};
 
 /// Between the first probes, which only ask whether a server is there.
@@ -48,6 +49,8 @@ pub struct Fate {
     pub sent_ns: u64,
     /// From sending to its first answer, ns.
     pub rtt_ns: Option<u64>,
+    /// The last part of it: from when the kernel had the answer until this program had it, ns. The kernel may not tell.
+    pub wake_up_ns: Option<u64>,
     /// How often it was answered, held at 255.
     pub arrivals: u8,
     /// A later probe was answered first.
@@ -131,7 +134,8 @@ pub struct ProbeSession {
 
 /// What came out of the socket.
 enum Taken {
-    Answer(Probe),
+    /// And when the kernel had it, since 1970.
+    Answer(Probe, Option<Duration>),
     Malformed,
     Unreachable,
     Nothing,
@@ -158,6 +162,8 @@ impl ProbeSession {
         socket.connect(server).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         widen(&socket);
+        // Without, only its own part of the round trip is not known.
+        let _ = stamp_arrivals(&socket);
         let mut session = Self {
             socket,
             session: fastrand::u16(..),
@@ -215,10 +221,10 @@ impl ProbeSession {
     }
 
     fn take(&mut self) -> std::io::Result<Taken> {
-        match self.socket.recv(&mut self.received) {
-            Ok(length) => Ok(match Probe::parse(&self.received[..length]) {
+        match receive_stamped(&self.socket, &mut self.received) {
+            Ok((length, stamp)) => Ok(match Probe::parse(&self.received[..length]) {
                 Some((ProbeWay::Answer, probe)) if probe.session == self.session => {
-                    Taken::Answer(probe)
+                    Taken::Answer(probe, stamp)
                 }
                 _ => Taken::Malformed,
             }),
@@ -374,14 +380,17 @@ impl<'a> Sending<'a> {
             Taken::Nothing => return Ok(false),
             Taken::Malformed => self.result.malformed += 1,
             Taken::Unreachable => self.result.unreachable += 1,
-            Taken::Answer(probe) => {
+            Taken::Answer(probe, stamp) => {
                 let offset = probe.sequence.wrapping_sub(self.first);
                 match self.result.probes.get_mut(offset as usize) {
                     Some(fate) if fate.sent_ns == probe.sent_ns => {
                         let arrival = self.tracker.record(u64::from(offset));
                         fate.arrivals = fate.arrivals.saturating_add(1);
                         if fate.rtt_ns.is_none() {
-                            fate.rtt_ns = Some(now_ns.saturating_sub(probe.sent_ns));
+                            let rtt_ns = now_ns.saturating_sub(probe.sent_ns);
+                            fate.rtt_ns = Some(rtt_ns);
+                            // More than all of it: the clock was set.
+                            fate.wake_up_ns = stamp.and_then(since).filter(|ns| *ns <= rtt_ns);
                             fate.reordered = arrival == Arrival::Reordered;
                             self.answered += 1;
                         }
@@ -413,6 +422,12 @@ impl<'a> Sending<'a> {
         // A signal ends it, too: the loop looks at all it waits for.
         let _ = poll(&mut watched, Some(&timeout));
     }
+}
+
+/// From then (since 1970) until now, ns.
+fn since(stamp: Duration) -> Option<u64> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Some(now.ok()?.checked_sub(stamp)?.as_nanos() as u64)
 }
 
 /// The kernel has no room for a datagram now.
