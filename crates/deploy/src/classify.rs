@@ -3,7 +3,7 @@
 
 use crate::DeployError;
 use serde::Serialize;
-use taut_engine::{Chain, Place, Placement, Stage};
+use taut_engine::{Chain, Place, Placement};
 use taut_function::Class;
 
 /// Where a function runs.
@@ -35,12 +35,13 @@ fn place_name<S: serde::Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Er
 /// # Errors
 /// For a function that there is not, and for one that cannot be where the file wants it.
 pub fn classify(chain: &Chain) -> Result<Vec<Placed>, DeployError> {
-    let each = chain.functions.iter();
-    each.map(|stage| place(stage, chain)).collect()
+    let numbers = 0..chain.functions.len();
+    numbers.map(|number| place(number, chain)).collect()
 }
 
-/// Where one function of the chain runs.
-pub(crate) fn place(stage: &Stage, chain: &Chain) -> Result<Placed, DeployError> {
+/// Where the function of that number in the chain runs.
+pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError> {
+    let stage = &chain.functions[number];
     let refused = |reason: String| DeployError::Function {
         function: stage.name.clone(),
         reason,
@@ -73,7 +74,11 @@ pub(crate) fn place(stage: &Stage, chain: &Chain) -> Result<Placed, DeployError>
         )),
         Some(Place::User) => placed(Place::User, "the file says so".to_string()),
         Some(Place::Kernel) if chain.placement == Placement::Namespaces || all_in_kernel => {
-            in_kernel().map_err(refused)?;
+            match beside(number, chain) {
+                Some(end) if !all_in_kernel => Err(format!("place = \"kernel\": {end}; use veth:INTERFACE there, or place = \"user\"")),
+                _ => in_kernel(),
+            }
+            .map_err(refused)?;
             placed(Place::Kernel, "the file says so".to_string())
         }
         Some(Place::Kernel) => Err(refused(format!(
@@ -87,11 +92,22 @@ pub(crate) fn place(stage: &Stage, chain: &Chain) -> Result<Placed, DeployError>
         None if chain.placement != Placement::Namespaces => {
             placed(Place::User, format!("{name}, but {between}"))
         }
-        None => match in_kernel() {
+        None => match beside(number, chain).map_or_else(in_kernel, Err) {
             Ok(()) => placed(Place::Kernel, format!("{name}: {means}")),
             Err(reason) => placed(Place::User, format!("{name}, but {reason}")),
         },
     }
+}
+
+/// Why a segment in the kernel cannot be at an end of the chain; none where there is nothing against it.
+fn beside(number: usize, chain: &Chain) -> Option<String> {
+    let first = (number == 0).then(|| chain.ports.first()).flatten();
+    let is_last = number + 1 == chain.functions.len();
+    let last = is_last.then(|| chain.ports.last()).flatten();
+    let mut ends = first.into_iter().chain(last);
+    // `null` stands for an end that is not there yet.
+    let end = ends.find(|port| matches!(port.backend(), "memif" | "pcap" | "pair"))?;
+    Some(format!("port \"{}\" beside it is no interface", end.text()))
 }
 
 /// Why a placement has no segments in the kernel.
@@ -118,6 +134,29 @@ mod tests {
     }
 
     const NAMESPACES: &str = "placement = \"namespaces\"";
+
+    #[test]
+    fn functions_beside_an_end_that_is_no_interface_stay_in_user_space() {
+        let chain = |place: &str| {
+            let forward = format!("[[function]]\nname = \"forward\"\n{place}\n");
+            let text = format!(
+                "{NAMESPACES}\nports = [\"pcap:a.pcap\", \"veth:east\"]\n{}",
+                forward.repeat(2)
+            );
+            Chain::parse(&text, "x.toml").unwrap()
+        };
+        let all = classify(&chain("")).unwrap();
+        assert_eq!((all[0].place, all[1].place), (Place::User, Place::Kernel));
+        assert!(
+            all[0]
+                .why
+                .contains("\"pcap:a.pcap\" beside it is no interface")
+        );
+        let error = classify(&chain("place = \"kernel\""))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("use veth:INTERFACE there"), "{error}");
+    }
 
     #[test]
     fn cheap_functions_go_to_the_kernel_where_there_are_interfaces() {

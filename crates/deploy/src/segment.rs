@@ -44,8 +44,8 @@ pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
     if chain.placement == Placement::Compact || chain.functions.is_empty() {
         return Ok(vec![(chain.functions.clone(), chain.place)]);
     }
-    let each = chain.functions.iter().map(|stage| {
-        let place = classify::place(stage, chain)?.place;
+    let each = chain.functions.iter().enumerate().map(|(number, stage)| {
+        let place = classify::place(number, chain)?.place;
         Ok((vec![stage.clone()], place))
     });
     each.collect()
