@@ -187,6 +187,6 @@ fn ports_that_cannot_wake_a_worker_are_named_with_those_that_can() {
     let words = ["forward", "--port", "null:", "--wait", "interrupt"];
     let finished = run(&mut taut(&words));
     assert_eq!(finished.code(), Some(2), "{finished:?}");
-    let wanted = "null: cannot wake the worker (af_packet, af_xdp, memif, tap can)";
+    let wanted = "null: cannot wake the worker (af_packet, af_xdp, memif, pair, tap can)";
     assert!(finished.stderr.contains(wanted), "{finished:?}");
 }

@@ -519,7 +519,7 @@ mod tests {
             ),
             (
                 "ports = [\"tap:t\", \"pcap:x\"]\nwait = \"interrupt\"\n",
-                "pcap:x cannot wake the worker (af_packet, af_xdp, memif, tap can): use sleep(50us)",
+                "pcap:x cannot wake the worker (af_packet, af_xdp, memif, pair, tap can): use sleep(50us)",
             ),
             (
                 "ports = [\"tap:t\"]\nwait = \"interrupt\"\n[[function]]\nname = \"impair\"\n",

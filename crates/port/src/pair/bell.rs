@@ -2,7 +2,8 @@
 //!
 //! Sender and receiver each write one thing and then read the other's: the sender publishes frames and looks whether
 //! anybody asks to be woken; the receiver asks and looks for frames. With a full fence between the two steps on both sides at
-//! least one sees what the other wrote (Dekker's algorithm), so nobody sleeps on a frame.
+//! least one sees what the other wrote (Dekker's algorithm), so nobody sleeps on a frame. A sender whose receiver polls is not
+//! to wait for its stores, so it fences only once the receiver has said that it sleeps.
 
 use crate::{Alarm, PortError};
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 /// One direction's.
 #[derive(Debug)]
 pub(super) struct Bell {
+    /// The receiver is one that sleeps.
+    sleeps: AtomicBool,
     /// The receiver sleeps, or is about to.
     asked: AtomicBool,
     /// Readable once it was rung.
@@ -24,17 +27,24 @@ impl Bell {
         let file = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let file = file.map_err(|e| PortError::system("making a file to wake a pair port", e))?;
         Ok(Self {
+            sleeps: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             file,
         })
     }
 
-    /// The receiver will look once more, then sleep on `alarm`.
-    pub(super) fn ask(&self, alarm: &mut Alarm) {
+    /// The receiver will look once more, then sleep on `alarm`. False the first time: then it has to go on looking, until the
+    /// sender knows that it has to fence, which takes as long as a store to get to another core.
+    pub(super) fn ask(&self, alarm: &mut Alarm) -> bool {
+        if !self.sleeps.load(Ordering::Relaxed) {
+            self.sleeps.store(true, Ordering::SeqCst);
+            return false;
+        }
         self.asked.store(true, Ordering::Relaxed);
         // Against the fence in `ring`: asked before the last look.
         fence(Ordering::SeqCst);
         alarm.watch(self.file.as_fd());
+        true
     }
 
     /// The receiver is awake.
@@ -47,6 +57,9 @@ impl Bell {
     /// The sender has published frames. Costs a system call only if the receiver asked, and once each time.
     #[inline(always)]
     pub(super) fn ring(&self) {
+        if !self.sleeps.load(Ordering::Relaxed) {
+            return;
+        }
         // Against the fence in `ask`: published before this look.
         fence(Ordering::SeqCst);
         if self.asked.load(Ordering::Relaxed) {
@@ -109,6 +122,7 @@ mod tests {
             false => (300_000, Duration::from_secs(2)),
         };
         let bell = Bell::new().unwrap();
+        assert!(!bell.ask(&mut Alarm::default()), "the first time");
         let (published, sender, receiver) = (Line::default(), Line::default(), Line::default());
         let last = Line(most.into());
         let (mut asleep_on_it, mut was_rung) = (0, 0);
@@ -134,7 +148,7 @@ mod tests {
                 receiver.set(2 * number);
                 sender.wait_for(2 * number);
                 (0..number % 16).for_each(step);
-                bell.ask(&mut alarm);
+                assert!(bell.ask(&mut alarm));
                 let there = published.get() == number;
                 sender.wait_for(2 * number + 1);
                 let rung = read(&bell.file, &mut [0; 8]).is_ok();
