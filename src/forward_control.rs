@@ -79,7 +79,10 @@ pub(crate) fn of_workers(
         next.functions = functions;
         next.check()?;
         let replaced = updates.replace(next.functions).map_err(|e| e.to_string())?;
-        Ok(replaced_json(&replaced, &clock))
+        Ok(replaced_json(
+            &replaced,
+            clock.to_ns(replaced.pause_ticks) / 1e3,
+        ))
     }
 }
 
@@ -87,9 +90,8 @@ pub(crate) fn counters_json(worker: usize, counters: &CountersView) -> Value {
     json!({"event": "counters", "worker": worker, "counters": counters})
 }
 
-pub(crate) fn replaced_json(replaced: &Replaced, clock: &Clock) -> Value {
+pub(crate) fn replaced_json(replaced: &Replaced, pause_us: f64) -> Value {
     json!({
-        "event": "updated", "kept": replaced.kept, "made": replaced.made,
-        "pause_us": clock.to_ns(replaced.pause_ticks) / 1e3
+        "event": "updated", "kept": replaced.kept, "made": replaced.made, "pause_us": pause_us
     })
 }

@@ -30,12 +30,11 @@ impl Running {
 }
 
 pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure> {
-    let clock = Clock::calibrate(Duration::from_millis(20));
     let in_kernel = chain.in_kernel()?;
     // Before any frame comes: its functions say what the kernel is to do.
     let beside = in_kernel
         .gateway()
-        .map(|gateway| Beside::start(chain, gateway, &clock))
+        .map(|gateway| Beside::start(chain, gateway, &Clock::calibrate(Duration::from_millis(20))))
         .transpose()?;
     let mut programs = Programs::start(chain, in_kernel)?;
     let names: Vec<_> = chain.ports.iter().map(|p| p.target().to_string()).collect();
@@ -51,7 +50,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         || "forwarding in the kernel".to_string(),
     ));
     let shared = Arc::new(Mutex::new(Some(Running { programs, beside })));
-    let input = forward_control::listen(arguments, obey(chain, &shared, clock))?;
+    let input = forward_control::listen(arguments, obey(chain, &shared))?;
     let watched: Vec<_> = input.iter().collect();
     let begun = Instant::now();
     let mut before = CountersView::default();
@@ -115,7 +114,6 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
 fn obey(
     chain: &Chain,
     shared: &Shared,
-    clock: Clock,
 ) -> impl FnMut(Asked) -> Result<Value, String> + Send + 'static {
     let (chain, shared) = (chain.clone(), Arc::clone(shared));
     move |asked| {
@@ -129,7 +127,8 @@ fn obey(
         next.check()?;
         let replaced = running.programs.replace(next.functions);
         let replaced = replaced.map_err(|e| e.to_string())?;
-        Ok(forward_control::replaced_json(&replaced, &clock))
+        // Nothing pauses: a frame meets the old programs or the new ones.
+        Ok(forward_control::replaced_json(&replaced, 0.0))
     }
 }
 

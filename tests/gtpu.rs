@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::between::{Between, decoded, write_pcap};
-use support::hosts::{Namespace, in_namespace, ip};
+use support::hosts::{Namespace, gateway_answers_echo, in_namespace, ip};
 use support::program::{Finished, Program, run};
 use support::{alone, alone_and_root, is_installed, scratch, taut};
 use taut_host::Testbed;
@@ -827,23 +827,7 @@ fn a_kernel_asks_for_the_gateways_address_and_gets_its_echo_responses() {
     });
 
     for (from, to) in [(PEER, OWN), ("2001:db8::7", "2001:db8::1")] {
-        let inside = testbed.enter_generator().unwrap();
-        let socket = UdpSocket::bind((address(from), 2152)).unwrap();
-        drop(inside);
-        let soon = Duration::from_millis(500);
-        socket.set_read_timeout(Some(soon)).unwrap();
-        let mut request = [0; 64];
-        let length = emit_echo_request(7, &mut request).unwrap();
-        // The first ones may wait for the answer to the kernel's question, or get lost on a busy machine.
-        let answered = (0..40).any(|_| {
-            let sent = socket.send_to(&request[..length], (address(to), 2152));
-            let mut response = [0; 64];
-            sent.is_ok()
-                && socket.recv(&mut response).is_ok_and(|length| {
-                    let response = Gtpu::new(&response[..length]).unwrap();
-                    (response.message_type().0, response.sequence()) == (2, Some(7))
-                })
-        });
+        let answered = gateway_answers_echo(&testbed, address(from), address(to));
         let mut shown = Command::new("ip");
         let shown = run(shown.args(["-n", radio, "neigh", "show", "to", to])).success();
         assert!(answered, "{to}: {shown:?} {}", forward.interrupt().stdout);

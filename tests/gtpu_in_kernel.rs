@@ -10,7 +10,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::hosts::{in_namespace, ip};
+use support::hosts::{gateway_answers_echo, in_namespace, ip};
 use support::in_kernel::InKernel;
 use support::program::{Finished, run};
 use support::{alone_and_root, scratch, taut, when_free, within_attempts};
@@ -712,23 +712,7 @@ fn a_kernel_finds_the_gateway_in_the_kernel_and_gets_its_echo_responses() {
             "-n {radio} addr add 2001:db8::7/64 dev gen0 nodad"
         ));
         for (from, to) in [("192.0.2.7", OWN4), ("2001:db8::7", OWN6)] {
-            let inside = testbed.enter_generator().unwrap();
-            let socket = UdpSocket::bind((address(from), 2152)).unwrap();
-            drop(inside);
-            let soon = Some(Duration::from_millis(500));
-            socket.set_read_timeout(soon).unwrap();
-            let mut request = [0; 64];
-            let length = emit_echo_request(7, &mut request).unwrap();
-            // The first ones may wait for the answer to the kernel's question, or get lost on a busy machine.
-            let answered = (0..40).any(|_| {
-                let sent = socket.send_to(&request[..length], (address(to), 2152));
-                let mut response = [0; 64];
-                sent.is_ok()
-                    && socket.recv(&mut response).is_ok_and(|length| {
-                        let response = Gtpu::new(&response[..length]).unwrap();
-                        (response.message_type().0, response.sequence()) == (2, Some(7))
-                    })
-            });
+            let answered = gateway_answers_echo(testbed, address(from), address(to));
             let mut shown = Command::new("ip");
             let shown = run(shown.args(["-n", radio, "neigh", "show", "to", to])).success();
             assert!(answered, "{to}: {shown:?}");

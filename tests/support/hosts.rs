@@ -1,8 +1,12 @@
 //! Two hosts with addresses at the ends of a testbed, for programs that know nothing of taut.
 
 use super::program::run;
+use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
+use std::time::Duration;
 use taut_host::Testbed;
+use taut_wire::Gtpu;
+use taut_wire::gtpu::emit_echo_request;
 
 /// Address of the far host.
 pub const FAR: &str = "192.0.2.2";
@@ -19,6 +23,27 @@ pub fn in_namespace(namespace: &str, program: &str) -> Command {
 pub fn ip(line: &str) {
     let finished = run(Command::new("ip").args(line.split(' ')));
     assert_eq!(finished.code(), Some(0), "ip {line}: {finished:?}");
+}
+
+/// Whether a gateway at `to` answers echo requests that a socket of the kernel sends from the generator's side.
+pub fn gateway_answers_echo(testbed: &Testbed, from: IpAddr, to: IpAddr) -> bool {
+    let inside = testbed.enter_generator().unwrap();
+    let socket = UdpSocket::bind((from, 2152)).unwrap();
+    drop(inside);
+    let soon = Duration::from_millis(500);
+    socket.set_read_timeout(Some(soon)).unwrap();
+    let mut request = [0; 64];
+    let length = emit_echo_request(7, &mut request).unwrap();
+    // The first ones may wait for the answer to the kernel's question, or get lost on a busy machine.
+    (0..40).any(|_| {
+        let sent = socket.send_to(&request[..length], (to, 2152));
+        let mut response = [0; 64];
+        sent.is_ok()
+            && socket.recv(&mut response).is_ok_and(|length| {
+                let response = Gtpu::new(&response[..length]).unwrap();
+                (response.message_type().0, response.sequence()) == (2, Some(7))
+            })
+    })
 }
 
 /// A namespace of the test, removed when it is dropped.

@@ -101,8 +101,8 @@ fn next(segment: usize, eastward: bool, count: usize) -> Option<usize> {
     (next < count).then_some(next)
 }
 
-/// Packets that went on in that direction.
-fn sent(c: &CountersView, eastward: bool) -> u64 {
+/// Packets that went on in that direction; west is through the first port.
+pub(super) fn sent(c: &CountersView, eastward: bool) -> u64 {
     if eastward {
         c.tx_packets - c.first_tx_packets
     } else {

@@ -1,6 +1,7 @@
 //! What is lost on the wires of a segment while its process is dead: what its neighbours sent to it meanwhile, and what they
 //! could not send.
 
+use super::drain::sent;
 use taut_engine::CountersView;
 
 /// One side of a segment that is not there.
@@ -45,13 +46,8 @@ impl Gap {
 
     /// Packets that the neighbour sent this way, or had to drop as nobody took them.
     fn sent(&self, c: &CountersView) -> u64 {
-        let this_way = if self.neighbour > self.segment {
-            // West, through its first port.
-            c.first_tx_packets
-        } else {
-            c.tx_packets - c.first_tx_packets
-        };
-        this_way + c.dropped_tx_full + c.dropped_tx_failed
+        let eastward = self.neighbour < self.segment;
+        sent(c, eastward) + c.dropped_tx_full + c.dropped_tx_failed
     }
 }
 
