@@ -108,10 +108,15 @@ pub fn set_realtime(priority: u8) -> Result<(), AffinityError> {
     if !(1..=99).contains(&priority) {
         return Err(AffinityError::PriorityOutOfRange { priority });
     }
-    // By `chrt`, as no safe binding of sched_setscheduler is at hand; set-up only.
-    let thread = gettid().as_raw_nonzero().to_string();
-    command::run("chrt", &["--fifo", "--pid", &priority.to_string(), &thread])?;
+    set_realtime_of(gettid(), priority)?;
     Ok(())
+}
+
+/// As [`set_realtime`], for another thread.
+pub(crate) fn set_realtime_of(thread: Pid, priority: u8) -> Result<(), CommandError> {
+    // By `chrt`, as no safe binding of sched_setscheduler is at hand; set-up only.
+    let thread = thread.as_raw_nonzero().to_string();
+    command::run("chrt", &["--fifo", "--pid", &priority.to_string(), &thread]).map(drop)
 }
 
 #[cfg(test)]

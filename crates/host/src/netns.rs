@@ -29,6 +29,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+use crate::affinity::set_realtime_of;
 use crate::command::{CommandError, run};
 use crate::cpu_list::mask_of_cpus;
 use crate::permissions::{Missing, can_make_namespaces};
@@ -106,9 +107,10 @@ pub enum Steering {
         /// The device's CPU.
         cpu: usize,
     },
-    /// Threaded NAPI: a kernel thread per interface, pinned to `cpu`, where XDP programs run too. It
-    /// takes turns with every program on that CPU, so it loses milliseconds (and, at 256 waiting
-    /// frames, frames) to any of them; for XDP on a CPU with nothing else to do.
+    /// Threaded NAPI: a kernel thread per interface, pinned to `cpu`, where XDP programs run too. It comes
+    /// before every program there, as interrupts of a network card would (SCHED_FIFO, of the lowest priority):
+    /// in turns with them it loses milliseconds, and at 256 waiting frames, frames. Programs there get at
+    /// least the twentieth part of the time that the kernel keeps for them.
     KernelThread {
         /// The device's CPU.
         cpu: usize,
@@ -477,8 +479,9 @@ impl Testbed {
         }
         let mut set = CpuSet::new();
         set.set(cpu);
-        for thread in ours {
-            sched_setaffinity(Pid::from_raw(thread), &set).map_err(io::Error::from)?;
+        for thread in ours.into_iter().filter_map(Pid::from_raw) {
+            sched_setaffinity(Some(thread), &set).map_err(io::Error::from)?;
+            set_realtime_of(thread, 1)?;
         }
         Ok(())
     }

@@ -164,6 +164,19 @@ fn without_a_device_nothing_crosses_and_the_wires_are_silent() {
     }
 }
 
+/// The NAPI threads of the kernel that come before ordinary programs.
+fn realtime_kernel_threads() -> usize {
+    let processes = fs::read_dir("/proc").unwrap();
+    let stats = processes.filter_map(|p| fs::read_to_string(p.ok()?.path().join("stat")).ok());
+    stats
+        .filter(|stat| {
+            let (name, fields) = stat.rsplit_once(')').unwrap();
+            // Field 41 of the line; behind the name are those from the third on.
+            name.contains("(napi/dut") && fields.split_whitespace().nth(38) == Some("1")
+        })
+        .count()
+}
+
 #[test]
 fn receive_processing_moves_to_the_devices_cpu() {
     let Some(_alone) = alone_and_root() else {
@@ -184,6 +197,9 @@ fn receive_processing_moves_to_the_devices_cpu() {
             .steering(steering)
             .build()
             .unwrap();
+        if matches!(steering, Steering::KernelThread { .. }) {
+            assert!(realtime_kernel_threads() >= 2, "one for each interface");
+        }
         let before = receive_softirqs();
         std::thread::scope(|scope| {
             scope.spawn(|| {

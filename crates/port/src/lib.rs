@@ -26,6 +26,7 @@ mod frame_copy;
 mod handling;
 #[cfg(test)]
 mod handling_tests;
+mod huge_pages;
 mod interface;
 #[cfg(test)]
 mod interface_tests;
@@ -67,6 +68,7 @@ pub use error::PortError;
 pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;
 pub use handling::{Copies, Handling, Receives, Sends, copies};
+pub use huge_pages::prefer_huge_pages;
 pub use interface::switch_on as switch_interface_on;
 pub use interruption::{Interruption, RoundWatch};
 pub use interruption_log::{InterruptionLog, LoggedInterruptions};

@@ -11,6 +11,7 @@ mod churn;
 mod control;
 mod fate;
 mod in_kernel;
+mod known_paths;
 mod pfcp;
 mod rewrite;
 #[cfg(test)]
@@ -34,10 +35,11 @@ use bearer::Kind;
 use change::{Change, Receiver, changes};
 use fate::Counts;
 use in_kernel::Kernel;
+use known_paths::KnownPaths;
 use seen::{Own, Seen, Tunnelled};
 use serde::Deserialize;
 use server::Server;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use table::{Slot, Table};
@@ -236,8 +238,7 @@ impl Function for Gateway {
 /// What the worker has.
 struct Plane {
     table: Table,
-    /// By number less 1.
-    paths: Vec<KnownPath>,
+    paths: KnownPaths,
     own: Own,
     /// By port, what its own addresses are answered for with.
     macs: Macs,
@@ -250,13 +251,6 @@ struct Plane {
     kernel: Kernel,
 }
 
-/// A path, and the port that its packets left through last.
-#[derive(Clone, Copy)]
-struct KnownPath {
-    path: Path,
-    port: usize,
-}
-
 impl Plane {
     fn new(
         own: &[IpAddr],
@@ -265,10 +259,11 @@ impl Plane {
         receiver: Receiver,
         kernel: Kernel,
     ) -> Result<Self, PortError> {
+        let own = Own::new(own);
         Ok(Self {
             table: Table::new(settings.matching, settings.bearers),
-            paths: Vec::with_capacity(usize::from(u16::MAX)),
-            own: Own::new(own),
+            paths: KnownPaths::new(&own),
+            own,
             macs: macs.clone(),
             mtu: settings.mtu,
             others: settings.others,
@@ -314,32 +309,12 @@ impl Plane {
                 Change::Remove(key) => {
                     table.remove(key);
                 }
-                Change::Path(number, path) => {
-                    let index = usize::from(number).saturating_sub(1);
-                    let none = KnownPath {
-                        path: Path {
-                            local: Ipv4Addr::UNSPECIFIED.into(),
-                            remote: Ipv4Addr::UNSPECIFIED.into(),
-                        },
-                        port: 0,
-                    };
-                    while paths.len() <= index {
-                        // Its memory was set aside for all there can be.
-                        paths.push(none);
-                    }
-                    // One that comes back, as for its end marker, leaves where it did.
-                    if paths[index].path != path {
-                        paths[index] = KnownPath {
-                            path,
-                            port: to_port,
-                        };
-                    }
-                }
+                Change::Path(number, path) => paths.set(number, path, to_port),
                 Change::EndMarker { path, teid } => {
-                    if let Some(known) = paths.get(usize::from(path).wrapping_sub(1)) {
+                    if let Some((known, last_port)) = paths.last(path) {
                         let of_kernel = kernel.as_ref().and_then(|k| k.port_of(path));
-                        let port = of_kernel.unwrap_or(known.port);
-                        answers.end_marker(pool, port, &known.path, teid);
+                        let port = of_kernel.unwrap_or(last_port);
+                        answers.end_marker(pool, port, &known, teid);
                     }
                 }
             }
@@ -423,7 +398,7 @@ impl Plane {
             };
         }
         match slot.kind() {
-            Kind::Relay => match self.path(slot, context.to_port) {
+            Kind::Relay => match self.paths.take(slot.path, context.to_port) {
                 Some(path) => match rewrite::relay(packet, seen, slot, &path, &self.pool) {
                     Ok(()) => Fate::Relayed,
                     Err(fate) => fate,
@@ -453,7 +428,7 @@ impl Plane {
             Kind::Block => return Fate::GateClosed,
             _ => return Fate::ToldToDrop,
         }
-        let Some(path) = self.path(slot, context.to_port) else {
+        let Some(path) = self.paths.take(slot.path, context.to_port) else {
             return Fate::ToldToDrop;
         };
         match rewrite::encapsulate(packet, ip, slot, &path, self.mtu, &self.pool) {
@@ -466,15 +441,6 @@ impl Plane {
             }
             Err(fate) => fate,
         }
-    }
-
-    #[inline(always)]
-    fn path(&mut self, slot: &Slot, to_port: usize) -> Option<Path> {
-        let known = self.paths.get_mut(usize::from(slot.path).wrapping_sub(1))?;
-        if known.port != to_port {
-            known.port = to_port;
-        }
-        Some(known.path)
     }
 
     /// Answers a question for the gateway's own MAC address, where it has one.

@@ -4,7 +4,7 @@ use super::Match;
 use super::fate::Fate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taut_wire::gtpu::{Extension, MessageType, PDU_SESSION_CONTAINER, UDP_PORT};
-use taut_wire::{Error, EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, Udp};
+use taut_wire::{Error, EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, Sum, Udp};
 
 /// Extension headers that the end of a tunnel knows: PDU session container, and the PDCP numbers (short and
 /// long), which are of base stations and of no meaning here (TS 29.281 section 5.2.1, figure 5.2.1-3).
@@ -48,7 +48,7 @@ impl Own {
 }
 
 /// A frame as far as it was read. Offsets in bytes from the frame's start.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     /// GTP-U to the gateway.
     Tunnelled(Tunnelled),
@@ -64,7 +64,7 @@ pub(super) enum Seen {
     Gone,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tunnelled {
     pub message: MessageType,
     pub teid: u32,
@@ -84,8 +84,68 @@ pub(super) struct Tunnelled {
 
 impl Seen {
     /// Reads a frame.
-    #[inline]
+    #[inline(always)]
     pub fn of(frame: &[u8], own: &Own) -> Self {
+        Self::usual(frame, own).unwrap_or_else(|| Self::any(frame, own))
+    }
+
+    /// Reads an untagged frame of IPv4 without options or fragments: one to a user, or GTP-U without optional
+    /// fields, all lengths as they should be. None for every other frame, which [`Self::any`] reads.
+    #[inline(always)]
+    fn usual(frame: &[u8], own: &Own) -> Option<Self> {
+        const IP_AT: usize = 14;
+        const UDP_AT: usize = IP_AT + 20;
+        const GTPU_AT: usize = UDP_AT + 8;
+        const PAYLOAD_AT: usize = GTPU_AT + 8;
+        const NO_FRAGMENT_MASK: u16 = 0x3fff;
+        const VERSION_1_AND_NO_OPTIONS: u8 = 0x30;
+        let head = frame.first_chunk::<PAYLOAD_AT>()?;
+        let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let word =
+            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let is_ipv4 = EtherType(half(IP_AT - 2)) == EtherType::IPV4 && head[IP_AT] == 0x45;
+        let total_len = usize::from(half(IP_AT + 2));
+        if !is_ipv4
+            || total_len < 20
+            || IP_AT + total_len > frame.len()
+            || !Sum::of(&head[IP_AT..UDP_AT]).is_valid()
+        {
+            return None;
+        }
+        let destination = Ipv4Addr::from_bits(word(IP_AT + 16));
+        if !own.v4.contains(&destination) {
+            return Some(Self::Plain {
+                ip: IP_AT as u16,
+                key: Match::User(destination.into()).key(),
+            });
+        }
+        let udp_len = usize::from(half(UDP_AT + 4));
+        let length = usize::from(half(GTPU_AT + 2));
+        let is_usual = IpProtocol(head[IP_AT + 9]) == IpProtocol::UDP
+            && half(IP_AT + 6) & NO_FRAGMENT_MASK == 0
+            && half(UDP_AT + 2) == UDP_PORT
+            && head[GTPU_AT] == VERSION_1_AND_NO_OPTIONS
+            && 20 + udp_len <= total_len
+            && 16 + length <= udp_len;
+        is_usual.then(|| {
+            Self::Tunnelled(Tunnelled {
+                message: MessageType(head[GTPU_AT + 1]),
+                teid: word(GTPU_AT + 4),
+                ip: IP_AT as u16,
+                udp: UDP_AT as u16,
+                gtpu: GTPU_AT as u16,
+                payload: PAYLOAD_AT as u16,
+                end: (PAYLOAD_AT + length) as u16,
+                is_v4: true,
+                puzzles_end: false,
+                puzzles_all: false,
+            })
+        })
+    }
+
+    /// Reads a frame of whatever kind.
+    #[inline(never)]
+    fn any(frame: &[u8], own: &Own) -> Self {
         let Ok(ethernet) = Ethernet::new(frame) else {
             return Self::Settled(Fate::Malformed);
         };
@@ -190,6 +250,68 @@ impl Seen {
             }) => Match::Teid(*teid).key(),
             Self::Plain { key, .. } => *key,
             _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use taut_wire::{Protocol, Tunnel, UdpFlow};
+
+    fn own() -> Own {
+        Own::new(&["192.0.2.1".parse().unwrap()])
+    }
+
+    fn frame(to: &str, tunnelled: bool) -> Vec<u8> {
+        let tunnel = Tunnel {
+            teid: 7,
+            src_ip: "192.0.2.7".parse().unwrap(),
+            dst_ip: to.parse().unwrap(),
+        };
+        let flow = UdpFlow {
+            dst_ip: to.parse().unwrap(),
+            ..UdpFlow::default()
+        };
+        flow.frame_as(Protocol::Udp, tunnelled.then_some(&tunnel), 110)
+            .unwrap()
+    }
+
+    #[test]
+    fn frames_that_most_are_take_the_short_way() {
+        for (frame, expected) in [
+            (frame("192.0.2.1", true), true),
+            (frame("198.51.100.1", false), true),
+            (frame("192.0.2.1", false), false),
+        ] {
+            let seen = Seen::usual(&frame, &own());
+            assert_eq!(seen.is_some(), expected);
+        }
+    }
+
+    proptest! {
+        /// Frames with bytes exchanged, cut short or made longer: what the short way reads at all it reads as the
+        /// long one does.
+        #[test]
+        fn the_short_way_reads_what_the_long_one_reads(
+            to_gateway: bool, tunnelled: bool, len in 0usize..130,
+            changes in proptest::collection::vec((12usize..60, any::<u8>()), 0..4), repaired: bool,
+        ) {
+            let mut frame = frame(if to_gateway { "192.0.2.1" } else { "198.51.100.1" }, tunnelled);
+            for (at, byte) in changes {
+                frame[at] = byte;
+            }
+            if repaired {
+                frame[24..26].fill(0);
+                let checksum = Sum::of(&frame[14..34]).checksum();
+                frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+            }
+            frame.resize(len, 0);
+            if let Some(seen) = Seen::usual(&frame, &own()) {
+                prop_assert_eq!(seen, Seen::any(&frame, &own()));
+            }
         }
     }
 }

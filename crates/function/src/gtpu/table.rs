@@ -1,10 +1,12 @@
 //! The bearer table: from a tunnel endpoint identifier or a user's address to what happens to the packet.
 //!
-//! `hash` is open addressing with linear probing at half load: 32 bytes per bearer, a look-up touches one cache
-//! line, rarely two. Look-ups are made for a batch at a time, so that its cache misses overlap. `linear` is the
-//! scan of the whole table of Lange et al. (CNSM 2015), kept for study.
+//! `hash` is open addressing at half load by cache lines of four slots: 32 bytes per bearer, a look-up touches one
+//! cache line, in a full table 1.05 on average. Look-ups are made for a batch at a time, so that its cache misses overlap, and compare with
+//! all four slots without a branch that could be guessed wrong. `linear` is the scan of the whole table of Lange et
+//! al. (CNSM 2015), kept for study.
 
 use serde::Deserialize;
+use taut_port::{BATCH_CAPACITY, prefer_huge_pages};
 
 /// How a table is searched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -33,6 +35,38 @@ pub(super) struct Slot {
 
 pub(super) const NO_QFI: u8 = 0xff;
 
+impl Slot {
+    const EMPTY: Self = Self {
+        key: 0,
+        teid: 0,
+        path: 0,
+        qfi: NO_QFI,
+        action: 0,
+    };
+}
+
+/// Slots in a cache line.
+const LINE_SLOTS: usize = 4;
+
+/// A cache line of a hash table. The search for a key begins with the first slot of its line and ends with an empty
+/// one, perhaps of a later line.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Line([Slot; LINE_SLOTS]);
+
+impl Line {
+    /// The slot of `key`, or another one.
+    #[inline(always)]
+    fn candidate(&self, key: u64) -> &Slot {
+        let is = |place: usize| usize::from(self.0[place].key == key);
+        &self.0[(is(1) | is(2) << 1 | (is(3) * 3)) % LINE_SLOTS]
+    }
+
+    fn has_empty(&self) -> bool {
+        self.0.iter().any(|slot| slot.key == 0)
+    }
+}
+
 /// Slots of a hash table for each entry that it has room for.
 const SLOTS_PER_ENTRY: usize = 2;
 
@@ -42,8 +76,10 @@ pub const BYTES_PER_BEARER: usize = SLOTS_PER_ENTRY * size_of::<Slot>();
 #[derive(Debug)]
 pub(super) struct Table {
     matching: Matching,
-    /// Of `hash`: every slot. Of `linear`: the entries.
-    slots: Vec<Slot>,
+    /// Of `hash`; none where there is no room for any entry.
+    lines: Vec<Line>,
+    /// Of `linear`.
+    list: Vec<Slot>,
     entries: usize,
     room: usize,
 }
@@ -51,20 +87,21 @@ pub(super) struct Table {
 impl Table {
     /// A table with room for `room` entries, all of its memory set aside now.
     pub fn new(matching: Matching, room: usize) -> Self {
-        let slots = match matching {
-            // Written, so that the kernel gives the memory now and not to the first packets.
-            Matching::Hash => vec![
-                Slot {
-                    qfi: NO_QFI,
-                    ..Slot::default()
-                };
-                room * SLOTS_PER_ENTRY
-            ],
-            Matching::Linear => Vec::with_capacity(room),
-        };
+        let (mut lines, mut list) = (Vec::new(), Vec::new());
+        match matching {
+            Matching::Hash => {
+                let count = (room * SLOTS_PER_ENTRY).div_ceil(LINE_SLOTS);
+                lines.reserve_exact(count);
+                prefer_huge_pages(lines.spare_capacity_mut());
+                // Written, so that the kernel gives the memory now and not to the first packets.
+                lines.resize(count, Line([Slot::EMPTY; LINE_SLOTS]));
+            }
+            Matching::Linear => list.reserve_exact(room),
+        }
         Self {
             matching,
-            slots,
+            lines,
+            list,
             entries: 0,
             room,
         }
@@ -80,32 +117,41 @@ impl Table {
 
     /// Every entry, in no order that means anything.
     pub fn entries(&self) -> impl Iterator<Item = Slot> {
-        self.slots.iter().copied().filter(|slot| slot.key != 0)
+        let in_lines = self.lines.iter().flat_map(|line| line.0);
+        in_lines
+            .chain(self.list.iter().copied())
+            .filter(|slot| slot.key != 0)
     }
 
-    /// The place where the search for `key` begins (multiplicative hashing; the high bits of the product are the
-    /// mixed ones, and scale to any number of slots).
+    /// The line where the search for `key` begins (multiplicative hashing; the high bits of the product are the
+    /// mixed ones, and scale to any number of lines).
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((u128::from(hash) * self.slots.len() as u128) >> 64) as usize
+        ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize
     }
 
-    #[inline(always)]
+    fn slot(&self, place: usize) -> &Slot {
+        &self.lines[place / LINE_SLOTS].0[place % LINE_SLOTS]
+    }
+
+    fn slot_mut(&mut self, place: usize) -> &mut Slot {
+        &mut self.lines[place / LINE_SLOTS].0[place % LINE_SLOTS]
+    }
+
     fn after(&self, place: usize) -> usize {
-        if place + 1 == self.slots.len() {
+        if place + 1 == self.lines.len() * LINE_SLOTS {
             0
         } else {
             place + 1
         }
     }
 
-    /// Of `hash`, where `key` is (Ok) or would go (Err).
-    #[inline(always)]
+    /// Of `hash` with lines, where `key` is (Ok) or would go (Err).
     fn place(&self, key: u64) -> Result<usize, usize> {
-        let mut place = self.home(key);
+        let mut place = self.home(key) * LINE_SLOTS;
         loop {
-            match self.slots[place].key {
+            match self.slot(place).key {
                 found if found == key => return Ok(place),
                 0 => return Err(place),
                 _ => place = self.after(place),
@@ -115,65 +161,71 @@ impl Table {
 
     /// The entry of `key`, which is not 0.
     pub fn get(&self, key: u64) -> Option<Slot> {
-        let slot = match self.matching {
-            Matching::Hash => self.place(key).ok().map(|place| self.slots[place]),
-            Matching::Linear => self.slots.iter().find(|slot| slot.key == key).copied(),
-        };
-        slot.filter(|slot| slot.key != 0)
+        match self.matching {
+            Matching::Hash if self.lines.is_empty() => None,
+            Matching::Hash => self.place(key).ok().map(|place| *self.slot(place)),
+            Matching::Linear => self.list.iter().find(|slot| slot.key == key).copied(),
+        }
     }
 
-    /// Looks up a batch: `found[i]` is the entry of `keys[i]`, or one with the key 0. A key of 0 finds nothing.
+    /// Looks up a batch of at most [`BATCH_CAPACITY`]: `found[i]` is the entry of `keys[i]`, or one with the key 0. A key of 0 finds nothing.
     #[inline]
     pub fn look_up(&self, keys: &[u64], found: &mut [Slot]) {
         if self.matching == Matching::Linear {
             for (key, found) in keys.iter().zip(found) {
-                *found = self.get(*key).unwrap_or_default();
+                *found = self.get(*key).unwrap_or(Slot::EMPTY);
             }
             return;
         }
-        if self.slots.is_empty() {
-            found.fill(Slot::default());
+        if self.lines.is_empty() {
+            found.fill(Slot::EMPTY);
             return;
         }
         // Loads that do not wait for each other: the misses of a batch are under way together.
-        for (key, found) in keys.iter().zip(found.iter_mut()) {
-            *found = self.slots[self.home(*key)];
+        let mut homes = [0; BATCH_CAPACITY];
+        for ((key, found), home) in keys.iter().zip(found.iter_mut()).zip(&mut homes) {
+            *home = self.home(*key);
+            found.key = self.lines[*home].0[0].key;
         }
-        for (key, found) in keys.iter().zip(found) {
+        for ((key, found), home) in keys.iter().zip(found).zip(homes) {
+            let line = &self.lines[home];
+            *found = *line.candidate(*key);
             if found.key != *key {
-                *found = match (found.key, *key) {
-                    (0, _) | (_, 0) => Slot::default(),
-                    _ => self
-                        .place(*key)
-                        .map_or(Slot::default(), |place| self.slots[place]),
-                };
+                *found = self.look_further(line, *key);
             }
         }
+    }
+
+    /// Looks `key` up that is not in its own `line`.
+    #[cold]
+    fn look_further(&self, line: &Line, key: u64) -> Slot {
+        if key == 0 || line.has_empty() {
+            return Slot::EMPTY;
+        }
+        self.get(key).unwrap_or(Slot::EMPTY)
     }
 
     /// Puts an entry in, in the place of one of its key; false if there is no room for another one.
     pub fn set(&mut self, slot: Slot) -> bool {
         debug_assert!(slot.key != 0);
         let place = match self.matching {
-            Matching::Hash if self.slots.is_empty() => return false,
+            Matching::Hash if self.lines.is_empty() => return false,
             Matching::Hash => self.place(slot.key),
             Matching::Linear => {
-                let mut slots = self.slots.iter();
-                slots
-                    .position(|s| s.key == slot.key)
-                    .ok_or(self.slots.len())
+                let mut slots = self.list.iter();
+                slots.position(|s| s.key == slot.key).ok_or(self.list.len())
             }
         };
-        match place {
-            Ok(place) => self.slots[place] = slot,
-            Err(_) if self.entries == self.room => return false,
-            Err(place) => {
-                self.entries += 1;
-                match self.matching {
-                    Matching::Hash => self.slots[place] = slot,
-                    Matching::Linear => self.slots.push(slot),
-                }
+        if place.is_err() {
+            if self.entries == self.room {
+                return false;
             }
+            self.entries += 1;
+        }
+        match (self.matching, place) {
+            (Matching::Hash, Ok(place) | Err(place)) => *self.slot_mut(place) = slot,
+            (Matching::Linear, Ok(place)) => self.list[place] = slot,
+            (Matching::Linear, Err(_)) => self.list.push(slot),
         }
         true
     }
@@ -181,39 +233,36 @@ impl Table {
     /// Takes the entry of `key` out.
     pub fn remove(&mut self, key: u64) -> Option<Slot> {
         if self.matching == Matching::Linear {
-            let place = self.slots.iter().position(|slot| slot.key == key)?;
+            let place = self.list.iter().position(|slot| slot.key == key)?;
             self.entries -= 1;
-            return Some(self.slots.swap_remove(place));
+            return Some(self.list.swap_remove(place));
         }
-        if self.slots.is_empty() {
+        if self.lines.is_empty() {
             return None;
         }
         let mut gap = self.place(key).ok()?;
-        let removed = self.slots[gap];
+        let removed = *self.slot(gap);
         self.entries -= 1;
         // Those behind move up as far as their homes allow, so that no tombstone has to be searched past.
         let mut place = gap;
         loop {
             place = self.after(place);
-            let slot = self.slots[place];
+            let slot = *self.slot(place);
             if slot.key == 0 {
                 break;
             }
-            let home = self.home(slot.key);
+            let home = self.home(slot.key) * LINE_SLOTS;
             let stays = if gap <= place {
                 gap < home && home <= place
             } else {
                 gap < home || home <= place
             };
             if !stays {
-                self.slots[gap] = slot;
+                *self.slot_mut(gap) = slot;
                 gap = place;
             }
         }
-        self.slots[gap] = Slot {
-            qfi: NO_QFI,
-            ..Slot::default()
-        };
+        *self.slot_mut(gap) = Slot::EMPTY;
         Some(removed)
     }
 }

@@ -944,7 +944,7 @@ proptest! {
     ) {
         prop_assume!(teid != 0);
         let mut gateway = Bench::with(&format!(
-            "{teid},relay,{new},{}", Ipv4Addr::from_bits(remote),
+            "{teid},relay,{new},{}", std::net::Ipv4Addr::from_bits(remote),
         ));
         let mut frame = with_checksum(tunnelled(true, true, teid, len));
         if damage {

@@ -1,0 +1,147 @@
+//! The paths of tunnels as the worker looks them up: by number, 16 bytes each where they are IPv4, so that those of
+//! many peers stay in the cache beside the table.
+
+use super::Path;
+use super::seen::Own;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// As many as numbers: there is none of number 0.
+const MOST_PATHS: usize = u16::MAX as usize;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    V4(Ipv4Addr, Ipv4Addr),
+    /// At the same place in the other list.
+    V6,
+    None,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    ends: Ends,
+    /// The port that its packets left through last.
+    port: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct KnownPaths {
+    /// By number less 1.
+    known: Vec<Known>,
+    v6: Vec<(Ipv6Addr, Ipv6Addr)>,
+}
+
+impl KnownPaths {
+    /// No path yet; memory is set aside for all that there can be.
+    pub fn new(own: &Own) -> Self {
+        let v6 = if own.v6().is_some() { MOST_PATHS } else { 0 };
+        Self {
+            known: Vec::with_capacity(MOST_PATHS),
+            v6: vec![(Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED); v6],
+        }
+    }
+
+    /// Makes `path` that of `number`. One that it is already, as it comes back for its end marker, leaves where it
+    /// did, another one through `to_port`.
+    pub fn set(&mut self, number: u16, path: Path, to_port: usize) {
+        let Some(place) = usize::from(number).checked_sub(1) else {
+            debug_assert!(false, "0 is the number of no path");
+            return;
+        };
+        if self.path(place) == Some(path) {
+            return;
+        }
+        let ends = match (path.local, path.remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => Ends::V4(local, remote),
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                let own_is_v6 = self.v6.get_mut(place);
+                debug_assert!(own_is_v6.is_some(), "whoever decides knows the addresses");
+                if let Some(v6) = own_is_v6 {
+                    *v6 = (local, remote);
+                }
+                Ends::V6
+            }
+            _ => Ends::None,
+        };
+        while self.known.len() <= place {
+            // Its memory was set aside for all there can be.
+            self.known.push(Known {
+                ends: Ends::None,
+                port: 0,
+            });
+        }
+        self.known[place] = Known {
+            ends,
+            port: to_port as u32,
+        };
+    }
+
+    /// The path of that number, which packets take through `to_port` now.
+    #[inline(always)]
+    pub fn take(&mut self, number: u16, to_port: usize) -> Option<Path> {
+        let place = usize::from(number).wrapping_sub(1);
+        let known = self.known.get_mut(place)?;
+        if known.port != to_port as u32 {
+            known.port = to_port as u32;
+        }
+        self.path(place)
+    }
+
+    /// The path of that number, and the port that its packets left through last.
+    pub fn last(&self, number: u16) -> Option<(Path, usize)> {
+        let place = usize::from(number).wrapping_sub(1);
+        Some((self.path(place)?, self.known[place].port as usize))
+    }
+
+    #[inline(always)]
+    fn path(&self, place: usize) -> Option<Path> {
+        match self.known.get(place)?.ends {
+            Ends::V4(local, remote) => Some(Path {
+                local: local.into(),
+                remote: remote.into(),
+            }),
+            Ends::V6 => self.v6.get(place).map(|(local, remote)| Path {
+                local: (*local).into(),
+                remote: (*remote).into(),
+            }),
+            Ends::None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn path(local: &str, remote: &str) -> Path {
+        Path {
+            local: local.parse().unwrap(),
+            remote: remote.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn four_paths_fill_a_cache_line() {
+        assert_eq!(size_of::<Known>(), 16);
+    }
+
+    #[test]
+    fn paths_are_found_by_number_and_remember_where_packets_left() {
+        let (v4, v6) = (
+            path("192.0.2.1", "192.0.2.9"),
+            path("2001:db8::1", "2001:db8::9"),
+        );
+        let mut paths = KnownPaths::new(&Own::new(&[v4.local, v6.local]));
+        assert_eq!((paths.take(3, 0), paths.last(0)), (None, None));
+        paths.set(3, v4, 1);
+        paths.set(u16::MAX, v6, 1);
+        assert_eq!((paths.last(1), paths.last(3)), (None, Some((v4, 1))));
+        assert_eq!(paths.take(3, 0), Some(v4));
+        // The same one again: packets left through port 0 meanwhile.
+        paths.set(3, v4, 1);
+        assert_eq!(paths.last(3), Some((v4, 0)));
+        paths.set(3, v6, 1);
+        assert_eq!(paths.last(3), Some((v6, 1)));
+        assert_eq!(paths.take(u16::MAX, 1), Some(v6));
+    }
+}
