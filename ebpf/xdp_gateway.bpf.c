@@ -32,8 +32,8 @@
 /* In the order of crates/function/src/gtpu/fate.rs. */
 enum fate {
 	RELAYED, ENCAPSULATED, DECAPSULATED, PASSED, ECHO_ANSWERED, CONSUMED, ERROR_INDICATED, UNKNOWN_TEID,
-	UNKNOWN_TEID_UNTOLD, UNKNOWN_USER, OTHER, TOLD_TO_DROP, GATE_CLOSED, NOT_HELD, MALFORMED, BAD_CHECKSUM,
-	BAD_VERSION, UNKNOWN_MESSAGE, UNKNOWN_EXTENSION, NOT_IP, FRAGMENT, NO_HOPS_LEFT, TOO_BIG, NO_ROOM,
+	UNKNOWN_TEID_UNTOLD, UNKNOWN_USER, OTHER, TOLD_TO_DROP, GATE_CLOSED, OVER_RATE, NOT_HELD, MALFORMED,
+	BAD_CHECKSUM, BAD_VERSION, UNKNOWN_MESSAGE, UNKNOWN_EXTENSION, NOT_IP, FRAGMENT, NO_HOPS_LEFT, TOO_BIG, NO_ROOM,
 	ECHO_UNANSWERED,
 	FATES,
 };
@@ -42,9 +42,18 @@ enum fate {
 #define UP_OR 64
 
 /* In the order of crates/function/src/gtpu/bearer.rs. */
-enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD, BLOCK };
+enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD, BLOCK, METERED = 0x80 };
 
-/* Written by crates/port/src/xdp_gateway/table.rs, as all maps here but the counters. */
+/* As in crates/function/src/gtpu/meter.rs: units of time in a nanosecond, digits of costs behind the point, and what
+ * may come at once. */
+#define UNITS_PER_NS 64
+#define COST_DIGITS 14
+#define BURST_NS 10000000ULL
+#define BURST_BYTES 15000
+/* Other CPUs may count by the same meter at the same time, each of them once per try at most. */
+#define TRIES 16
+
+/* Written by crates/port/src/xdp_gateway/maps.rs, as all maps here but the counters. */
 struct bearer {
 	__u32 teid;
 	__u16 path;
@@ -75,6 +84,34 @@ struct {
 	__type(key, __u32);
 	__type(value, struct path);
 } paths SEC(".maps");
+
+/* What a bearer's packets are counted by, from 1; 0 for none. */
+struct metered {
+	__u32 meter[2];
+};
+
+/* By key, as bearers; those of action METERED are in it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct metered);
+} metered SEC(".maps");
+
+struct meter {
+	/* When what has passed so far would have come at the rate. */
+	__u64 due;
+	/* Of a byte. */
+	__u64 cost;
+};
+
+/* By number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct meter);
+} meters SEC(".maps");
 
 struct fates {
 	__u64 count[FATES];
@@ -433,22 +470,94 @@ static __always_inline struct path *path_of(const struct bearer *bearer)
 	return path && path->version ? path : 0;
 }
 
+static __always_inline struct meter *meter_of(__u32 number)
+{
+	return number ? bpf_map_lookup_elem(&meters, &number) : 0;
+}
+
+static __always_inline int passes(const struct meter *meter, __u64 due, __u64 now)
+{
+	__u64 burst = (BURST_BYTES * meter->cost) >> COST_DIGITS;
+
+	if (burst < BURST_NS * UNITS_PER_NS)
+		burst = BURST_NS * UNITS_PER_NS;
+	return due <= now + burst;
+}
+
+static __always_inline __u64 price(const struct meter *meter, __u64 bytes)
+{
+	return (bytes * meter->cost + (1 << COST_DIGITS) - 1) >> COST_DIGITS;
+}
+
+/* Whether a packet passes, which is counted if so. */
+static __always_inline int charge(struct meter *meter, __u64 now, __u64 bytes)
+{
+	__u64 cost = price(meter, bytes);
+
+	for (int i = 0; i < TRIES; i++) {
+		__u64 due = *(volatile __u64 *)&meter->due;
+
+		if (!passes(meter, due, now))
+			return 0;
+		if (__sync_val_compare_and_swap(&meter->due, due, (due < now ? now : due) + cost) == due)
+			return 1;
+	}
+	return 0;
+}
+
+/* What becomes of a packet that is about to leave, of which so many bytes are the user's: only what leaves counts. */
+static __always_inline int police(__u64 key, __u64 bytes, int fate)
+{
+	struct metered *of_bearer = bpf_map_lookup_elem(&metered, &key);
+	__u64 now = bpf_ktime_get_ns() * UNITS_PER_NS;
+	struct meter *first, *second;
+
+	if (!of_bearer)
+		return fate;
+	first = meter_of(of_bearer->meter[0]);
+	second = meter_of(of_bearer->meter[1]);
+	if (second && !passes(second, *(volatile __u64 *)&second->due, now))
+		return OVER_RATE;
+	if (first && !charge(first, now, bytes))
+		return OVER_RATE;
+	if (second && !charge(second, now, bytes)) {
+		/* Another CPU was faster there: not counted here either. */
+		if (first)
+			__sync_fetch_and_add(&first->due, -price(first, bytes));
+		return OVER_RATE;
+	}
+	return fate;
+}
+
 /* To a user, perhaps. */
 static __always_inline int plain(struct xdp_md *context, __u32 ip_at, __u64 key)
 {
 	struct bearer *found = key ? bpf_map_lookup_elem(&bearers, &key) : 0;
 	struct bearer bearer;
 	struct path *path;
+	__u8 is_metered;
+	__u64 bytes;
+	int fate;
 
 	if (!found)
 		return UNKNOWN_USER;
 	bearer = *found;
+	is_metered = bearer.action & METERED;
+	bearer.action &= ~METERED;
 	if (bearer.action == HOLD)
 		return NOT_HELD;
 	if (bearer.action == BLOCK)
 		return GATE_CLOSED;
 	path = bearer.action == ENCAPSULATE ? path_of(&bearer) : 0;
-	return path ? encapsulate(context, ip_at, &bearer, path) : TOLD_TO_DROP;
+	if (!path)
+		return TOLD_TO_DROP;
+	fate = encapsulate(context, ip_at, &bearer, path);
+	if (!is_metered || fate != ENCAPSULATED)
+		return fate;
+	/* Those headers are what it has added. */
+	bytes = context->data_end - context->data - ip_at;
+	bytes -= sizeof(struct ipv4_header) + sizeof(struct udp_header) + (bearer.qfi == NO_QFI ? 8 : 16);
+	return police(key, bytes & 0xffff, fate);
 }
 
 /* Out of a tunnel. */
@@ -458,6 +567,8 @@ static __always_inline int tunnelled(struct xdp_md *context, const struct seen *
 	__u64 key = bpf_ntohl(seen->teid);
 	struct bearer *found, bearer;
 	struct path *path;
+	__u8 is_metered;
+	int fate;
 
 	if (!is_user_packet && seen->message != END_MARKER) {
 		if (seen->message == ECHO_REQUEST)
@@ -470,12 +581,25 @@ static __always_inline int tunnelled(struct xdp_md *context, const struct seen *
 	if (!found)
 		return is_user_packet ? UP_OR | UNKNOWN_TEID_UNTOLD : UNKNOWN_TEID_UNTOLD;
 	bearer = *found;
+	is_metered = bearer.action & METERED;
+	bearer.action &= ~METERED;
 	if (bearer.action == RELAY) {
 		path = path_of(&bearer);
-		return path ? relay(context, seen, &bearer, path) : TOLD_TO_DROP;
+		if (!path)
+			return TOLD_TO_DROP;
+		fate = relay(context, seen, &bearer, path);
+		if (!is_metered || !is_user_packet || fate != RELAYED)
+			return fate;
+		return police(key, (seen->end - seen->payload) & 0xffff, fate);
 	}
-	if (bearer.action == DECAPSULATE)
-		return is_user_packet ? decapsulate(context, seen) : CONSUMED;
+	if (bearer.action == DECAPSULATE) {
+		if (!is_user_packet)
+			return CONSUMED;
+		fate = decapsulate(context, seen);
+		if (!is_metered || fate != DECAPSULATED)
+			return fate;
+		return police(key, (context->data_end - context->data - seen->ip) & 0xffff, fate);
+	}
 	if (bearer.action == HOLD)
 		return NOT_HELD;
 	return bearer.action == BLOCK ? GATE_CLOSED : TOLD_TO_DROP;

@@ -18,7 +18,9 @@ use taut_function::{Context, Function};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::arp::Operation;
 use taut_wire::gtpu::{ErrorIndication, Extensions, MessageType, emit_echo_request};
-use taut_wire::pfcp::{Cause, ElementType as E, FTeid, Message, Seid};
+use taut_wire::pfcp::{
+    Cause, ElementType as E, FTeid, Mbr, Message, MessageType as PfcpMessageType, Seid, Writer,
+};
 use taut_wire::resolution::{LONGEST_BYTES, arp_frame, neighbour_frame};
 use taut_wire::{
     ArpRepr, EtherType, Ethernet, EthernetRepr, Gtpu, GtpuRepr, IpProtocol, Ipv4, Ipv4Repr, Mac,
@@ -537,20 +539,26 @@ impl Core {
             message[4..12].copy_from_slice(&self.seid.to_be_bytes());
         }
         change(&mut message);
-        self.socket.send_to(&message, "127.0.0.1:8805").unwrap();
+        self.send(&message, cause)
+    }
+
+    /// Sends a message, and checks the cause of its response, which is returned.
+    #[track_caller]
+    fn send(&self, message: &[u8], cause: Cause) -> Vec<u8> {
+        self.socket.send_to(message, "127.0.0.1:8805").unwrap();
         let mut response = vec![0; 2048];
         let length = self.socket.recv(&mut response).unwrap();
         response.truncate(length);
         let message = Message::parse(&response).unwrap();
         let mut elements = message.elements.map(Result::unwrap);
         let found = elements.find(|e| e.element_type == E::CAUSE).unwrap();
-        assert_eq!(found.value, [cause.0], "{name}");
+        assert_eq!(found.value, [cause.0]);
         response
     }
 
-    /// Makes the session; the identifier that the gateway chose for its tunnel.
-    fn establish(&mut self) -> u32 {
-        let response = self.ask("establishment", |_| (), Cause::ACCEPTED);
+    /// Makes the session, with changes; the identifier that the gateway chose for its tunnel.
+    fn establish(&mut self, change: impl Fn(&mut Vec<u8>)) -> u32 {
+        let response = self.ask("establishment", change, Cause::ACCEPTED);
         let message = Message::parse(&response).unwrap();
         let mut chosen = None;
         for element in message.elements.map(Result::unwrap) {
@@ -591,7 +599,7 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     let early = "establishment-without-association";
     core.ask(early, nothing, Cause::NO_ASSOCIATION);
     core.ask("association", nothing, Cause::ACCEPTED);
-    let uplink = core.establish();
+    let uplink = core.establish(nothing);
     let up = tunnelled(true, true, uplink, 128);
     let down = plain("198.19.0.1", "10.45.0.2", 100);
     let chunk = vec![down.clone(); CHUNK];
@@ -692,6 +700,78 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     let counted: u64 = fates.values().filter_map(serde_json::Value::as_u64).sum();
     let received = summary["counters"]["rx_packets"].as_u64();
     assert_eq!(received, Some(counted), "{summary}");
+}
+
+/// With an option in the outer IPv4 header.
+fn with_option(frame: &[u8]) -> Vec<u8> {
+    let mut frame = [&frame[..34], &[1; 4], &frame[34..]].concat();
+    let length = (frame.len() - 14) as u16;
+    frame[16..18].copy_from_slice(&length.to_be_bytes());
+    in_header(frame, 0, 0x46)
+}
+
+#[test]
+fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
+    const SENT: usize = 20;
+    // The burst of 15000 bytes, and one packet more; another one would take 8 seconds.
+    const PASS: usize = 16;
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let settings = "pfcp = { address = \"127.0.0.1\", peers = [\"127.0.0.1\"] }\n";
+    let mut gateway = Gateway::start(true, settings, "", "");
+    let mut core = Core::new(&gateway);
+    core.ask("association", |_| (), Cause::ACCEPTED);
+    let rates = |kbps| Mbr {
+        uplink_kbps: kbps,
+        downlink_kbps: kbps,
+    };
+    let uplink = core.establish(|message| {
+        let mbr = [0, E::MBR.0 as u8, 0, 10];
+        let at = message.windows(4).position(|four| four == mbr).unwrap() + 4;
+        message[at..at + 10].copy_from_slice(&rates(1).emit());
+    });
+    let up = tunnelled(true, true, uplink, 50 + 1000);
+    let ups = vec![up.clone(); SENT];
+    let downs = vec![plain("198.19.0.1", "10.45.0.2", 14 + 1000); SENT];
+    let [none, out] = gateway.kernel.pass(&ups, 0, [0, PASS]);
+    assert_eq!((none.len(), out.len()), (0, PASS));
+    gateway.until_counted("over the rate", (SENT - PASS) as u64);
+    let [out, none] = gateway.kernel.pass(&downs, 1, [PASS, 0]);
+    assert_eq!((out.len(), none.len()), (PASS, 0));
+    gateway.until_counted("over the rate", 2 * (SENT - PASS) as u64);
+    // What the programs do not decide the process holds to the rate, by a meter of its own.
+    let [_, out] = gateway
+        .kernel
+        .pass(&vec![with_option(&up); SENT], 0, [0, PASS]);
+    assert_eq!(out.len(), PASS);
+    gateway.until_counted("over the rate", 3 * (SENT - PASS) as u64);
+    // The user moves, and stays over the rate; another rate holds at once.
+    core.ask("move", |_| (), Cause::ACCEPTED);
+    let [out, _] = gateway.kernel.pass(&downs[..1], 1, [1, 0]);
+    assert_eq!(outer(&out[0]).0, MessageType::END_MARKER);
+    gateway.until_counted("over the rate", 3 * (SENT - PASS) as u64 + 1);
+    let mut rule = Writer::group();
+    rule.element(E::QER_ID, &1_u32.to_be_bytes());
+    rule.element(E::MBR, &rates(1_000_000).emit());
+    let request = PfcpMessageType::SESSION_MODIFICATION_REQUEST;
+    let mut faster = Writer::message(request, Some(core.seid), 200);
+    faster.grouped(E::UPDATE_QER, &rule);
+    core.send(&faster.finish().unwrap(), Cause::ACCEPTED);
+    let [_, out] = gateway.kernel.pass(&ups, 0, [0, SENT]);
+    assert_eq!(out.len(), SENT);
+    let [out, _] = gateway.kernel.pass(&downs, 1, [SENT, 0]);
+    assert_eq!(out.len(), SENT);
+    core.ask("deletion", |_| (), Cause::ACCEPTED);
+    let summary = gateway.kernel.program.interrupt().success().last_json();
+    let fates = summary["fates"].as_object().unwrap();
+    for (fate, count) in [
+        ("decapsulated", 2 * PASS + SENT),
+        ("encapsulated", PASS + SENT),
+        ("over the rate", 3 * (SENT - PASS) + 1),
+    ] {
+        assert_eq!(fates[fate].as_u64(), Some(count as u64), "{summary}");
+    }
 }
 
 #[test]

@@ -124,6 +124,8 @@ const DECAPSULATE: u8 = 3;
 const DROP: u8 = 4;
 const HOLD: u8 = 5;
 const BLOCK: u8 = 6;
+/// Besides: its packets are counted by meters.
+const METERED: u8 = 0x80;
 
 /// [`Action`] without its numbers, as the data path reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +141,7 @@ pub(super) enum Kind {
 impl Slot {
     #[inline(always)]
     pub(super) fn kind(self) -> Kind {
-        match self.action {
+        match self.action & !METERED {
             RELAY => Kind::Relay,
             ENCAPSULATE => Kind::Encapsulate,
             DECAPSULATE => Kind::Decapsulate,
@@ -147,6 +149,16 @@ impl Slot {
             BLOCK => Kind::Block,
             _ => Kind::Drop,
         }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_metered(self) -> bool {
+        self.action & METERED != 0
+    }
+
+    pub(super) fn metered(self, is_metered: bool) -> Self {
+        let action = self.action & !METERED | if is_metered { METERED } else { 0 };
+        Self { action, ..self }
     }
 }
 

@@ -4,6 +4,7 @@
 use super::Path;
 use super::fate::Published;
 use super::in_kernel::{Kernel, make};
+use super::policing::Meters;
 use super::table::Slot;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
@@ -28,6 +29,10 @@ pub(super) enum Change {
     Remove(u64),
     /// Gives a path its number, before any entry uses it.
     Path(u16, Path),
+    /// Begins a meter anew: of this number, at which a byte costs so much.
+    Meter { number: u32, cost: u64 },
+    /// Gives the bearer of this key its meters, or takes them away.
+    Police { key: u64, meters: Meters },
     /// Ends the stream of packets of a tunnel.
     EndMarker { path: u16, teid: u32 },
 }

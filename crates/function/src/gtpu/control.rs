@@ -3,6 +3,8 @@
 
 use super::bearer::{Bearer, Match, Path};
 use super::change::{Change, Sender, Stuck};
+use super::limit::{Limited, Limits, Taken};
+use super::policing::{METERS_PER_BEARER, Meters, UNMETERED};
 use super::table::{Matching, Slot, Table};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,6 +18,7 @@ pub struct Control {
     own: Vec<IpAddr>,
     table: Table,
     paths: Paths,
+    limited: Limited,
     sender: Sender,
 }
 
@@ -34,6 +37,11 @@ pub enum Refused {
     /// There are too many pairs of addresses.
     #[error("too many different peers: {MOST_PATHS} at most")]
     TooManyPaths,
+    /// There are too many rates.
+    #[error(
+        "too many rates: {0} at most, {METERS_PER_BEARER} for each bearer of the table (setting `bearers`)"
+    )]
+    TooManyMeters(usize),
     /// The worker takes none.
     #[error("the data path takes no changes: it has ended, or hangs")]
     Stuck,
@@ -50,10 +58,12 @@ impl From<Stuck> for Refused {
 pub enum Wish {
     /// A bearer that must not be there yet.
     Add(Bearer),
-    /// A bearer in the place of one of its match, if there is one.
+    /// A bearer in the place of one of its match, if there is one, whose limits it keeps.
     Put(Bearer),
     /// A bearer that must be there goes.
     Remove(Match),
+    /// A bearer that must be there is held to these rates, and to no others.
+    Limit(Match, Limits),
     /// No more packets will come through this tunnel of a peer.
     EndMarker {
         /// The identifier that the peer gave it.
@@ -69,6 +79,7 @@ impl Control {
             own,
             table: Table::new(Matching::Hash, room),
             paths: Paths::default(),
+            limited: Limited::new(room),
             sender,
         }
     }
@@ -95,6 +106,11 @@ impl Control {
         self.table.entries().map(bearer)
     }
 
+    /// The rates that the bearer of a match is held to.
+    pub fn limits(&self, matched: Match) -> Limits {
+        self.limited.limits_of(matched.key())
+    }
+
     /// What became of packets so far.
     pub fn fates(&self) -> Vec<(&'static str, u64)> {
         self.sender.fates.read()
@@ -105,18 +121,37 @@ impl Control {
     /// # Errors
     /// The number of the first wish that cannot be granted, from 0, and why.
     pub fn grant(&mut self, wishes: &[Wish]) -> Result<(), (usize, Refused)> {
-        let mut undo: Vec<(u64, Option<Slot>)> = Vec::with_capacity(wishes.len());
-        let mut changes = Vec::with_capacity(wishes.len());
-        // Paths are let go of when all is decided, so that none is given another meaning half-way.
-        let mut let_go = Vec::new();
+        let mut plan = Plan {
+            undo: Vec::with_capacity(wishes.len()),
+            changes: Vec::with_capacity(wishes.len()),
+            paths_let_go: Vec::new(),
+            meters_let_go: Vec::new(),
+        };
         for (number, wish) in wishes.iter().enumerate() {
-            if let Err(refused) = self.decide(*wish, &mut undo, &mut changes, &mut let_go) {
-                for change in changes {
-                    if let Change::EndMarker { path, .. } = change {
-                        self.paths.release(path);
-                    }
-                }
-                for (key, before) in undo.into_iter().rev() {
+            if let Err(refused) = self.decide(*wish, &mut plan) {
+                self.undo(plan);
+                return Err((number, refused));
+            }
+        }
+        for path in plan.paths_let_go {
+            self.paths.release(path);
+        }
+        for meter in plan.meters_let_go {
+            self.limited.release(meter);
+        }
+        let sent = self.sender.send(&plan.changes);
+        sent.map_err(|stuck| (0, stuck.into()))
+    }
+
+    fn undo(&mut self, plan: Plan) {
+        for change in plan.changes {
+            if let Change::EndMarker { path, .. } = change {
+                self.paths.release(path);
+            }
+        }
+        for step in plan.undo.into_iter().rev() {
+            match step {
+                Undo::Slot(key, before) => {
                     if let Some(now) = self.table.remove(key) {
                         self.paths.release(now.path);
                     }
@@ -125,14 +160,13 @@ impl Control {
                         self.table.set(slot);
                     }
                 }
-                return Err((number, refused));
+                Undo::Meters(key, before) => {
+                    self.limited.assign(key, before);
+                    self.mark(key);
+                }
+                Undo::Taken(taken) => self.limited.give_back(taken),
             }
         }
-        for path in let_go {
-            self.paths.release(path);
-        }
-        let sent = self.sender.send(&changes);
-        sent.map_err(|stuck| (0, stuck.into()))
     }
 
     /// Waits until everything granted is in force.
@@ -143,13 +177,7 @@ impl Control {
         Ok(self.sender.settle()?)
     }
 
-    fn decide(
-        &mut self,
-        wish: Wish,
-        undo: &mut Vec<(u64, Option<Slot>)>,
-        changes: &mut Vec<Change>,
-        let_go: &mut Vec<u16>,
-    ) -> Result<(), Refused> {
+    fn decide(&mut self, wish: Wish, plan: &mut Plan) -> Result<(), Refused> {
         match wish {
             Wish::Add(bearer) | Wish::Put(bearer) => {
                 let key = bearer.matched.key();
@@ -160,28 +188,82 @@ impl Control {
                 if before.is_none() && self.table.len() == self.table.room() {
                     return Err(Refused::Full(self.table.room()));
                 }
-                let path = self.paths.take(bearer.path(), changes)?;
-                let slot = bearer.slot(path);
+                let path = self.paths.take(bearer.path(), &mut plan.changes)?;
+                let is_metered = before.is_some_and(Slot::is_metered);
+                let slot = bearer.slot(path).metered(is_metered);
                 self.table.set(slot);
-                let_go.extend(before.map(|slot| slot.path));
-                undo.push((key, before));
-                changes.push(Change::Set(slot));
+                plan.paths_let_go.extend(before.map(|slot| slot.path));
+                plan.undo.push(Undo::Slot(key, before));
+                plan.changes.push(Change::Set(slot));
             }
             Wish::Remove(matched) => {
                 let key = matched.key();
                 let before = self.table.remove(key).ok_or(Refused::Unknown(matched))?;
-                let_go.push(before.path);
-                undo.push((key, Some(before)));
-                changes.push(Change::Remove(key));
+                plan.paths_let_go.push(before.path);
+                plan.undo.push(Undo::Slot(key, Some(before)));
+                plan.changes.push(Change::Remove(key));
+                self.assign(key, UNMETERED, plan);
+            }
+            Wish::Limit(matched, limits) => {
+                let key = matched.key();
+                if self.table.get(key).is_none() {
+                    return Err(Refused::Unknown(matched));
+                }
+                let mut meters = UNMETERED;
+                for (meter, limit) in meters.iter_mut().zip(limits.into_iter().flatten()) {
+                    let taken = self.limited.take(limit, &mut plan.changes)?;
+                    plan.undo.push(Undo::Taken(taken));
+                    *meter = taken.number;
+                }
+                self.assign(key, meters, plan);
+                plan.changes.extend(self.mark(key).map(Change::Set));
             }
             Wish::EndMarker { teid, path } => {
-                let path = self.paths.take(Some(path), changes)?;
-                let_go.push(path);
-                changes.push(Change::EndMarker { path, teid });
+                let path = self.paths.take(Some(path), &mut plan.changes)?;
+                plan.paths_let_go.push(path);
+                plan.changes.push(Change::EndMarker { path, teid });
             }
         }
         Ok(())
     }
+
+    fn assign(&mut self, key: u64, meters: Meters, plan: &mut Plan) {
+        let before = self.limited.assign(key, meters);
+        let used = before.into_iter().filter(|number| *number != 0);
+        plan.meters_let_go.extend(used);
+        if before != meters {
+            plan.undo.push(Undo::Meters(key, before));
+            plan.changes.push(Change::Police { key, meters });
+        }
+    }
+
+    /// Has the entry say whether there are meters for it; the entry if it has said otherwise.
+    fn mark(&mut self, key: u64) -> Option<Slot> {
+        let slot = self.table.get(key)?;
+        let marked = slot.metered(self.limited.meters_of(key) != UNMETERED);
+        (marked != slot).then(|| {
+            self.table.set(marked);
+            marked
+        })
+    }
+}
+
+/// A set of wishes that is being granted.
+struct Plan {
+    /// What was done so far, first step first.
+    undo: Vec<Undo>,
+    changes: Vec<Change>,
+    /// Numbers are let go of when all is decided, so that none is given another meaning half-way.
+    paths_let_go: Vec<u16>,
+    meters_let_go: Vec<u32>,
+}
+
+enum Undo {
+    /// The entry of this key was this one.
+    Slot(u64, Option<Slot>),
+    /// The bearer of this key had these meters.
+    Meters(u64, Meters),
+    Taken(Taken),
 }
 
 /// Pairs of addresses by number, and how many entries use each.
@@ -242,7 +324,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::bearer::Action;
     use super::super::change::{Receiver, changes};
+    use super::super::limit::{Limit, MeterName};
     use super::*;
+    use std::num::NonZeroU64;
 
     fn control(room: usize) -> (Control, Receiver) {
         let (sender, receiver) = changes(None);
@@ -314,6 +398,122 @@ mod tests {
         }
         // Nothing of what was refused still holds a path.
         assert_eq!(control.paths.numbers.len(), 2);
+    }
+
+    fn limit(rule: u32, kbps: u64) -> Option<Limit> {
+        let meter = MeterName {
+            session: 1,
+            rule,
+            is_uplink: true,
+        };
+        let kbps = NonZeroU64::new(kbps).unwrap();
+        Some(Limit { meter, kbps })
+    }
+
+    #[test]
+    fn meters_are_shared_by_name_and_go_with_their_last_bearer() {
+        let (mut control, mut receiver) = control(10);
+        let [one, two] = [1, 2].map(Match::Teid);
+        let begun = |changes: &[Change]| {
+            let meters = changes.iter().filter_map(|change| match change {
+                Change::Meter { number, .. } => Some(*number),
+                _ => None,
+            });
+            meters.collect::<Vec<_>>()
+        };
+        for round in 0..3 {
+            let wishes = [
+                Wish::Add(relay(1, 7)),
+                Wish::Add(relay(2, 7)),
+                Wish::Limit(one, [limit(1, 1000), None]),
+                Wish::Limit(two, [limit(1, 1000), limit(2, 500)]),
+            ];
+            control.grant(&wishes).unwrap();
+            let changes = sent(&mut receiver);
+            assert_eq!(begun(&changes).len(), 2, "round {round}: {changes:?}");
+            // Where its meters are is known before it is looked for.
+            let at = |wanted: fn(&Change) -> bool| changes.iter().position(wanted).unwrap();
+            let police = at(|c| matches!(c, Change::Police { key: 1, .. }));
+            let set = at(|c| matches!(c, Change::Set(s) if s.key == 1 && s.is_metered()));
+            assert!(police < set);
+            assert_eq!(control.limits(two), [limit(1, 1000), limit(2, 500)]);
+            // Another way and the same rates: the meters go on. Another rate: one begins anew, for both.
+            control.grant(&[Wish::Put(relay(2, 8))]).unwrap();
+            let changes = sent(&mut receiver);
+            assert!(begun(&changes).is_empty());
+            let metered = |c: &Change| matches!(c, Change::Set(slot) if slot.is_metered());
+            assert!(changes.iter().any(metered), "{changes:?}");
+            let faster = [
+                Wish::Limit(one, [limit(1, 2000), None]),
+                Wish::Limit(two, [limit(1, 2000), None]),
+            ];
+            control.grant(&faster).unwrap();
+            let changes = sent(&mut receiver);
+            assert_eq!(begun(&changes).len(), 1, "{changes:?}");
+            assert_eq!(control.limits(two), [limit(1, 2000), None]);
+            let none = Change::Police {
+                key: 1,
+                meters: UNMETERED,
+            };
+            control.grant(&[Wish::Limit(one, [None, None])]).unwrap();
+            let changes = sent(&mut receiver);
+            assert!(changes.contains(&none), "{changes:?}");
+            let bare = |c: &Change| matches!(c, Change::Set(slot) if !slot.is_metered());
+            assert!(changes.iter().any(bare), "{changes:?}");
+            control.grant(&[one, two].map(Wish::Remove)).unwrap();
+            let none = Change::Police {
+                key: 2,
+                meters: UNMETERED,
+            };
+            assert!(sent(&mut receiver).contains(&none));
+            // Numbers come back.
+            assert_eq!(control.limited.in_use(), (0, 2));
+        }
+    }
+
+    #[test]
+    fn a_refused_set_of_wishes_leaves_every_limit_as_it_was() {
+        let (mut control, mut receiver) = control(3);
+        let [one, two] = [1, 2].map(Match::Teid);
+        let wishes = [
+            Wish::Add(relay(1, 7)),
+            Wish::Add(relay(2, 7)),
+            Wish::Limit(one, [limit(1, 1000), None]),
+        ];
+        control.grant(&wishes).unwrap();
+        sent(&mut receiver);
+        let never = Wish::Remove(Match::Teid(9));
+        for wishes in [
+            vec![Wish::Limit(one, [limit(1, 5), limit(2, 5)])],
+            vec![Wish::Limit(one, [None, None]), Wish::Put(relay(1, 8))],
+            vec![Wish::Limit(two, [limit(1, 7), limit(3, 5)])],
+            vec![Wish::Remove(one), Wish::Add(relay(1, 9))],
+            vec![
+                Wish::Remove(one),
+                Wish::Add(relay(1, 9)),
+                Wish::Limit(one, [limit(1, 9), None]),
+                Wish::Limit(two, [limit(1, 8), None]),
+            ],
+        ] {
+            let number = wishes.len();
+            let refused = control.grant(&[wishes, vec![never]].concat());
+            assert_eq!(refused, Err((number, Refused::Unknown(Match::Teid(9)))));
+            assert_eq!(control.limits(one), [limit(1, 1000), None]);
+            assert_eq!(control.limits(two), [None, None]);
+            assert_eq!(control.limited.in_use().0, 1);
+            let metered = [1, 2].map(|key| control.table.get(key).unwrap().is_metered());
+            assert_eq!(metered, [true, false]);
+            assert_eq!(sent(&mut receiver), []);
+        }
+        let unknown = Wish::Limit(Match::Teid(9), [None, None]);
+        assert!(control.grant(&[unknown]).is_err());
+        // There are two for each bearer of the table.
+        let mut room = Limited::new(1);
+        for rule in [1, 2] {
+            room.take(limit(rule, 1).unwrap(), &mut Vec::new()).unwrap();
+        }
+        let full = room.take(limit(3, 1).unwrap(), &mut Vec::new());
+        assert_eq!(full.unwrap_err(), Refused::TooManyMeters(2));
     }
 
     #[test]

@@ -41,6 +41,8 @@ fates! {
     ToldToDrop: "told to drop",
     /// The bearer's gate is closed (TS 29.244 section 5.4.3).
     GateClosed: "gate closed",
+    /// One of the bearer's maximum bit rates is used up (TS 29.244 section 5.4.4).
+    OverRate: "over the rate",
     /// The bearer says to hold it, and there is no store.
     NotHeld: "not held",
     /// Ethernet, IP, UDP or GTP-U header that lies about a length or is cut short.

@@ -1,6 +1,7 @@
 //! The gateway with its fast path in the kernel: the same bearers there, the rest of its packets and all answers here.
 
 use super::change::Change;
+use super::policing::{METERS_PER_BEARER, UNMETERED};
 use super::table::{Matching, Slot};
 use super::{Checked, Settings};
 use crate::{SettingsError, settings};
@@ -32,6 +33,7 @@ pub(crate) fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, Se
     Ok(GatewaySettings {
         own,
         bearers: settings.bearers,
+        meters: settings.metered_bearers() * METERS_PER_BEARER,
         mtu: settings.mtu,
         passes_others: settings.others == super::Others::Forward,
         answers_neighbours,
@@ -44,6 +46,12 @@ pub(super) fn make(kernel: &KernelGateway, change: &Change) -> io::Result<()> {
         Change::Set(slot) => kernel.set(slot.key, bearer(slot)),
         Change::Remove(key) => kernel.remove(key),
         Change::Path(number, path) => kernel.set_path(number, path.local, path.remote),
+        Change::Meter { number, cost } => kernel.set_meter(number, cost),
+        Change::Police {
+            key,
+            meters: UNMETERED,
+        } => kernel.unmeter(key),
+        Change::Police { key, meters } => kernel.meter(key, meters),
         // The worker's to send.
         Change::EndMarker { .. } => Ok(()),
     }

@@ -12,7 +12,10 @@ mod control;
 mod fate;
 mod in_kernel;
 mod known_paths;
+mod limit;
+mod meter;
 mod pfcp;
+mod policing;
 mod rewrite;
 #[cfg(test)]
 mod scapy;
@@ -25,6 +28,8 @@ pub use churn::{Churned, bearers_of, churn};
 pub use control::{Control, Refused, Wish};
 pub use fate::{FATES, Fate};
 pub(crate) use in_kernel::gateway_settings;
+pub use limit::{Limit, Limits, MeterName};
+pub use policing::METERS_PER_BEARER;
 pub use server::{Answer, Request};
 pub use table::{BYTES_PER_BEARER, Matching};
 
@@ -36,6 +41,7 @@ use change::{Change, Receiver, changes};
 use fate::Counts;
 use in_kernel::Kernel;
 use known_paths::KnownPaths;
+use policing::Policing;
 use seen::{Own, Seen, Tunnelled};
 use serde::Deserialize;
 use server::Server;
@@ -144,6 +150,14 @@ impl Settings {
             settings,
         })
     }
+
+    /// Bearers that may have meters: all of them, where somebody is there to give them some.
+    fn metered_bearers(&self) -> usize {
+        match self.pfcp {
+            Some(_) => self.bearers,
+            None => 0,
+        }
+    }
 }
 
 /// The function; complete once it was prepared.
@@ -239,6 +253,7 @@ impl Function for Gateway {
 struct Plane {
     table: Table,
     paths: KnownPaths,
+    policing: Policing,
     own: Own,
     /// By port, what its own addresses are answered for with.
     macs: Macs,
@@ -263,6 +278,7 @@ impl Plane {
         Ok(Self {
             table: Table::new(settings.matching, settings.bearers),
             paths: KnownPaths::new(&own),
+            policing: Policing::new(settings.metered_bearers()),
             own,
             macs: macs.clone(),
             mtu: settings.mtu,
@@ -297,6 +313,7 @@ impl Plane {
     fn take_changes(&mut self, to_port: usize) -> bool {
         let mut any = false;
         let (table, paths) = (&mut self.table, &mut self.paths);
+        let policing = &mut self.policing;
         let (answers, pool) = (&mut self.answers, &self.pool);
         let kernel = &self.kernel;
         self.receiver.take(|change| {
@@ -310,6 +327,8 @@ impl Plane {
                     table.remove(key);
                 }
                 Change::Path(number, path) => paths.set(number, path, to_port),
+                Change::Meter { number, cost } => policing.set(number, cost),
+                Change::Police { key, meters } => policing.assign(key, meters),
                 Change::EndMarker { path, teid } => {
                     if let Some((known, last_port)) = paths.last(path) {
                         let of_kernel = kernel.as_ref().and_then(|k| k.port_of(path));
@@ -348,6 +367,7 @@ impl Plane {
             }
         }
         self.table.look_up(&keys[..len], &mut found[..len]);
+        let mut metered: u64 = 0;
         for i in 0..len {
             let packet = &mut batch.packets_mut()[i];
             let fate = match &seen[i] {
@@ -371,8 +391,60 @@ impl Plane {
                 fate,
                 Fate::Relayed | Fate::Encapsulated | Fate::Decapsulated | Fate::Passed
             );
-            if !goes_on {
+            if goes_on {
+                metered |= u64::from(found[i].is_metered()) << i;
+            } else {
                 batch.mark_dropped(i);
+            }
+        }
+        if metered != 0 {
+            self.police(batch, metered, &seen, &found, context.now_ticks);
+        }
+    }
+
+    /// Drops those of the packets that are about to leave, a bit for each, that are over a rate of their bearer: only
+    /// what would leave counts.
+    #[inline(never)]
+    fn police(
+        &mut self,
+        batch: &mut Batch,
+        mut metered: u64,
+        seen: &[Seen],
+        bearers: &[Slot],
+        now_ticks: u64,
+    ) {
+        let now = self.policing.moment(now_ticks);
+        let mut keys = [0; BATCH_CAPACITY];
+        let mut places = [0; BATCH_CAPACITY];
+        let mut found = [Slot::default(); BATCH_CAPACITY];
+        let mut count = 0;
+        while metered != 0 {
+            let place = metered.trailing_zeros() as usize;
+            metered &= metered - 1;
+            (keys[count], places[count]) = (bearers[place].key, place);
+            count += 1;
+        }
+        self.policing.look_up(&keys[..count], &mut found[..count]);
+        for (place, found) in places.into_iter().zip(&found).take(count) {
+            let bearer = &bearers[place];
+            let packet = &batch.packets()[place];
+            let (bytes, left_as) = match (&seen[place], bearer.kind()) {
+                (Seen::Tunnelled(seen), Kind::Relay) if seen.message != MessageType::G_PDU => {
+                    continue;
+                }
+                (Seen::Tunnelled(seen), Kind::Relay) => (seen.end - seen.payload, Fate::Relayed),
+                (Seen::Tunnelled(seen), _) => (packet.len() as u16 - seen.ip, Fate::Decapsulated),
+                (Seen::Plain { ip, .. }, _) => {
+                    let path = self.paths.last(bearer.path);
+                    let added = path.map_or(0, |(path, _)| rewrite::overhead(bearer, &path));
+                    (packet.len() as u16 - ip - added as u16, Fate::Encapsulated)
+                }
+                _ => continue,
+            };
+            if !self.policing.admits(found, now, bytes) {
+                self.counts[left_as as usize] -= 1;
+                self.counts[Fate::OverRate as usize] += 1;
+                batch.mark_dropped(place);
             }
         }
     }

@@ -24,6 +24,7 @@ struct Bench {
     plane: Plane,
     control: Control,
     pool: PoolHandle,
+    now_ticks: u64,
 }
 
 impl Bench {
@@ -37,6 +38,7 @@ impl Bench {
             plane: gateway.plane.unwrap(),
             control,
             pool: PoolHandle::new(256, false).unwrap(),
+            now_ticks: 0,
         }
     }
 
@@ -68,7 +70,7 @@ impl Bench {
         let context = Context {
             from_port,
             to_port: 1 - from_port,
-            ..Context::default()
+            now_ticks: self.now_ticks,
         };
         self.plane.process(batch, &context);
         batch.settle(&mut Batch::new());
@@ -627,6 +629,104 @@ fn packets_behind_a_closed_gate_are_counted_apart_from_dropped_and_held_ones() {
     ] {
         assert_eq!(gateway.count(fate), count, "{fate:?}");
     }
+}
+
+/// A gateway whose bearers may have limits.
+fn limiting(lines: &str) -> Bench {
+    let mut gateway =
+        Bench::new("bearers = 100\npfcp = { address = \"192.0.2.1\", peers = [\"192.0.2.100\"] }");
+    gateway.add(lines);
+    gateway
+}
+
+/// Holds bearers to a rate together.
+fn hold_to(gateway: &mut Bench, kbps: u64, rule: u32, matches: &[Match]) {
+    let meter = MeterName {
+        session: 1,
+        rule,
+        is_uplink: true,
+    };
+    let kbps = std::num::NonZeroU64::new(kbps).unwrap();
+    let limits = [Some(Limit { meter, kbps }), None];
+    let wishes: Vec<_> = matches.iter().map(|m| Wish::Limit(*m, limits)).collect();
+    gateway.control.grant(&wishes).unwrap();
+    while gateway.plane.take_changes(1) {}
+}
+
+#[test]
+fn user_packets_over_the_rate_are_dropped_and_counted_apart_however_they_leave() {
+    let mut gateway = limiting(
+        "0x10,relay,0x20,192.0.2.9\n0x11,decapsulate\n0x12,relay,0x21,2001:db8::9\n\
+         10.45.0.2,encapsulate,0x30,192.0.2.9,9\n10.45.0.3,encapsulate,0x31,2001:db8::9\n0x13,decapsulate",
+    );
+    let users = ["10.45.0.2", "10.45.0.3"].map(|user| Match::User(address(user)));
+    let tunnels = [0x10, 0x11, 0x12].map(Match::Teid);
+    for (rule, matched) in users.into_iter().chain(tunnels).enumerate() {
+        hold_to(&mut gateway, 1000, rule as u32, &[matched]);
+    }
+    // Of 1000 bytes each, whatever lies around them: 15000 and one more, time not passing.
+    let in_tunnel = |teid| {
+        let outer_and_gtpu = 14 + 20 + 8 + 8;
+        tunnelled(true, true, teid, outer_and_gtpu + 1000)
+    };
+    let to_user = |user| flow("198.19.0.1", user).frame(14 + 1000 + 4).unwrap();
+    for (frame, fate) in [
+        (in_tunnel(0x10), Fate::Relayed),
+        (in_tunnel(0x11), Fate::Decapsulated),
+        (in_tunnel(0x12), Fate::Relayed),
+        (to_user("10.45.0.2"), Fate::Encapsulated),
+        (to_user("10.45.0.3"), Fate::Encapsulated),
+    ] {
+        let (over, left) = (gateway.count(Fate::OverRate), gateway.count(fate));
+        // Padding is none of the user's.
+        let padded = [&frame[..], &[0; 50]].concat();
+        let frames: Vec<_> = (0..40).map(|i| [&frame, &padded][i % 2].clone()).collect();
+        let passed = gateway.pass(&frames, 0).len();
+        assert_eq!(passed, 16, "{fate:?}");
+        assert_eq!(gateway.count(fate) - left, 16, "{fate:?}");
+        assert_eq!(gateway.count(Fate::OverRate) - over, 24, "{fate:?}");
+    }
+    // Others are not concerned, and a stream may end.
+    assert_eq!(gateway.pass(&vec![in_tunnel(0x13); 64], 0).len(), 64);
+    let mut marker = in_tunnel(0x10);
+    marker[43] = MessageType::END_MARKER.0;
+    assert_eq!(gateway.pass(&[marker], 0).len(), 1);
+    assert_eq!(gateway.counted(), 5 * 40 + 65);
+    // What does not leave is not counted by the meter.
+    hold_to(&mut gateway, 1000, 9, &[Match::Teid(0x10)]);
+    let mut dying = in_tunnel(0x10);
+    dying[22] = 1;
+    let mut ethernet = Ethernet::new(&mut dying[..]).unwrap();
+    Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
+    assert!(gateway.pass(&vec![dying; 40], 0).is_empty());
+    assert_eq!(gateway.pass(&vec![in_tunnel(0x10); 40], 0).len(), 16);
+}
+
+#[test]
+fn a_rate_is_held_over_time_by_all_bearers_of_its_meter_together() {
+    let mut gateway = limiting("0x10,decapsulate\n0x11,decapsulate\n0x12,decapsulate");
+    hold_to(&mut gateway, 8000, 1, &[0x10, 0x11].map(Match::Teid));
+    let frame = |teid, bytes: usize| tunnelled(true, true, teid, 50 + bytes);
+    gateway.now_ticks = taut_port::ticks();
+    let ticks_per_ms = taut_port::Clock::calibrate(std::time::Duration::from_millis(20)).hz / 1e3;
+    let begun = gateway.now_ticks as f64;
+    let mut passed = 0;
+    // 8000 kbit/s are 1000 bytes a millisecond: 3 come in two tunnels, and as much in the one that has no meter.
+    for ms in 0..2000 {
+        gateway.now_ticks = (begun + f64::from(ms) * ticks_per_ms) as u64;
+        let mut frames = vec![frame(0x10, 500), frame(0x11, 1400), frame(0x10, 1100)];
+        frames.push(frame(0x12, 1400));
+        let left = gateway.pass(&frames, 0);
+        assert_eq!(left.last().unwrap().len(), 14 + 1400);
+        passed += left.iter().map(|frame| frame.len() - 14).sum::<usize>() - 1400;
+    }
+    // And the burst.
+    let share = passed as f64 / (2_000_000.0 + 15_000.0);
+    assert!((share - 1.0).abs() < 0.02, "{share}");
+    // Another rate holds at once.
+    hold_to(&mut gateway, 1_000_000, 1, &[0x10, 0x11].map(Match::Teid));
+    let left = gateway.pass(&vec![frame(0x11, 1400); 64], 0);
+    assert_eq!(left.len(), 64);
 }
 
 #[test]

@@ -22,7 +22,11 @@ const PATH_BYTES: usize = 40;
 /// Where the port is in it.
 const PATH_PORT: usize = 36;
 /// `struct fates` there: a count for each.
-const FATES_BYTES: u32 = 25 * 8;
+const FATES_BYTES: u32 = 26 * 8;
+/// `struct meter` there: when the next packet is due, and what a byte costs.
+const METER_BYTES: usize = 16;
+/// Where the cost is in it.
+const METER_COST: usize = 8;
 /// Of the frames of one direction that wait for the process: 512 of them.
 const UP_BYTES: u32 = 2 << 20;
 
@@ -32,6 +36,9 @@ pub struct KernelGateway {
     settings: GatewaySettings,
     bearers: MapHandle,
     paths: MapHandle,
+    /// By key of its bearer, numbers of its meters.
+    metered: MapHandle,
+    meters: MapHandle,
     fates: MapHandle,
     /// By direction: the ring through which its program hands frames up.
     up: Vec<MapHandle>,
@@ -48,19 +55,30 @@ impl KernelGateway {
             let text = format!("{MOST_OWN} addresses of each IP version at most");
             return Err(PortError::system(WHAT, io::Error::other(text)));
         }
-        let make = |kind, name: &str, key_bytes, value_bytes, entries| {
+        let make_with = |map_flags, kind, name: &str, key_bytes, value_bytes, entries| {
             let options = libbpf_sys::bpf_map_create_opts {
                 sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+                map_flags,
                 ..Default::default()
             };
             MapHandle::create(kind, Some(name), key_bytes, value_bytes, entries, &options)
                 .map_err(|e| refused(format!("{WHAT}: making the map of {name}"), as_io(e)))
         };
+        let make = |kind, name, key_bytes, value_bytes, entries| {
+            make_with(0, kind, name, key_bytes, value_bytes, entries)
+        };
         let room = settings.bearers as u32;
+        // Number 0 is none's.
+        let meters = settings.meters as u32 + 1;
+        let metered = room.min(meters);
+        // Only bearers that have meters take memory there.
+        let on_demand = libbpf_sys::BPF_F_NO_PREALLOC;
         let up = (0..ports).map(|_| make(MapType::RingBuf, "up", 0, 0, UP_BYTES));
         Ok(Self {
             bearers: make(MapType::Hash, "bearers", 8, 8, room)?,
             paths: make(MapType::Array, "paths", 4, PATH_BYTES as u32, PATHS)?,
+            metered: make_with(on_demand, MapType::Hash, "metered", 8, 8, metered)?,
+            meters: make(MapType::Array, "meters", 4, METER_BYTES as u32, meters)?,
             fates: make(MapType::PercpuArray, "fates", 4, FATES_BYTES, 1)?,
             up: up.collect::<Result<_, _>>()?,
             settings,
@@ -80,6 +98,8 @@ impl KernelGateway {
                 let shared = match map.name().to_string_lossy().as_ref() {
                     "bearers" => &self.bearers,
                     "paths" => &self.paths,
+                    "metered" => &self.metered,
+                    "meters" => &self.meters,
                     "fates" => &self.fates,
                     "up" => &self.up[from],
                     _ => continue,
@@ -111,6 +131,39 @@ impl KernelGateway {
     /// The kernel's answer, also that there is none.
     pub fn remove(&self, key: u64) -> io::Result<()> {
         self.bearers.delete(&key.to_ne_bytes()).map_err(as_io)
+    }
+
+    /// Gives a bearer its meters, by numbers from 1 of which 0 is none, or others than it has.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn meter(&self, key: u64, [first, second]: [u32; 2]) -> io::Result<()> {
+        let mut value = [0; 8];
+        value[..4].copy_from_slice(&first.to_ne_bytes());
+        value[4..].copy_from_slice(&second.to_ne_bytes());
+        self.metered
+            .update(&key.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(as_io)
+    }
+
+    /// Takes a bearer's meters away.
+    ///
+    /// # Errors
+    /// The kernel's answer, also that it has none.
+    pub fn unmeter(&self, key: u64) -> io::Result<()> {
+        self.metered.delete(&key.to_ne_bytes()).map_err(as_io)
+    }
+
+    /// Begins a meter anew, at which a byte costs so many 2^-20 ns.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn set_meter(&self, number: u32, cost: u64) -> io::Result<()> {
+        let mut value = [0; METER_BYTES];
+        value[METER_COST..].copy_from_slice(&cost.to_ne_bytes());
+        self.meters
+            .update(&number.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(as_io)
     }
 
     /// Gives a path its number, before any bearer uses it.

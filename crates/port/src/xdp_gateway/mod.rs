@@ -27,6 +27,8 @@ pub struct GatewaySettings {
     pub own: Vec<IpAddr>,
     /// Bearers there can be.
     pub bearers: usize,
+    /// Meters there can be: numbers from 1 on.
+    pub meters: usize,
     /// Longest outer IP packet in bytes.
     pub mtu: usize,
     /// Whether frames that are none of the gateway's pass untouched.
@@ -84,6 +86,30 @@ mod without {
         /// # Errors
         /// None.
         pub fn remove(&self, _: u64) -> io::Result<()> {
+            match *self {}
+        }
+
+        /// Gives a bearer its meters, or others than it has.
+        ///
+        /// # Errors
+        /// None.
+        pub fn meter(&self, _: u64, _: [u32; 2]) -> io::Result<()> {
+            match *self {}
+        }
+
+        /// Takes a bearer's meters away.
+        ///
+        /// # Errors
+        /// None.
+        pub fn unmeter(&self, _: u64) -> io::Result<()> {
+            match *self {}
+        }
+
+        /// Begins a meter anew.
+        ///
+        /// # Errors
+        /// None.
+        pub fn set_meter(&self, _: u32, _: u64) -> io::Result<()> {
             match *self {}
         }
 

@@ -34,6 +34,7 @@ impl ElementType {
     pub const SDF_FILTER: Self = Self(23);
     pub const APPLICATION_ID: Self = Self(24);
     pub const GATE_STATUS: Self = Self(25);
+    pub const MBR: Self = Self(26);
     pub const PRECEDENCE: Self = Self(29);
     pub const OFFENDING_IE: Self = Self(40);
     pub const UP_FUNCTION_FEATURES: Self = Self(43);
@@ -347,6 +348,37 @@ impl OuterHeaderCreation {
     }
 }
 
+/// The highest bit rates (MBR, section 8.2.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mbr {
+    /// From the user, kbit/s of 1000 bits: 40 bits of it are written.
+    pub uplink_kbps: u64,
+    /// To the user, as well.
+    pub downlink_kbps: u64,
+}
+
+impl Mbr {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn parse(value: &[u8]) -> Result<Self, Error> {
+        let (rates, _) = view::header::<_, [[u8; 5]; 2]>(value, WHAT)?;
+        let [uplink_kbps, downlink_kbps] =
+            rates.map(|rate| rate.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)));
+        Ok(Self {
+            uplink_kbps,
+            downlink_kbps,
+        })
+    }
+
+    /// Writes the value.
+    pub fn emit(self) -> Vec<u8> {
+        let rates = [self.uplink_kbps, self.downlink_kbps].map(u64::to_be_bytes);
+        rates.iter().flat_map(|rate| &rate[3..]).copied().collect()
+    }
+}
+
 /// Who a node is (section 8.2.38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeId(pub IpAddr);
@@ -425,6 +457,13 @@ mod tests {
         for length in 0..creation.emit().len() {
             assert!(OuterHeaderCreation::parse(&creation.emit()[..length]).is_err());
         }
+        let rates = Mbr {
+            uplink_kbps: 1,
+            downlink_kbps: 2,
+        };
+        for length in 0..rates.emit().len() {
+            assert!(Mbr::parse(&rates.emit()[..length]).is_err());
+        }
         let user = [2, 10, 45, 0, 2];
         assert_eq!(
             UeAddress::parse(&user).unwrap().v4,
@@ -453,7 +492,10 @@ mod tests {
         #[test]
         fn typed_elements_are_read_back(
             teid: u32, seid: u64, four: Option<[u8; 4]>, six: Option<[u8; 16]>, id: Option<u8>,
+            uplink_kbps in 0u64..1 << 40, downlink_kbps in 0u64..1 << 40,
         ) {
+            let rates = Mbr { uplink_kbps, downlink_kbps };
+            prop_assert_eq!(Mbr::parse(&rates.emit()), Ok(rates));
             let (v4, v6) = (four.map(Ipv4Addr::from), six.map(Ipv6Addr::from));
             let chosen = FTeid::Chosen { teid, v4, v6 };
             prop_assert_eq!(FTeid::parse(&chosen.emit()), Ok(chosen));
@@ -472,7 +514,7 @@ mod tests {
                 let _ = (element.u8(), element.u16(), element.u32(), element.group().count());
             }
             let _ = (FTeid::parse(&bytes), Seid::parse(&bytes), UeAddress::parse(&bytes));
-            let _ = (OuterHeaderCreation::parse(&bytes), NodeId::is_one(&bytes));
+            let _ = (OuterHeaderCreation::parse(&bytes), NodeId::is_one(&bytes), Mbr::parse(&bytes));
         }
     }
 }

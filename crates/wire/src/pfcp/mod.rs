@@ -4,8 +4,8 @@
 mod element;
 
 pub use element::{
-    Cause, Element, ElementType, Elements, FTeid, FailedRule, NodeId, OuterHeaderCreation, Seid,
-    UeAddress,
+    Cause, Element, ElementType, Elements, FTeid, FailedRule, Mbr, NodeId, OuterHeaderCreation,
+    Seid, UeAddress,
 };
 
 use crate::{Error, view};

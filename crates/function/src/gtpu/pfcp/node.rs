@@ -259,7 +259,7 @@ impl Node {
         let made = (|| {
             self.associated(from)?;
             node_id(message)?;
-            let session = Session::new(cp_seid?, from);
+            let session = Session::new(self.next_seid, cp_seid?, from);
             for kind in [ElementType::CREATE_PDR, ElementType::CREATE_FAR] {
                 element(message, kind)?.ok_or(Refusal::missing(kind))?;
             }
@@ -270,7 +270,7 @@ impl Node {
         writer.element(ElementType::NODE_ID, &NodeId(self.id).emit());
         write_outcome(&mut writer, made.as_ref().map(|_| ()).map_err(|e| *e));
         if let Ok((session, created)) = made {
-            let seid = self.next_seid;
+            let seid = session.up_seid;
             self.next_seid += 1;
             self.sessions.insert(seid, session);
             let (v4, v6) = match self.id {
@@ -348,7 +348,9 @@ impl Node {
         let wishes = session.wishes(&bearers, &ended, control.own());
         control.grant(&wishes).map_err(|(_, refused)| {
             Refusal::new(match refused {
-                Refused::Full(_) | Refused::TooManyPaths => Cause::NO_RESOURCES,
+                Refused::Full(_) | Refused::TooManyPaths | Refused::TooManyMeters(_) => {
+                    Cause::NO_RESOURCES
+                }
                 Refused::Duplicate(_) | Refused::Unknown(_) => Cause::RULE_FAILURE,
                 Refused::Stuck => Cause::SYSTEM_FAILURE,
             })

@@ -5,13 +5,14 @@
 //! one, that without a filter for single flows decides, then that of the lowest precedence value. Rules with such a
 //! filter are refused where their packets would take another way.
 
-use super::super::{Action, Bearer, Match, Path, Wish};
+use super::super::{Action, Bearer, Limit, Limits, Match, MeterName, Path, Wish};
 use super::Filters;
 use super::filter::Takes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU64;
 use taut_wire::pfcp::{
-    Cause, Element, ElementType, Elements, FTeid, FailedRule, OuterHeaderCreation, UeAddress,
+    Cause, Element, ElementType, Elements, FTeid, FailedRule, Mbr, OuterHeaderCreation, UeAddress,
 };
 
 /// Rules of each kind that a session may have.
@@ -95,12 +96,22 @@ struct Far {
     creation: Option<OuterHeaderCreation>,
 }
 
-/// QoS enforcement rule: its gates and its mark. Rates are not enforced.
+/// QoS enforcement rule: its gates, its mark, and its maximum bit rates. Nothing is set aside for guaranteed ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Qer {
     qfi: Option<u8>,
     uplink_closed: bool,
     downlink_closed: bool,
+    /// None where it is 0, as control planes write what they do not limit.
+    uplink_kbps: Option<NonZeroU64>,
+    downlink_kbps: Option<NonZeroU64>,
+}
+
+/// A bearer, and the rates that its packets have to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limited {
+    bearer: Bearer,
+    limits: Limits,
 }
 
 /// Tunnel identifiers of the gateway's own choice, and the addresses they end at.
@@ -120,6 +131,8 @@ pub(super) struct CreatedPdr {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Session {
+    /// The number that it has here.
+    pub up_seid: u64,
     /// The number that the control plane gave it.
     pub cp_seid: u64,
     /// Who it belongs to.
@@ -131,12 +144,13 @@ pub(super) struct Session {
     /// Identifiers chosen for tunnels, by CHOOSE ID.
     chosen: BTreeMap<u8, u32>,
     /// What is in the table because of it.
-    pub bearers: BTreeMap<Match, Bearer>,
+    pub bearers: BTreeMap<Match, Limited>,
 }
 
 impl Session {
-    pub fn new(cp_seid: u64, owner: IpAddr) -> Self {
+    pub fn new(up_seid: u64, cp_seid: u64, owner: IpAddr) -> Self {
         Self {
+            up_seid,
             cp_seid,
             owner: Some(owner),
             ..Self::default()
@@ -317,7 +331,7 @@ impl Session {
         &self,
         own: &[IpAddr],
         filters: Filters,
-    ) -> Result<BTreeMap<Match, Bearer>, Refusal> {
+    ) -> Result<BTreeMap<Match, Limited>, Refusal> {
         let mut bearers = BTreeMap::new();
         let mut rules: Vec<_> = self.pdrs.iter().collect();
         rules.sort_by_key(|(id, pdr)| (pdr.takes != Takes::All, pdr.precedence, **id));
@@ -346,18 +360,23 @@ impl Session {
             let action = self.action(*id, pdr, is_tunnel, own)?;
             let failed = Refusal::rule(FailedRule::Pdr(*id));
             if !is_for_all && filters == Filters::Refuse {
-                let same = |m: &Match| bearers.get(m).is_some_and(|b: &Bearer| b.action == action);
+                let same = |m: &Match| {
+                    let known = bearers.get(m);
+                    known.is_some_and(|known: &Limited| known.bearer.action == action)
+                };
                 let changes_nothing = !matches.is_empty() && matches.iter().all(same);
                 if changes_nothing || pdr.takes.none_of(users.into_iter().flatten()) {
                     continue;
                 }
                 return Err(failed);
             }
+            let limits = self.limits(*id, pdr)?;
             for matched in matches {
                 if matched.key() == 0 {
                     return Err(failed);
                 }
-                bearers.entry(matched).or_insert(Bearer { matched, action });
+                let bearer = Bearer { matched, action };
+                bearers.entry(matched).or_insert(Limited { bearer, limits });
             }
         }
         Ok(bearers)
@@ -385,6 +404,29 @@ impl Session {
         }
         let action = Self::forwarding(far_id, far, qfi, is_tunnel, own)?;
         Ok(if is_closed { Action::Block } else { action })
+    }
+
+    /// The rates that packets of a detection rule have to keep.
+    fn limits(&self, id: u16, pdr: &Pdr) -> Result<Limits, Refusal> {
+        let is_uplink = pdr.source == ACCESS;
+        let mut limits = Limits::default();
+        let mut free = limits.iter_mut();
+        for rule in &pdr.qers {
+            let kbps = self.qers.get(rule).and_then(|qer| match is_uplink {
+                true => qer.uplink_kbps,
+                false => qer.downlink_kbps,
+            });
+            if let Some(kbps) = kbps {
+                let free = free.next().ok_or(Refusal::rule(FailedRule::Pdr(id)))?;
+                let meter = MeterName {
+                    session: self.up_seid,
+                    rule: *rule,
+                    is_uplink,
+                };
+                *free = Some(Limit { meter, kbps });
+            }
+        }
+        Ok(limits)
     }
 
     /// What a forwarding rule does with packets of a tunnel or to a user.
@@ -422,7 +464,7 @@ impl Session {
     /// What has to change in the table so that it says `new`, and before that the tunnels that end.
     pub fn wishes(
         &self,
-        new: &BTreeMap<Match, Bearer>,
+        new: &BTreeMap<Match, Limited>,
         ended: &[OuterHeaderCreation],
         own: &[IpAddr],
     ) -> Vec<Wish> {
@@ -433,11 +475,15 @@ impl Session {
         let mut wishes: Vec<_> = ended.iter().filter_map(end).collect();
         let gone = self.bearers.keys().filter(|m| !new.contains_key(m));
         wishes.extend(gone.map(|matched| Wish::Remove(*matched)));
-        for (matched, bearer) in new {
-            match self.bearers.get(matched) {
-                Some(old) if old == bearer => {}
+        for (matched, Limited { bearer, limits }) in new {
+            let old = self.bearers.get(matched);
+            match old {
+                Some(old) if old.bearer == *bearer => {}
                 Some(_) => wishes.push(Wish::Put(*bearer)),
                 None => wishes.push(Wish::Add(*bearer)),
+            }
+            if old.map_or(Limits::default(), |old| old.limits) != *limits {
+                wishes.push(Wish::Limit(*matched, *limits));
             }
         }
         wishes
@@ -488,6 +534,11 @@ impl Qer {
         }
         if let Some(qfi) = look(rule, ElementType::QFI)? {
             self.qfi = Some(qfi.u8()? & 0x3f);
+        }
+        if let Some(rates) = look(rule, ElementType::MBR)? {
+            let rates = Mbr::parse(rates.value)?;
+            self.uplink_kbps = NonZeroU64::new(rates.uplink_kbps);
+            self.downlink_kbps = NonZeroU64::new(rates.downlink_kbps);
         }
         Ok(self)
     }

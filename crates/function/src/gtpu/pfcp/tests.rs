@@ -7,7 +7,8 @@ use super::super::{Action, Bearer, Match, Path};
 use super::node::Node;
 use super::*;
 use taut_wire::pfcp::{
-    Cause, ElementType as E, FTeid, Message, MessageType as M, OuterHeaderCreation, Seid, Writer,
+    Cause, ElementType as E, FTeid, Mbr, Message, MessageType as M, OuterHeaderCreation, Seid,
+    Writer,
 };
 
 const SMF: &str = "192.0.2.100";
@@ -106,7 +107,7 @@ fn pdr(
     precedence: u32,
     detects: Detects<'_>,
     far: u32,
-    qer: Option<u32>,
+    qers: impl IntoIterator<Item = u32>,
 ) -> Writer {
     let mut pdi = group(&[(E::SOURCE_INTERFACE, &[detects.source])]);
     if let Some(teid) = detects.teid {
@@ -136,7 +137,7 @@ fn pdr(
     }
     rule.element(E::FAR_ID, &far.to_be_bytes());
     rule.element(E::URR_ID, &1_u32.to_be_bytes());
-    if let Some(qer) = qer {
+    for qer in qers {
         rule.element(E::QER_ID, &qer.to_be_bytes());
     }
     let mut outer = Writer::group();
@@ -178,10 +179,25 @@ fn qer(kind: E, id: u32, gates: u8) -> Writer {
     let rule = group(&[
         (E::QER_ID, &id.to_be_bytes()),
         (E::GATE_STATUS, &[gates]),
-        // Maximum bit rate, which is not enforced.
-        (E(26), &[0; 10]),
         (E::QFI, &[9]),
     ]);
+    let mut outer = Writer::group();
+    outer.grouped(kind, &rule);
+    outer
+}
+
+/// A rule with rates in kbit/s, up and down, and with gates, which only new rules need.
+fn limit(kind: E, id: u32, uplink_kbps: u64, downlink_kbps: u64) -> Writer {
+    let rates = Mbr {
+        uplink_kbps,
+        downlink_kbps,
+    };
+    let mut rule = group(&[(E::QER_ID, &id.to_be_bytes()), (E::MBR, &rates.emit())]);
+    if kind == E::CREATE_QER {
+        rule.element(E::GATE_STATUS, &[0]);
+    }
+    // A guaranteed rate, which is accepted.
+    rule.element(E(27), &rates.emit());
     let mut outer = Writer::group();
     outer.grouped(kind, &rule);
     outer
@@ -334,6 +350,14 @@ impl Core {
         self.control.get(matched).map(|bearer| bearer.action)
     }
 
+    /// By rule.
+    fn kbps(&self, matched: Match) -> Vec<(u32, u64)> {
+        let limits = self.control.limits(matched).into_iter().flatten();
+        limits
+            .map(|limit| (limit.meter.rule, limit.kbps.get()))
+            .collect()
+    }
+
     fn count(&self) -> usize {
         self.control.occupancy().0
     }
@@ -459,6 +483,114 @@ fn a_tunnel_that_is_left_ends_once_also_while_nothing_passes() {
     assert_eq!(move_both((0x30, GNB), 0b0101), [0x20]);
     // Through the closed gate nothing has passed since.
     assert_eq!(move_both((0x40, GNB), 0b0101), [0x30]);
+}
+
+#[test]
+fn maximum_bit_rates_hold_for_their_direction_change_and_go_with_their_rule() {
+    let mut core = Core::associated(100);
+    let mut rules = open5gs_session();
+    rules.pop();
+    rules.push(limit(E::CREATE_QER, 1, 1000, 2000));
+    let made = core.establish(rules);
+    made.cause(Cause::ACCEPTED);
+    let seid = made.up_seid();
+    let uplink = Match::Teid(made.created()[0].1);
+    assert_eq!(core.kbps(uplink), [(1, 1000)]);
+    assert_eq!(core.kbps(USER_MATCH), [(1, 2000)]);
+    let of_control = Match::Teid(made.created()[1].1);
+    assert_eq!(core.kbps(of_control), []);
+    // The base station answers, and the user moves on: the same meter.
+    let meter = core.control.limits(USER_MATCH);
+    for (teid, end_marker) in [(0x20, false), (0x30, true)] {
+        core.modify(seid, &[move_far(1, (teid, GNB), end_marker)])
+            .cause(Cause::ACCEPTED);
+        assert_eq!(core.control.limits(USER_MATCH), meter);
+    }
+    // What an update leaves out stays: the gate here, the rates there.
+    core.modify(seid, &[limit(E::UPDATE_QER, 1, 1000, 500)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.kbps(USER_MATCH), [(1, 500)]);
+    core.modify(seid, &[qer(E::UPDATE_QER, 1, 0b0101)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.action(USER_MATCH), Some(Action::Block));
+    core.modify(seid, &[qer(E::UPDATE_QER, 1, 0)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.kbps(USER_MATCH), [(1, 500)]);
+    // Of 0 there is none; the other direction keeps its own.
+    core.modify(seid, &[limit(E::UPDATE_QER, 1, 1000, 0)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.kbps(USER_MATCH), []);
+    assert_eq!(core.kbps(uplink), [(1, 1000)]);
+    // Cut short, it changes nothing.
+    let id = 1_u32.to_be_bytes();
+    let mut short = Writer::group();
+    let cut = group(&[(E::QER_ID, &id), (E::MBR, &[0; 9])]);
+    short.grouped(E::UPDATE_QER, &cut);
+    core.modify(seid, &[short]).cause(Cause::INVALID_LENGTH);
+    assert_eq!(core.kbps(uplink), [(1, 1000)]);
+    // A rule that detection rules name cannot go; another takes its place.
+    let mut gone = Writer::group();
+    gone.grouped(E::REMOVE_QER, &group(&[(E::QER_ID, &id)]));
+    core.modify(seid, &[gone.clone()])
+        .cause(Cause::RULE_FAILURE);
+    assert_eq!(core.kbps(uplink), [(1, 1000)]);
+    let its = |source| Detects {
+        source,
+        ..Detects::default()
+    };
+    let parts = [
+        gone,
+        limit(E::CREATE_QER, 2, 3000, 4000),
+        pdr(E::UPDATE_PDR, 1, 255, its(1), 1, Some(2)),
+        pdr(E::UPDATE_PDR, 2, 255, its(0), 2, Some(2)),
+    ];
+    core.modify(seid, &parts).cause(Cause::ACCEPTED);
+    assert_eq!(core.kbps(uplink), [(2, 3000)]);
+    assert_eq!(core.kbps(USER_MATCH), [(2, 4000)]);
+    core.ask(M::SESSION_DELETION_REQUEST, Some(seid), &[])
+        .cause(Cause::ACCEPTED);
+    assert_eq!((core.kbps(uplink), core.kbps(USER_MATCH)), (vec![], vec![]));
+}
+
+#[test]
+fn the_rates_of_a_session_and_of_a_flow_hold_together_and_of_a_third_rule_is_refused() {
+    let mut core = Core::associated(100);
+    let up = Detects {
+        source: 0,
+        teid: Some(FTeid::Chosen {
+            teid: 0x10,
+            v4: Some([192, 0, 2, 1].into()),
+            v6: None,
+        }),
+        ..Detects::default()
+    };
+    let down = Detects {
+        source: 1,
+        user: true,
+        ..Detects::default()
+    };
+    let with = |rules: &[u32]| {
+        vec![
+            pdr(E::CREATE_PDR, 1, 255, up, 1, rules.iter().copied()),
+            pdr(E::CREATE_PDR, 2, 255, down, 2, rules.iter().copied()),
+            far(1, 2, 1, None),
+            far(2, 2, 0, Some((0x20, GNB))),
+            limit(E::CREATE_QER, 1, 1000, 2000),
+            limit(E::CREATE_QER, 2, 300, 400),
+            qer(E::CREATE_QER, 3, 0),
+            limit(E::CREATE_QER, 4, 1, 1),
+        ]
+    };
+    core.establish(with(&[1, 2, 3, 4]))
+        .cause(Cause::RULE_FAILURE);
+    assert_eq!(core.count(), 0);
+    let made = core.establish(with(&[1, 2, 3]));
+    made.cause(Cause::ACCEPTED);
+    assert_eq!(core.kbps(Match::Teid(0x10)), [(1, 1000), (2, 300)]);
+    assert_eq!(core.kbps(USER_MATCH), [(1, 2000), (2, 400)]);
+    // Those of a control plane that starts anew go with its sessions.
+    core.associate(2).cause(Cause::ACCEPTED);
+    assert_eq!((core.count(), core.kbps(USER_MATCH)), (0, vec![]));
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! Which rates bearers are held to, and the meters that keep them: bearers that name the same meter share its rate.
+
+use super::change::Change;
+use super::control::Refused;
+use super::meter::cost;
+use super::policing::{METERS_PER_BEARER, Meters, UNMETERED};
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+
+/// Whose rate: a QoS enforcement rule's, in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MeterName {
+    /// Number of the session that the rule is of.
+    pub session: u64,
+    /// Number of the rule.
+    pub rule: u32,
+    /// Of packets from the user.
+    pub is_uplink: bool,
+}
+
+/// A rate that packets have to keep, together with all others that name the same meter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// By whom they are counted.
+    pub meter: MeterName,
+    /// Of user packets, thousands of bits per second.
+    pub kbps: NonZeroU64,
+}
+
+/// All rates that a bearer's packets have to keep.
+pub type Limits = [Option<Limit>; METERS_PER_BEARER];
+
+/// Meters by number, how many bearers use each, and which.
+#[derive(Debug)]
+pub(super) struct Limited {
+    most: usize,
+    numbers: HashMap<MeterName, u32>,
+    /// By number less 1.
+    users: Vec<Option<(Limit, u32)>>,
+    free: Vec<u32>,
+    bearers: HashMap<u64, Meters>,
+}
+
+/// A meter that was taken; its rate before, if it has another one now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    pub number: u32,
+    before: Option<NonZeroU64>,
+}
+
+impl Limited {
+    /// For so many bearers.
+    pub fn new(bearers: usize) -> Self {
+        Self {
+            most: bearers * METERS_PER_BEARER,
+            numbers: HashMap::new(),
+            users: Vec::new(),
+            free: Vec::new(),
+            bearers: HashMap::new(),
+        }
+    }
+
+    pub fn meters_of(&self, key: u64) -> Meters {
+        self.bearers.get(&key).copied().unwrap_or(UNMETERED)
+    }
+
+    /// Gives a bearer these meters; those that it had.
+    pub fn assign(&mut self, key: u64, meters: Meters) -> Meters {
+        let before = match meters {
+            UNMETERED => self.bearers.remove(&key),
+            meters => self.bearers.insert(key, meters),
+        };
+        before.unwrap_or(UNMETERED)
+    }
+
+    /// Counts one more user of a meter, which begins anew if it has another rate now: what was counted at the old one
+    /// would take its time to be paid for.
+    pub fn take(&mut self, limit: Limit, changes: &mut Vec<Change>) -> Result<Taken, Refused> {
+        let mut begin = |number| {
+            let cost = cost(limit.kbps);
+            changes.push(Change::Meter { number, cost });
+        };
+        if let Some(number) = self.numbers.get(&limit.meter).copied()
+            && let Some(Some((known, users))) = self.users.get_mut(number as usize - 1)
+        {
+            *users += 1;
+            let before = (known.kbps != limit.kbps).then_some(known.kbps);
+            if before.is_some() {
+                known.kbps = limit.kbps;
+                begin(number);
+            }
+            return Ok(Taken { number, before });
+        }
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None if self.users.len() < self.most => {
+                self.users.push(None);
+                self.users.len() as u32
+            }
+            None => return Err(Refused::TooManyMeters(self.most)),
+        };
+        self.users[number as usize - 1] = Some((limit, 1));
+        self.numbers.insert(limit.meter, number);
+        begin(number);
+        Ok(Taken {
+            number,
+            before: None,
+        })
+    }
+
+    /// As if it had not been taken.
+    pub fn give_back(&mut self, taken: Taken) {
+        let place = (taken.number as usize).wrapping_sub(1);
+        if let Some(kbps) = taken.before
+            && let Some(Some((limit, _))) = self.users.get_mut(place)
+        {
+            limit.kbps = kbps;
+        }
+        self.release(taken.number);
+    }
+
+    /// Counts one user less.
+    pub fn release(&mut self, number: u32) {
+        let place = (number as usize).wrapping_sub(1);
+        let Some(entry) = self.users.get_mut(place) else {
+            return;
+        };
+        if let Some((limit, users)) = entry {
+            *users -= 1;
+            if *users == 0 {
+                self.numbers.remove(&limit.meter);
+                self.free.push(number);
+                *entry = None;
+            }
+        }
+    }
+
+    /// The rates that a bearer is held to.
+    pub fn limits_of(&self, key: u64) -> Limits {
+        self.meters_of(key).map(|number| {
+            let place = (number as usize).checked_sub(1)?;
+            Some((*self.users.get(place)?)?.0)
+        })
+    }
+
+    /// Names, and numbers that were given so far.
+    #[cfg(test)]
+    pub fn in_use(&self) -> (usize, usize) {
+        (self.numbers.len(), self.users.len())
+    }
+}

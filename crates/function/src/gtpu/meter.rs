@@ -1,0 +1,169 @@
+//! Policing: how fast bytes may come, by virtual scheduling (the generic cell rate algorithm, ITU-T I.371 annex A) with
+//! bytes in the place of cells. A meter is one moment, and what a byte costs.
+//!
+//! ebpf/xdp_gateway.bpf.c reckons alike.
+
+use std::num::NonZeroU64;
+
+/// Moments and lengths of time are in these: 64 bits of them last for nine years.
+pub(super) const UNITS_PER_NS: u64 = 64;
+/// Binary digits that costs have behind the point.
+const COST_DIGITS: u32 = 14;
+/// What may come at once: as much as at the rate takes so long, and
+const BURST_NS: u64 = 10_000_000;
+/// no less than so many bytes; and the packet that exceeds it.
+const BURST_BYTES: u64 = 15_000;
+
+/// What a byte costs at a rate, rounded up so that the rate is never exceeded: to one part in a hundred thousand at
+/// 100 Gbit/s.
+pub(super) fn cost(kbps: NonZeroU64) -> u64 {
+    const ONE_KBPS_BYTE_NS: u64 = 8_000_000;
+    ((ONE_KBPS_BYTE_NS * UNITS_PER_NS) << COST_DIGITS).div_ceil(kbps.get())
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Meter {
+    /// When what has passed so far would have come at the rate: the theoretical arrival time of the next packet.
+    pub due: u64,
+    /// As [`cost`] gives it.
+    pub cost: u64,
+}
+
+impl Meter {
+    /// Whether a packet that comes now passes.
+    #[inline(always)]
+    pub fn passes(&self, now: u64) -> bool {
+        let burst = (BURST_NS * UNITS_PER_NS).max((BURST_BYTES * self.cost) >> COST_DIGITS);
+        self.due <= now.saturating_add(burst)
+    }
+
+    /// Counts a packet that passes now.
+    #[inline(always)]
+    pub fn charge(&mut self, now: u64, bytes: u16) {
+        let price = (u64::from(bytes) * self.cost).div_ceil(1 << COST_DIGITS);
+        self.due = self.due.max(now).saturating_add(price);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000 * UNITS_PER_NS;
+
+    fn meter(kbps: u64) -> Meter {
+        Meter {
+            due: 0,
+            cost: cost(NonZeroU64::new(kbps).unwrap()),
+        }
+    }
+
+    /// Bytes that pass in so many seconds, of packets of mixed sizes that come at `times` the rate.
+    fn passed(kbps: u64, times: f64, seconds: u64) -> (u64, u64) {
+        let mut meter = meter(kbps);
+        let mut random = fastrand::Rng::with_seed(kbps);
+        let (mut now, mut offered, mut passed) = (SECOND as f64, 0, 0);
+        let begun = now;
+        while now < begun + (seconds * SECOND) as f64 {
+            let bytes = [40, 64, 576, 1400, 1500][random.usize(..5)];
+            offered += u64::from(bytes);
+            if meter.passes(now as u64) {
+                meter.charge(now as u64, bytes);
+                passed += u64::from(bytes);
+            }
+            let byte_units = 8.0 / (kbps as f64 * 1e3) * SECOND as f64;
+            now += f64::from(bytes) * byte_units / times;
+        }
+        (offered, passed)
+    }
+
+    #[test]
+    fn what_is_under_the_rate_passes_and_what_is_over_it_is_cut_to_it() {
+        for kbps in [64, 1000, 50_000, 1_000_000, 10_000_000] {
+            // At low rates the burst is a second's worth or two, which shows.
+            let seconds = (1_000_000 / kbps).clamp(1, 600);
+            let rate = (kbps * 125 * seconds) as f64;
+            let burst = (BURST_BYTES as f64).max(kbps as f64 * 125.0 * 0.01);
+            for times in [0.5, 1.0] {
+                let (offered, passed) = passed(kbps, times, seconds.min(20));
+                assert_eq!(offered, passed, "{times} times {kbps} kbit/s");
+            }
+            let (offered, passed) = passed(kbps, 3.0, seconds);
+            assert!(offered as f64 > 2.9 * rate);
+            let share = passed as f64 / (rate + burst);
+            assert!(
+                (share - 1.0).abs() < 0.02,
+                "{share} of {kbps} kbit/s and the burst"
+            );
+        }
+    }
+
+    #[test]
+    fn a_burst_passes_once_and_again_when_it_has_been_paid_for() {
+        // 15000 bytes and one packet at a low rate, 10 ms and one packet at a high one.
+        for (kbps, wanted) in [(1, 11), (1_000, 11), (128_000, 107)] {
+            let mut meter = meter(kbps);
+            let burst = |meter: &mut Meter, now: u64| {
+                let mut passed = 0;
+                while meter.passes(now) {
+                    meter.charge(now, 1500);
+                    passed += 1;
+                }
+                passed
+            };
+            assert_eq!(burst(&mut meter, SECOND), wanted, "{kbps}");
+            assert_eq!(burst(&mut meter, SECOND), 0, "{kbps}");
+            let later = SECOND + 2000 * SECOND;
+            assert_eq!(burst(&mut meter, later), wanted, "{kbps}");
+        }
+    }
+
+    #[test]
+    fn the_longest_packets_at_the_lowest_rate_and_any_at_the_highest_are_reckoned_right() {
+        let mut slowest = meter(1);
+        slowest.charge(0, u16::MAX);
+        // 65535 bytes at 1 kbit/s.
+        let wanted = 65_535 * 8_000_000 * UNITS_PER_NS;
+        assert_eq!(slowest.due, wanted);
+        slowest.due = u64::MAX;
+        slowest.charge(u64::MAX, u16::MAX);
+        assert_eq!(slowest.due, u64::MAX);
+        // As much as there is room for in the message: 2^40 - 1 kbit/s.
+        let fastest = meter((1 << 40) - 1);
+        assert!(fastest.cost > 0 && fastest.passes(0));
+    }
+
+    proptest! {
+        /// In any stretch of any arrivals no more passes than the rate allows, the burst, and one packet.
+        #[test]
+        fn never_more_than_the_rate_the_burst_and_one_packet_pass(
+            kbps in prop_oneof![1u64..100_000, 1u64..1 << 40],
+            arrivals in proptest::collection::vec((0u64..50_000_000, 0u16..=u16::MAX), 1..200),
+        ) {
+            let mut meter = meter(kbps);
+            let mut now = 0;
+            let mut passed = Vec::new();
+            for (gap_ns, bytes) in arrivals {
+                now += gap_ns * UNITS_PER_NS;
+                if meter.passes(now) {
+                    meter.charge(now, bytes);
+                    passed.push((now, u64::from(bytes)));
+                }
+            }
+            let bytes_in = |units: u64| kbps as f64 * 125.0 * units as f64 / SECOND as f64;
+            let burst = (BURST_BYTES as f64).max(bytes_in(BURST_NS * UNITS_PER_NS));
+            for begin in 0..passed.len() {
+                let (from, _) = passed[begin];
+                let mut sum = 0;
+                for (at, bytes) in &passed[begin..] {
+                    // Without the last one, which may exceed the burst.
+                    let most = bytes_in(at - from) + burst;
+                    prop_assert!(sum as f64 <= most * (1.0 + 1e-9) + 1.0, "{sum} of {most}");
+                    sum += bytes;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The meters that the worker has, and whose packets they count.
+
+use super::meter::{Meter, UNITS_PER_NS};
+use super::table::{Matching, Slot, Table};
+use std::time::Duration;
+use taut_port::{Clock, ticks};
+
+/// Meters that a bearer may have: its session's and its flow's.
+pub const METERS_PER_BEARER: usize = 2;
+
+/// Numbers of a bearer's meters, from 1; 0 for none.
+pub(super) type Meters = [u32; METERS_PER_BEARER];
+
+pub(super) const UNMETERED: Meters = [0; METERS_PER_BEARER];
+
+/// As the gateway's clock is asked once.
+const CALIBRATION: Duration = Duration::from_millis(20);
+
+#[derive(Debug)]
+pub(super) struct Policing {
+    /// By bearer. Entries are as those of other tables, with numbers of meters where those have a tunnel: they fill as
+    /// much of a cache line, and are looked up a batch at a time.
+    bearers: Table,
+    /// By number less 1.
+    meters: Vec<Meter>,
+    begun_ticks: u64,
+    units_per_tick: f64,
+}
+
+impl Policing {
+    /// With room for the meters of so many bearers.
+    pub fn new(bearers: usize) -> Self {
+        let units_per_tick = match bearers {
+            0 => 0.0,
+            _ => UNITS_PER_NS as f64 * Clock::calibrate(CALIBRATION).to_ns(1),
+        };
+        Self {
+            bearers: Table::new(Matching::Hash, bearers),
+            // Written, as the table is.
+            meters: vec![Meter::default(); bearers * METERS_PER_BEARER],
+            begun_ticks: ticks(),
+            units_per_tick,
+        }
+    }
+
+    /// Begins a meter anew, at which a byte costs so much.
+    pub fn set(&mut self, number: u32, cost: u64) {
+        if let Some(meter) = self.meters.get_mut((number as usize).wrapping_sub(1)) {
+            *meter = Meter { due: 0, cost };
+        }
+    }
+
+    /// Gives a bearer its meters, or takes them away.
+    pub fn assign(&mut self, key: u64, meters: Meters) {
+        if meters == UNMETERED {
+            self.bearers.remove(key);
+        } else {
+            let has_room = self.bearers.set(entry(key, meters));
+            debug_assert!(has_room, "whoever decides has counted");
+        }
+    }
+
+    /// The moment of these ticks, in a meter's units.
+    pub fn moment(&self, ticks: u64) -> u64 {
+        (ticks.saturating_sub(self.begun_ticks) as f64 * self.units_per_tick) as u64
+    }
+
+    /// Finds the meters of a batch's bearers.
+    pub fn look_up(&self, keys: &[u64], found: &mut [Slot]) {
+        self.bearers.look_up(keys, found);
+    }
+
+    /// Whether a packet of a bearer, of which [`Policing::look_up`] has found the meters, is within all of its rates;
+    /// it is counted if so.
+    #[inline(always)]
+    pub fn admits(&mut self, found: &Slot, now: u64, bytes: u16) -> bool {
+        let places = meters(found).map(|number| (number as usize).wrapping_sub(1));
+        let admits = |place: &usize| self.meters.get(*place).is_none_or(|m| m.passes(now));
+        if !places.iter().all(admits) {
+            return false;
+        }
+        for place in places {
+            if let Some(meter) = self.meters.get_mut(place) {
+                meter.charge(now, bytes);
+            }
+        }
+        true
+    }
+}
+
+fn entry(key: u64, [first, second]: Meters) -> Slot {
+    let [a, b, qfi, action] = second.to_ne_bytes();
+    Slot {
+        key,
+        teid: first,
+        path: u16::from_ne_bytes([a, b]),
+        qfi,
+        action,
+    }
+}
+
+/// None, where there is no entry.
+#[inline(always)]
+fn meters(entry: &Slot) -> Meters {
+    if entry.key == 0 {
+        return UNMETERED;
+    }
+    let [a, b] = entry.path.to_ne_bytes();
+    let second = u32::from_ne_bytes([a, b, entry.qfi, entry.action]);
+    [entry.teid, second]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::meter::cost;
+    use super::*;
+    use proptest::prelude::*;
+    use std::num::NonZeroU64;
+
+    fn found(policing: &Policing, key: u64) -> Slot {
+        let mut found = [Slot::default()];
+        policing.look_up(&[key], &mut found);
+        found[0]
+    }
+
+    /// Packets of 1500 bytes that pass at a moment.
+    fn burst(policing: &mut Policing, key: u64, now: u64) -> usize {
+        let found = found(policing, key);
+        (0..1000)
+            .take_while(|_| policing.admits(&found, now, 1500))
+            .count()
+    }
+
+    #[test]
+    fn bearers_share_a_meter_and_have_to_keep_all_of_theirs() {
+        let mut policing = Policing::new(10);
+        let kbps = |kbps| cost(NonZeroU64::new(kbps).unwrap());
+        // Bursts of 150000, of 15000, and of 30000 bytes.
+        for (number, rate) in [(1, 120_000), (2, 1000), (3, 24_000)] {
+            policing.set(number, kbps(rate));
+        }
+        policing.assign(7, [1, 0]);
+        policing.assign(8, [1, 2]);
+        policing.assign(9, [3, 1]);
+        // The flow's rate keeps it; what it may not send is not counted for the session.
+        assert_eq!(burst(&mut policing, 8, 0), 11);
+        assert!((20..=21).contains(&burst(&mut policing, 9, 0)));
+        assert!((68..=70).contains(&burst(&mut policing, 7, 0)));
+        assert_eq!(burst(&mut policing, 9, 0), 0);
+        // What is not there limits nothing.
+        assert_eq!(burst(&mut policing, 10, 0), 1000);
+        policing.assign(8, UNMETERED);
+        assert_eq!(burst(&mut policing, 8, 0), 1000);
+        policing.assign(8, [2, 0]);
+        assert_eq!(burst(&mut policing, 8, 0), 0);
+        // With a rate that is new it has counted nothing.
+        policing.set(2, kbps(1000));
+        assert_eq!(burst(&mut policing, 8, 0), 11);
+    }
+
+    #[test]
+    fn moments_are_those_of_the_clock() {
+        let policing = Policing::new(1);
+        let clock = Clock::calibrate(CALIBRATION);
+        let second = policing.begun_ticks + clock.to_ticks(1e9) as u64;
+        let error = policing.moment(second) as f64 / (1e9 * UNITS_PER_NS as f64) - 1.0;
+        // Two calibrations of 20 ms, on a machine that may be busy.
+        assert!(error.abs() < 0.01, "{error}");
+        assert_eq!(policing.moment(0), 0);
+    }
+
+    #[test]
+    fn meters_of_a_bearer_take_as_much_memory_as_it_does_itself() {
+        let meters = METERS_PER_BEARER * size_of::<Meter>();
+        assert_eq!(meters, super::super::BYTES_PER_BEARER);
+    }
+
+    proptest! {
+        #[test]
+        fn entries_hold_two_numbers(key in 1u64.., first: u32, second: u32) {
+            prop_assert_eq!(meters(&entry(key, [first, second])), [first, second]);
+        }
+    }
+}
