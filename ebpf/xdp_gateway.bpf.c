@@ -50,7 +50,7 @@ enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD, BLOCK, METERED = 
 #define COST_DIGITS 14
 #define BURST_NS 10000000ULL
 #define BURST_BYTES 15000
-/* Other CPUs may count by the same meter at the same time, each of them once per try at most. */
+/* A try fails only where another CPU has counted a packet by the same meter meanwhile. */
 #define TRIES 16
 
 /* Written by crates/port/src/xdp_gateway/maps.rs, as all maps here but the counters. */

@@ -731,6 +731,17 @@ fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
         let at = message.windows(4).position(|four| four == mbr).unwrap() + 4;
         message[at..at + 10].copy_from_slice(&rates(1).emit());
     });
+    let update = |rule: u32, kbps: u64, sequence: u32| {
+        let mut changed = Writer::group();
+        changed.element(E::QER_ID, &rule.to_be_bytes());
+        changed.element(E::MBR, &rates(kbps).emit());
+        let request = PfcpMessageType::SESSION_MODIFICATION_REQUEST;
+        let mut message = Writer::message(request, Some(core.seid), sequence);
+        message.grouped(E::UPDATE_QER, &changed);
+        core.send(&message.finish().unwrap(), Cause::ACCEPTED);
+    };
+    // The downlink has a rule of its own.
+    update(2, 1, 200);
     let up = tunnelled(true, true, uplink, 50 + 1000);
     let ups = vec![up.clone(); SENT];
     let downs = vec![plain("198.19.0.1", "10.45.0.2", 14 + 1000); SENT];
@@ -751,13 +762,8 @@ fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
     let [out, _] = gateway.kernel.pass(&downs[..1], 1, [1, 0]);
     assert_eq!(outer(&out[0]).0, MessageType::END_MARKER);
     gateway.until_counted("over the rate", 3 * (SENT - PASS) as u64 + 1);
-    let mut rule = Writer::group();
-    rule.element(E::QER_ID, &1_u32.to_be_bytes());
-    rule.element(E::MBR, &rates(1_000_000).emit());
-    let request = PfcpMessageType::SESSION_MODIFICATION_REQUEST;
-    let mut faster = Writer::message(request, Some(core.seid), 200);
-    faster.grouped(E::UPDATE_QER, &rule);
-    core.send(&faster.finish().unwrap(), Cause::ACCEPTED);
+    update(1, 1_000_000, 201);
+    update(2, 1_000_000, 202);
     let [_, out] = gateway.kernel.pass(&ups, 0, [0, SENT]);
     assert_eq!(out.len(), SENT);
     let [out, _] = gateway.kernel.pass(&downs, 1, [SENT, 0]);

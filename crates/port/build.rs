@@ -24,9 +24,6 @@ mod xdp {
         "wire_tap",
     ];
 
-    /// Instructions of Linux 5.12.
-    const WITH_COMPARE_AND_SWAP: &str = "-mcpu=v3";
-
     pub fn compile() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ebpf");
         println!("cargo:rerun-if-changed={}", folder.display());
@@ -38,7 +35,6 @@ mod xdp {
             let mut command = Command::new(&clang);
             command
                 .args(["-target", "bpf", "-O2", "-g", "-Wall", "-Werror", "-c"])
-                .args((program == "xdp_gateway").then_some(WITH_COMPARE_AND_SWAP))
                 // libbpf's own headers, from the copy that libbpf-sys builds.
                 .arg("-I")
                 .arg(path("DEP_BPF_INCLUDE"))

@@ -1,7 +1,7 @@
 //! What the PFCP fuzz target does with its bytes; `cargo test` runs the same over seeded noise.
 
 use taut_wire::pfcp::{
-    Elements, FTeid, Message, NodeId, OuterHeaderCreation, Seid, UeAddress, Writer,
+    Elements, FTeid, Mbr, Message, NodeId, OuterHeaderCreation, Seid, UeAddress, Writer,
 };
 
 /// Reads a message as a user plane would, writes it again and reads that.
@@ -52,6 +52,9 @@ fn typed(value: &[u8]) {
             OuterHeaderCreation::parse(&creation.emit()),
             Ok(Some(creation))
         );
+    }
+    if let Ok(rates) = Mbr::parse(value) {
+        assert_eq!(Mbr::parse(&rates.emit()), Ok(rates));
     }
     let _ = (UeAddress::parse(value), NodeId::is_one(value));
 }

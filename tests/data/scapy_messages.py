@@ -110,7 +110,7 @@ FARS = [
         IE_list=[IE_DestinationInterface(interface=0), tunnel(0x20, "192.0.2.7")])]),
 ]
 QERS = [
-    IE_CreateQER(IE_list=[IE_QER_Id(id=1), IE_GateStatus(ul=0, dl=0), IE_MBR(ul=1000000, dl=1000000)]),
+    IE_CreateQER(IE_list=[IE_QER_Id(id=1), IE_GateStatus(ul=0, dl=0), IE_MBR(ul=1000, dl=1000)]),
     IE_CreateQER(IE_list=[IE_QER_Id(id=2), IE_GateStatus(ul=0, dl=0), IE_QFI(QFI=9)]),
 ]
 
