@@ -25,11 +25,16 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 /// The turn of a test that needs root, or the line that says why it is skipped.
 pub fn alone_and_root() -> Option<MutexGuard<'static, ()>> {
-    if taut_host::permissions::is_root() {
-        return Some(alone());
+    is_root().then(alone)
+}
+
+/// Whether a test that needs root can run; else the line that says why it is skipped.
+pub fn is_root() -> bool {
+    let is = taut_host::permissions::is_root();
+    if !is {
+        println!("skipped: needs root (network namespaces)");
     }
-    println!("skipped: needs root (network namespaces)");
-    None
+    is
 }
 
 /// Whether `program` is on the search path.

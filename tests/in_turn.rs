@@ -1,0 +1,48 @@
+//! End to end, against programs not written here. One program of many tests, which is linked once; those that measure
+//! take turns.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+mod in_turn {
+    mod agreement;
+    mod bad_input;
+    mod baselines;
+    mod bench_generator;
+    mod bench_io;
+    mod bench_rfc2544;
+    mod chain;
+    mod chain_manifest;
+    mod chain_plan;
+    mod chain_vm;
+    mod compared;
+    mod decode;
+    mod disturbed;
+    mod dpdk_port;
+    mod experiment;
+    mod experiment_publish;
+    mod forward_and_generate;
+    mod functions_in_kernel;
+    mod generate_device;
+    mod generate_output;
+    mod gtpu;
+    mod gtpu_in_kernel;
+    mod impair;
+    mod in_kernel;
+    mod interruptions;
+    mod leaves_nothing_behind;
+    mod payload_chain;
+    mod probe;
+    mod replay;
+    mod routed;
+    mod scripts;
+    mod stamps;
+    mod tap;
+    mod testpmd;
+    mod traces;
+    mod tune;
+    mod updates;
+    mod veth;
+    mod waiting;
+    mod watch;
+}

@@ -1,0 +1,210 @@
+//! Programs that measure for themselves agree with `taut generate` about the same device.
+//!
+//! sockperf and irtt go through the kernel's sockets at both ends, taut through packet sockets at one. So not
+//! the figures are compared but what a device adds to each, against the same path without it.
+
+use crate::support::hosts::{FAR, in_namespace, two_hosts};
+use crate::support::program::{Program, run};
+use crate::support::{alone_and_root, is_installed, within_attempts};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+use taut_host::{Testbed, choose_cores};
+use taut_port::Clock;
+
+/// What sockets of a busy shared machine can differ by from one minute to the next, µs.
+const NOISE_US: f64 = 40.0;
+
+/// Median time from one end to the other, µs, by each program that is here: taut first.
+#[derive(Debug, Clone)]
+struct Medians(Vec<(&'static str, f64)>);
+
+impl Medians {
+    fn taut(&self) -> f64 {
+        self.0[0].1
+    }
+
+    /// What came on top of `base`, by program.
+    fn above(&self, base: &Self) -> Vec<(&'static str, f64)> {
+        let pairs = self.0.iter().zip(&base.0);
+        pairs
+            .map(|(more, less)| (more.0, more.1 - less.1))
+            .collect()
+    }
+}
+
+/// `program` in `namespace`, ahead of all else that this machine does: taut's loops never sleep, and a busy
+/// machine would take their cores away.
+fn hurried(namespace: &str, program: &str) -> Command {
+    let mut command = in_namespace(namespace, "chrt");
+    command.args(["--rr", "1", program]);
+    command
+}
+
+fn taut_us(testbed: &Testbed, far_interface: &str) -> Result<f64, String> {
+    let mut command = hurried(testbed.generator_namespace(), env!("CARGO_BIN_EXE_taut"));
+    command.args(["generate", "--port", "af_packet:gen0", "--port"]);
+    command.arg(format!("af_packet:{far_interface}"));
+    // A frame as long as the messages of the others.
+    command.args(["--rate", "500", "--seconds", "1", "--size", "128", "--json"]);
+    command.args(["--core", &choose_cores().generator.to_string()]);
+    let finished = run(&mut command);
+    let median_ns = finished.last_json()["latency_ns"]["p50_ns"].as_f64();
+    median_ns
+        .map(|ns| ns / 1e3)
+        .ok_or_else(|| format!("{finished:?}"))
+}
+
+/// sockperf says half of the round trip.
+fn sockperf_us(near: &str, far: &str) -> Result<f64, String> {
+    let address = ["-i", FAR, "-p", "11111"];
+    let mut command = hurried(far, "sockperf");
+    let mut server = Program::start(command.arg("server").args(address));
+    server.wait_for_stdout("[tid");
+    let mut command = hurried(near, "sockperf");
+    command
+        .args(["ping-pong", "-t", "1", "-m", "82"])
+        .args(address);
+    let finished = run(&mut command);
+    server.kill();
+    let text = finished.stdout + &finished.stderr;
+    let median = text
+        .lines()
+        .find(|line| line.contains("percentile 50.000"))
+        .and_then(|line| line.rsplit('=').next()?.trim().parse().ok());
+    median.ok_or(text)
+}
+
+fn irtt_us(near: &str, far: &str) -> Result<f64, String> {
+    let mut command = hurried(far, "irtt");
+    let bound = format!("{FAR}:2112");
+    let mut server = Program::start(command.args(["server", "-b", &bound, "-i", "0"]));
+    server.wait_until("irtt listens", |stdout, stderr| {
+        (stdout.to_string() + stderr).contains("starting")
+    });
+    let mut command = hurried(near, "irtt");
+    command.args(["client", "-Q", "-o", "-", "-i", "4ms", "-d", "1200ms"]);
+    let finished = run(command.args(["-l", "82", "--wait=100ms", FAR]));
+    server.kill();
+    let summary: Value =
+        serde_json::from_str(&finished.stdout).map_err(|e| format!("{e}: {finished:?}"))?;
+    let median_ns = summary["stats"]["rtt"]["median"].as_f64();
+    median_ns
+        .map(|ns| ns / 2e3)
+        .ok_or_else(|| format!("{summary}"))
+}
+
+/// From gen0 to `far_interface`, which lies in namespace `from`; `device` is started anew for the other
+/// programs, as the interface moves to a host of its own.
+fn medians(
+    testbed: &Testbed,
+    from: &str,
+    far_interface: &str,
+    device: impl Fn() -> Option<Program>,
+) -> Result<Medians, String> {
+    let running = device();
+    let mut found = vec![("taut", taut_us(testbed, far_interface)?)];
+    drop(running);
+    let far = two_hosts(testbed, from, far_interface);
+    let _running = device();
+    let near = testbed.generator_namespace();
+    if is_installed("sockperf") {
+        found.push(("sockperf", sockperf_us(near, &far.0)?));
+    }
+    if is_installed("irtt") {
+        found.push(("irtt", irtt_us(near, &far.0)?));
+    }
+    Ok(Medians(found))
+}
+
+/// The cable without a device: gen0 to dut0, moved beside it.
+fn cable() -> Result<Medians, String> {
+    let testbed = Testbed::builder().build().map_err(|e| e.to_string())?;
+    let near = testbed.generator_namespace();
+    let device = testbed.device_namespace();
+    crate::support::hosts::ip(&format!("-n {device} link set dut0 netns {near}"));
+    crate::support::hosts::ip(&format!("-n {near} link set dut0 up"));
+    medians(&testbed, near, "dut0", || None)
+}
+
+fn bridge() -> Result<Medians, String> {
+    let testbed = Testbed::builder().bridge(true).build();
+    let testbed = testbed.map_err(|e| e.to_string())?;
+    medians(&testbed, testbed.generator_namespace(), "gen1", || None)
+}
+
+/// `taut forward` that burns so many cycles on every packet.
+fn forwarder(cycles: u64) -> Result<Medians, String> {
+    let testbed = Testbed::builder().build().map_err(|e| e.to_string())?;
+    let start = || {
+        let mut command = hurried(testbed.device_namespace(), env!("CARGO_BIN_EXE_taut"));
+        command.args(["forward", "--quiet", "--flush", "each"]);
+        command.args(["--function", &format!("burn(cycles={cycles})")]);
+        command.args(["--core", &choose_cores().device.to_string()]);
+        command.args(["--port", "af_packet:dut0", "--port", "af_packet:dut1"]);
+        let mut forward = Program::start(&mut command);
+        forward.wait_until("both links up", |_, stderr| {
+            stderr.matches(": up").count() >= 2
+        });
+        Some(forward)
+    };
+    medians(&testbed, testbed.generator_namespace(), "gen1", start)
+}
+
+fn others_are_here() -> bool {
+    let here = is_installed("sockperf") || is_installed("irtt");
+    let hurries = run(Command::new("chrt").args(["--rr", "1", "true"])).code() == Some(0);
+    if !here || !hurries {
+        println!("skipped: needs sockperf or irtt, and real-time priorities (chrt)");
+    }
+    here && hurries
+}
+
+#[test]
+fn a_bridge_adds_as_much_to_everyones_figure() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !others_are_here() {
+        return;
+    }
+    within_attempts(4, || {
+        let (cable, bridge) = (cable()?, bridge()?);
+        let added = bridge.above(&cable);
+        println!("cable {cable:?}, bridge {bridge:?}, added {added:?}");
+        for ((name, us), (_, more)) in bridge.0.iter().zip(&added).skip(1) {
+            // Sockets cost something at both ends, and no device takes time away.
+            if *us < bridge.taut() {
+                return Err(format!("{name} {us} µs, taut {} µs", bridge.taut()));
+            }
+            if (more - added[0].1).abs() > NOISE_US {
+                return Err(format!("the bridge adds {added:?} µs"));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_known_delay_is_what_everyone_finds() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !others_are_here() {
+        return;
+    }
+    // Far above the noise; the function takes no more cycles than this.
+    let clock = Clock::calibrate(Duration::from_millis(50));
+    let cycles = (clock.to_ticks(300_000.0) as u64).min(1_000_000);
+    let delay_us = clock.to_ns(cycles) / 1e3;
+    within_attempts(4, || {
+        let (idle, busy) = (forwarder(0)?, forwarder(cycles)?);
+        let added = busy.above(&idle);
+        println!("idle {idle:?}, busy {busy:?}, added {added:?} of {delay_us}");
+        let agrees = |(_, us): &(&str, f64)| (us - delay_us).abs() < NOISE_US;
+        if added.iter().all(agrees) {
+            return Ok(());
+        }
+        Err(format!("{delay_us} µs were added: {added:?}"))
+    });
+}

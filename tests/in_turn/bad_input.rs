@@ -1,0 +1,610 @@
+//! What cannot be done is said in one line with the right exit code: never a panic, never a hang.
+
+use crate::support::leftovers::Watch;
+use crate::support::program::{Finished, Program, run};
+use crate::support::testpmd::Testpmd;
+use crate::support::{Sockets, alone, alone_and_root, is_installed, scratch, taut, testpmd};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const LIMIT: i32 = 1;
+const INPUT: i32 = 2;
+const MISSING: i32 = 3;
+
+/// One line on standard error with `fragment` in it, and `code`.
+#[track_caller]
+fn says(finished: &Finished, code: i32, fragment: &str) {
+    assert_eq!(finished.code(), Some(code), "{finished:?}");
+    let lines: Vec<_> = finished.stderr.lines().collect();
+    // The command-line parser adds its usage below its line.
+    let alone = lines.len() == 1 && lines[0].starts_with("taut: ");
+    assert!(
+        alone || lines.first().is_some_and(|l| l.starts_with("error: ")),
+        "{finished:?}"
+    );
+    let said = finished.stderr.to_lowercase();
+    assert!(
+        said.contains(&fragment.to_lowercase()),
+        "no `{fragment}`: {finished:?}"
+    );
+    assert!(!said.contains("panicked"), "{finished:?}");
+}
+
+/// Runs each command line in a folder of its own, and compares.
+#[track_caller]
+fn table(files: &[(&str, &[u8])], rows: &[(&str, i32, &str)]) {
+    let folder = scratch();
+    for (name, content) in files {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    for (line, code, fragment) in rows {
+        let arguments: Vec<_> = line.split(' ').map(|word| word.replace('~', " ")).collect();
+        let finished = run(taut(&arguments).current_dir(folder.path()));
+        println!("taut {line}");
+        says(&finished, *code, fragment);
+    }
+}
+
+#[test]
+fn ports_that_cannot_be() {
+    let _turn = alone();
+    let long = format!("forward --port memif:{}", "x".repeat(200));
+    table(
+        &[("file", b"text")],
+        &[
+            (
+                "forward --port mamif:x",
+                INPUT,
+                "no backend \"mamif\"; this build has",
+            ),
+            ("forward --port eth0", INPUT, "write BACKEND:TARGET"),
+            (
+                "forward --port memif:a.sock,rle=client",
+                INPUT,
+                "memif has no option \"rle\"; it has role",
+            ),
+            (
+                "forward --port memif:a.sock,role=boss",
+                INPUT,
+                "want server or client",
+            ),
+            (
+                "forward --port memif:a.sock,ring=33",
+                INPUT,
+                "ring=33 is not a power of two",
+            ),
+            ("forward --port memif:a.sock,id=x", INPUT, "id"),
+            (
+                "forward --port memif:a.sock,id=1,id=2",
+                INPUT,
+                "given twice",
+            ),
+            ("forward --port memif:", INPUT, "write memif:SOCKET-PATH"),
+            ("forward --port memif:nowhere/a.sock", MISSING, "mkdir -p"),
+            (
+                "forward --port memif:file",
+                INPUT,
+                "exists and is not a socket",
+            ),
+            (
+                "forward --port memif:folder",
+                INPUT,
+                "exists and is not a socket",
+            ),
+            (&long, INPUT, "longer than 107 bytes"),
+            ("forward --port af_packet:nowhere0", MISSING, "nowhere0"),
+            ("forward --port pcap:", INPUT, "write pcap:FILE"),
+            ("forward --port pcap:nowhere.pcap", INPUT, "No such file"),
+            ("forward --port pcap:file", INPUT, "neither pcap nor pcapng"),
+            ("forward --port pcap:folder", INPUT, "is not a file"),
+            (
+                "forward --port pcap:folder,role=write",
+                INPUT,
+                "Is a directory",
+            ),
+            (
+                "forward --port pcap:a.pcap,role=both",
+                INPUT,
+                "want read or write",
+            ),
+            ("forward --port tap:a/b", INPUT, "no name for an interface"),
+            (
+                "forward --port tap:t0,address=here",
+                INPUT,
+                "as 10.1.1.1/24",
+            ),
+            ("forward --port pair:x,ring=33", INPUT, "not a power of two"),
+            (
+                "forward --port pair:x --port pair:x --port pair:x --port null:",
+                INPUT,
+                "choose another name",
+            ),
+            ("generate --port mamif:x", INPUT, "no backend"),
+        ],
+    );
+}
+
+#[test]
+fn options_that_cannot_be() {
+    let _turn = alone();
+    table(
+        &[],
+        &[
+            ("frobnicate", INPUT, "unrecognized subcommand"),
+            ("forward", INPUT, "no ports"),
+            (
+                "forward --port null: --flush nonsense",
+                INPUT,
+                "want full(N, TIME), each, every(TIME) or idle(N)",
+            ),
+            (
+                "forward --port null: --flush full(0,~1s)",
+                INPUT,
+                "from 1 to 64",
+            ),
+            (
+                "forward --port null: --flush every(5d)",
+                INPUT,
+                "want a time from 1ns to 1s",
+            ),
+            (
+                "forward --port null: --core 999",
+                INPUT,
+                "cannot pin to CPU 999",
+            ),
+            (
+                "forward --port null: --burst 257",
+                INPUT,
+                "burst 257: want 1 to 256 packets",
+            ),
+            (
+                "forward --port null: --function snort",
+                INPUT,
+                "there are aes, ats, b",
+            ),
+            ("forward --port null: --seconds nan", INPUT, "want seconds"),
+            (
+                "forward --port null: --port null: --port null:",
+                INPUT,
+                "3 ports: give one port",
+            ),
+            ("generate", INPUT, "--port"),
+            (
+                "generate --port null: --rate 0",
+                INPUT,
+                "want packets per second",
+            ),
+            (
+                "generate --port null: --line 100k",
+                INPUT,
+                "the speed of a line",
+            ),
+            (
+                "generate --port null: --rate 1M --line 500Mbit/s",
+                INPUT,
+                "134 % of the line",
+            ),
+            (
+                "generate --port null: --pacing fill",
+                INPUT,
+                "--line 1Gbit/s",
+            ),
+            (
+                "generate --port null: --pacing nic --pattern poisson",
+                INPUT,
+                "one stream of pattern constant",
+            ),
+            (
+                "generate --port null: --pacing nic",
+                3,
+                "null ports cannot limit their rate: use --pacing software",
+            ),
+            (
+                "generate --port pair:long --port pair:long --size 9000",
+                INPUT,
+                "do not fit its buffers",
+            ),
+            (
+                "generate --port null: --rate 2G",
+                INPUT,
+                "want packets per second",
+            ),
+            (
+                "generate --port null: --rate fast",
+                INPUT,
+                "want packets per second",
+            ),
+            (
+                "generate --port null: --size 10",
+                INPUT,
+                "bytes from 64 to 9216",
+            ),
+            (
+                "generate --port null: --size 99999",
+                INPUT,
+                "bytes from 64 to 9216",
+            ),
+            (
+                "generate --port null: --seconds soon",
+                INPUT,
+                "want seconds",
+            ),
+            (
+                "generate --port null: --core 999",
+                INPUT,
+                "cannot pin to CPU 999",
+            ),
+            (
+                "generate --port null: --port null: --port null:",
+                INPUT,
+                "one or two --port",
+            ),
+            ("demo --quick --full", INPUT, "cannot be used with"),
+        ],
+    );
+}
+
+#[test]
+fn chain_files_that_cannot_be() {
+    let _turn = alone();
+    table(
+        &[
+            (
+                "typo.toml",
+                b"flush = \"each\"\nports = [\"null:\"]\nfulsh = \"each\"\n",
+            ),
+            ("flush.toml", b"ports = [\"null:\"]\nflush = \"ech\"\n"),
+            (
+                "port.toml",
+                b"flush = \"each\"\nports = [\"null:\",\n  \"mamif:x\"]\n",
+            ),
+            (
+                "function.toml",
+                b"ports = [\"null:\"]\n\n[[function]]\nname = \"snort\"\n",
+            ),
+            ("syntax.toml", b"ports = [\n"),
+            ("binary.toml", b"\xff\xfe\x00\x80"),
+        ],
+        &[
+            (
+                "forward typo.toml",
+                INPUT,
+                "typo.toml:3: unknown field `fulsh`",
+            ),
+            ("forward flush.toml", INPUT, "flush.toml:2: flush \"ech\""),
+            ("forward port.toml", INPUT, "port.toml:3: port \"mamif:x\""),
+            (
+                "forward function.toml",
+                INPUT,
+                "function.toml:3: no function \"snort\"",
+            ),
+            ("forward syntax.toml", INPUT, "syntax.toml:1"),
+            ("forward binary.toml", INPUT, "binary.toml: "),
+            ("forward nowhere.toml", INPUT, "nowhere.toml: No such file"),
+            ("forward folder", INPUT, "folder: Is a directory"),
+            (
+                "forward typo.toml --function mac-swap",
+                INPUT,
+                "cannot be used with",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn trials_that_cannot_be() {
+    let _turn = alone();
+    table(
+        &[],
+        &[
+            (
+                "generate --port memif:w.sock --wait 0.2",
+                MISSING,
+                "waiting for a memif client at w.sock",
+            ),
+            (
+                "generate --port memif:w.sock,role=client --wait 0.2",
+                MISSING,
+                "start the server first",
+            ),
+            (
+                "generate --port null: --rate 1G --seconds 0.1",
+                LIMIT,
+                "were never sent",
+            ),
+            (
+                "generate --port null: --rate 1k --seconds 0.1",
+                LIMIT,
+                "nothing came back",
+            ),
+            (
+                "generate --port null: --rate 1k --seconds 0.1 --max-loss 0.5",
+                LIMIT,
+                "% lost, more than the",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_socket_in_use_or_of_another_user_is_refused() {
+    let _turn = alone();
+    let sockets = Sockets::new();
+    let [path, _] = sockets.paths().map(|p| p.display().to_string());
+    let mut first = Program::start(&mut taut(&["forward", "--port", &format!("memif:{path}")]));
+    first.wait_for_stdout("forwarding");
+    let second = run(&mut taut(&["forward", "--port", &format!("memif:{path}")]));
+    says(&second, MISSING, "this one does: stop it");
+    if !as_nobody_works() {
+        return;
+    }
+    // Readable by all up to the socket itself, which is the first user's alone.
+    fs::set_permissions(
+        Path::new(&path).parent().unwrap(),
+        fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    let other = run(&mut as_nobody(&[
+        "generate",
+        "--port",
+        &format!("memif:{path},role=client"),
+        "--wait",
+        "0.3",
+    ]));
+    says(&other, MISSING, "the socket belongs to user 0");
+}
+
+fn as_nobody_works() -> bool {
+    let works = taut_host::permissions::is_root()
+        && is_installed("setpriv")
+        && run(&mut as_nobody(&["--version"])).code() == Some(0);
+    if !works {
+        println!(
+            "skipped: needs root, setpriv (package util-linux) and a build folder that all may read"
+        );
+    }
+    works
+}
+
+/// taut without any privilege.
+fn as_nobody(arguments: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=-all",
+    ]);
+    command.arg(env!("CARGO_BIN_EXE_taut")).args(arguments);
+    command
+}
+
+#[test]
+fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
+    let _turn = alone();
+    if !as_nobody_works() {
+        return;
+    }
+    says(
+        &run(&mut as_nobody(&["forward", "--port", "af_packet:lo"])),
+        MISSING,
+        "CAP_NET_RAW",
+    );
+    if cfg!(feature = "xdp") {
+        says(
+            &run(&mut as_nobody(&["forward", "--port", "af_xdp:lo"])),
+            MISSING,
+            "CAP_NET_RAW",
+        );
+    }
+    let watch = Watch::begin();
+    fs::set_permissions(watch.temporary(), fs::Permissions::from_mode(0o777)).unwrap();
+    let folder = scratch();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let out = folder.path().join("results").display().to_string();
+    let finished = demo(watch.over(&mut as_nobody(&["demo", "--quick", "--out", &out]))).success();
+    watch.nothing_is_left();
+    assert!(finished.stdout.contains("idle(32)"), "{finished:?}");
+    assert!(
+        finished.stdout.contains("left out: everything over veth"),
+        "{finished:?}"
+    );
+    let page = fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
+    assert!(page.contains("everything over veth") && page.contains("CAP_SYS_ADMIN"));
+    // A folder that only its owner may write.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let closed = folder.path().join("closed").display().to_string();
+    let finished = demo(&mut as_nobody(&["demo", "--quick", "--out", &closed]));
+    assert_eq!(finished.code(), Some(INPUT), "{finished:?}");
+    assert!(
+        last_line(&finished).contains("Permission denied"),
+        "{finished:?}"
+    );
+}
+
+fn last_line(finished: &Finished) -> &str {
+    finished.stderr.lines().last().unwrap_or_default()
+}
+
+/// Runs a demo to its end; waits while another one measures on this machine.
+fn demo(command: &mut Command) -> Finished {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let finished = Program::start(command).finish_within(Duration::from_secs(120));
+        if !finished.stderr.contains("another taut demo") || Instant::now() > deadline {
+            return finished;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn on_one_core_the_demo_runs_to_its_end() {
+    let _turn = alone();
+    if !is_installed("taskset") {
+        println!("skipped: needs taskset (package util-linux)");
+        return;
+    }
+    let folder = scratch();
+    let core = taut_host::choose_cores().generator.to_string();
+    let mut command = Command::new("taskset");
+    command.args([
+        "-c",
+        &core,
+        env!("CARGO_BIN_EXE_taut"),
+        "demo",
+        "--quick",
+        "--out",
+    ]);
+    let finished = demo(command.arg(folder.path().join("results"))).success();
+    assert!(finished.stdout.contains("report:"), "{finished:?}");
+}
+
+#[test]
+fn results_folders_that_cannot_be_written() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let (watch, folder) = (Watch::begin(), scratch());
+    fs::write(folder.path().join("file"), "text").unwrap();
+    let mut command = taut(&["demo", "--quick", "--out"]);
+    let finished = demo(watch.over(command.arg(folder.path().join("file"))));
+    says(&finished, INPUT, "Not a directory");
+    // A disk that is full before the first run is written.
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=64k none {disk} && exec {taut} demo --quick --out {disk}/results",
+        disk = disk.display(),
+        taut = env!("CARGO_BIN_EXE_taut")
+    );
+    let finished = demo(watch.over(Command::new("unshare").args(["-m", "sh", "-c", &script])));
+    watch.nothing_is_left();
+    assert_eq!(finished.code(), Some(INPUT), "{finished:?}");
+    let said = last_line(&finished);
+    assert!(
+        said.contains("No space left on device") && said.contains("free space"),
+        "{said}"
+    );
+    assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+}
+
+#[test]
+fn results_folders_that_cannot_be_read() {
+    let _turn = alone();
+    table(
+        &[("file", b"text")],
+        &[
+            ("report folder", INPUT, "no experiment.json here"),
+            ("report nowhere", INPUT, "no experiment.json here"),
+            ("report file", INPUT, "no experiment.json here"),
+        ],
+    );
+    // A real one, ended after its first run over memif, and then damaged.
+    let folder = scratch();
+    let out = folder.path().join("results");
+    let samples = |out: &Path| {
+        let devices = fs::read_dir(out.join("runs"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let runs = devices.map(|device| device.path().join("1/samples.parquet"));
+        runs.into_iter().find(|path| path.exists())
+    };
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let mut measuring = loop {
+        let mut started = Program::start(taut(&["demo", "--quick", "--out"]).arg(&out));
+        started.wait_until("a first line", |_, stderr| stderr.contains('\n'));
+        if !started.stderr().contains("another taut demo") || Instant::now() > deadline {
+            break started;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    };
+    measuring.wait_until("a run", |_, _| samples(&out).is_some());
+    measuring.interrupt();
+    let report = || run(taut(&["report"]).arg(&out));
+    report().success();
+
+    // A results folder is never written over.
+    let again = demo(taut(&["demo", "--quick", "--out"]).arg(&out));
+    assert_eq!(again.code(), Some(INPUT), "{again:?}");
+    assert!(last_line(&again).contains("exists already"), "{again:?}");
+
+    // A damaged run is named and left out.
+    let path = samples(&out).unwrap();
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let finished = report();
+    assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+    assert!(
+        (finished.stdout.clone() + &finished.stderr).contains("samples.parquet"),
+        "{finished:?}"
+    );
+    fs::write(&path, &whole).unwrap();
+
+    let experiment = out.join("experiment.json");
+    let text = fs::read_to_string(&experiment).unwrap();
+    fs::write(&experiment, &text[..text.len() / 2]).unwrap();
+    says(&report(), INPUT, "experiment.json: line");
+    fs::write(
+        &experiment,
+        text.replacen("\"schema\": 1", "\"schema\": 999", 1),
+    )
+    .unwrap();
+    says(&report(), INPUT, "schema 999, this taut reads");
+    fs::write(&experiment, "[]").unwrap();
+    says(&report(), INPUT, "experiment.json");
+}
+
+#[test]
+fn foreign_packets_are_counted_and_not_measured() {
+    if !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    let sockets = Sockets::new();
+    let mut testpmd = Testpmd::start("server", &sockets.paths());
+    testpmd.forward("txonly");
+    let mut arguments = vec!["generate".to_string()];
+    arguments.extend(sockets.ports("client", ""));
+    arguments.extend(["--rate", "1k", "--seconds", "0.5", "--json"].map(String::from));
+    let finished = run(&mut taut(&arguments));
+    let summary = finished.last_json();
+    assert!(
+        summary["tally"]["foreign"].as_u64().unwrap() > 1_000,
+        "{summary}"
+    );
+    assert_eq!(summary["tally"]["received"], 0, "{summary}");
+    assert!(summary["latency_ns"].is_null(), "{summary}");
+    assert_eq!(finished.code(), Some(LIMIT), "{finished:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_reason_to_panic() {
+    let _turn = alone();
+    for line in [
+        "forward --port null: --seconds 2.5",
+        "generate --port null: --seconds 2.5 --rate 1k --max-loss 1",
+        "ports",
+        "completions bash",
+        "--help",
+    ] {
+        let mut child = taut(&line.split(' ').collect::<Vec<_>>())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        reader.read_line(&mut String::new()).unwrap();
+        drop(reader);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("panicked"), "{line}: {said}");
+    }
+}

@@ -1,0 +1,345 @@
+//! The forwarders that others wrote, as `taut demo` runs them: each that is installed here carries
+//! packets both ways without loss, and leaves nothing behind.
+
+use crate::support::leftovers::Watch;
+use crate::support::program::{PATIENCE, Program, run};
+use crate::support::{alone, scratch, taut, within_attempts};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use taut_host::baseline::{Baseline, Frames, Reach, Running, baselines};
+use taut_host::{Testbed, choose_cores, pin_current_thread};
+use taut_lab::comparison::{flow_through, offers, ports_to};
+use taut_port::{Clock, PortSpec};
+use taut_traffic::{Instrument, Stream, Summaries, Tally, Trial};
+
+/// What any of them forwards, also on a busy machine.
+const RATE_PPS: f64 = 5_000.0;
+
+fn named(id: &str) -> &'static Baseline {
+    baselines().iter().find(|b| b.id == id).unwrap()
+}
+
+/// The baseline, if it is here; says so if not.
+fn installed(id: &str) -> Option<&'static Baseline> {
+    let baseline = named(id);
+    let offer = offers().into_iter().find(|o| o.device.id == id).unwrap();
+    match offer.here {
+        Ok(_) => Some(baseline),
+        Err(missing) => {
+            println!("skipped: needs {} ({missing})", baseline.label);
+            None
+        }
+    }
+}
+
+/// The ports of the generator, in the order of one direction or the other.
+fn specs(baseline: &Baseline, folder: &Path, back: bool) -> [String; 2] {
+    let mut specs = ports_to(baseline, folder);
+    if back {
+        specs.reverse();
+    }
+    specs
+}
+
+/// Starts the baseline and sends through it, in one direction: DPDK's memif driver may crash when a
+/// peer leaves a busy port, so there is no second one.
+fn pass(baseline: &Baseline, folder: &Path, back: bool) -> Result<(), String> {
+    let cores = choose_cores();
+    let testbed = baseline.on_interfaces().then(|| {
+        Testbed::builder()
+            .steering(baseline.steering(cores.device))
+            .build()
+            .unwrap()
+    });
+    let mut running = baseline
+        .start(testbed.as_ref(), cores.device, folder)
+        .unwrap();
+    let _inside = testbed.as_ref().map(|t| t.enter_generator().unwrap());
+    pin_current_thread(cores.generator).unwrap();
+    let stop = AtomicBool::new(false);
+    let clock = Clock::calibrate(Duration::from_millis(20));
+    let stream = Stream::new(&flow_through(baseline.frames, back), 64).unwrap();
+    let specs = specs(baseline, folder, back).map(|spec| PortSpec::parse(&spec).unwrap());
+    let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
+    let linked = instrument.wait_for_links(PATIENCE, &stop);
+    running.check().unwrap();
+    linked.unwrap();
+    let trial = Trial {
+        rate_pps: RATE_PPS,
+        duration: Duration::from_millis(200),
+    };
+    // The first frames of a flow may take a slow path, and a stall of a busy machine lasts longer than
+    // the instrument waits for stragglers: one trial of many has to be without loss.
+    let mut clean = false;
+    let mut tally = Tally::default();
+    for _ in 0..20 {
+        tally = instrument.run(trial, &mut Summaries::new(&clock), &stop);
+        clean = tally.sent == trial.packets() && tally.received == tally.sent && tally.corrupt == 0;
+        if clean {
+            break;
+        }
+    }
+    running.check().unwrap();
+    running.stop().unwrap();
+    if clean {
+        Ok(())
+    } else {
+        Err(format!("{} back={back}: {tally:?}", baseline.id))
+    }
+}
+
+/// As [`pass`], with the generator in a process of its own: DPDK keeps what it took in this one.
+fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(), String> {
+    let cores = choose_cores();
+    let mut running = baseline.start(None, cores.device, folder).unwrap();
+    let core = cores.generator.to_string();
+    let mut generate = taut(&["generate", "--max-loss", "0", "--core", &core]);
+    generate.args(["--rate", &RATE_PPS.to_string(), "--seconds", "0.4"]);
+    // Open vSwitch looks for its peer every few seconds.
+    generate.args(["--wait", "30"]);
+    for spec in specs(baseline, folder, back) {
+        generate.args(["--port", &spec]);
+    }
+    let generated = run(&mut generate);
+    running.check().unwrap();
+    running.stop().unwrap();
+    match generated.code() {
+        Some(0) => Ok(()),
+        Some(1) => Err(generated.stdout + &generated.stderr),
+        // On a machine with other things to do it may not have looked in time.
+        Some(3) if generated.stderr.contains("nobody at its other end yet") => {
+            Err(generated.stderr)
+        }
+        _ => panic!("{}: {generated:?}", baseline.id),
+    }
+}
+
+fn passes_both_ways_and_leaves_nothing(id: &str) {
+    let Some(baseline) = installed(id) else {
+        return;
+    };
+    let _turn = alone();
+    let watch = Watch::begin();
+    // On a thread of its own, which may be pinned and enter a namespace.
+    std::thread::scope(|scope| {
+        let done = scope.spawn(|| {
+            for back in [false, true] {
+                within_attempts(8, || {
+                    let folder = tempfile::tempdir_in(watch.temporary()).unwrap();
+                    if baseline.reach == Reach::Vhost {
+                        pass_from_outside(baseline, folder.path(), back)
+                    } else {
+                        pass(baseline, folder.path(), back)
+                    }
+                });
+            }
+        });
+        done.join().unwrap();
+    });
+    watch.nothing_is_left();
+}
+
+#[test]
+fn linux_routing_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("veth-routing");
+}
+
+#[test]
+fn testpmd_on_memif_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("memif-testpmd-io");
+}
+
+#[test]
+fn testpmd_that_swaps_addresses_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("memif-testpmd-macswap");
+    passes_both_ways_and_leaves_nothing("memif-testpmd-5tswap");
+}
+
+#[test]
+fn open_vswitch_on_memif_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("memif-ovs");
+}
+
+#[test]
+fn testpmd_on_vhost_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("vhost-testpmd-io");
+}
+
+#[test]
+fn open_vswitch_on_vhost_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("vhost-ovs");
+}
+
+#[test]
+fn testpmd_on_packet_sockets_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("veth-testpmd-af-packet");
+}
+
+#[test]
+fn testpmd_on_af_xdp_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("veth-testpmd-af-xdp");
+}
+
+#[test]
+fn open_vswitch_on_packet_sockets_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("veth-ovs");
+}
+
+#[test]
+fn open_vswitch_on_af_xdp_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("veth-ovs-af-xdp");
+}
+
+#[test]
+fn open_vswitch_with_dpdk_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("veth-ovs-dpdk");
+}
+
+#[test]
+fn click_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("veth-click");
+}
+
+#[test]
+fn a_router_does_not_pass_frames_that_are_not_addressed_to_it() {
+    let Some(baseline) = installed("veth-routing") else {
+        return;
+    };
+    let _turn = alone();
+    let folder = scratch();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let testbed = Testbed::builder().build().unwrap();
+            let running: Running = baseline.start(Some(&testbed), 0, folder.path()).unwrap();
+            let _inside = testbed.enter_generator().unwrap();
+            let clock = Clock::calibrate(Duration::from_millis(20));
+            let stream = Stream::new(&flow_through(Frames::Through, false), 64).unwrap();
+            let specs = ports_to(baseline, folder.path()).map(|s| PortSpec::parse(&s).unwrap());
+            let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
+            let trial = Trial {
+                rate_pps: RATE_PPS,
+                duration: Duration::from_millis(100),
+            };
+            let stop = AtomicBool::new(false);
+            let tally = instrument.run(trial, &mut Summaries::new(&clock), &stop);
+            assert!(tally.sent > 0 && tally.received == 0, "{tally:?}");
+            running.stop().unwrap();
+        });
+    });
+}
+
+/// What `start` starts, once no other `taut demo` measures on this machine.
+fn when_none_measures<T>(mut start: impl FnMut() -> T, stderr: impl Fn(&T) -> String) -> T {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let started = start();
+        if !stderr(&started).contains("another taut demo") || Instant::now() > deadline {
+            return started;
+        }
+        sleep(Duration::from_secs(1));
+    }
+}
+
+/// `kill -9` of the program that runs a baseline ends the baseline's programs too; what is left on the
+/// file system and of namespaces is swept by the next.
+#[test]
+fn a_killed_demo_takes_its_baselines_with_it() {
+    let ids = ["memif-testpmd-io", "veth-ovs", "veth-ovs-dpdk"];
+    let here: Vec<&str> = ids
+        .into_iter()
+        .filter(|id| installed(id).is_some())
+        .collect();
+    if here.is_empty() {
+        return;
+    }
+    let _turn = alone();
+    for id in here {
+        let (watch, folder) = (Watch::begin(), scratch());
+        let demo = |name: &str| {
+            let mut command = taut(&["demo", "--quick", "--devices", id, "--out"]);
+            command.arg(folder.path().join(name));
+            let start = || {
+                let mut demo = Program::start(watch.over(&mut command));
+                demo.wait_until("a first line", |_, stderr| stderr.contains('\n'));
+                demo
+            };
+            when_none_measures(start, Program::stderr)
+        };
+        let mut killed = demo("killed");
+        let program = if id.contains("ovs") {
+            "ovs-vswitchd"
+        } else {
+            "dpdk-testpmd"
+        };
+        killed.wait_until("the baseline", |_, _| {
+            watch.processes().iter().any(|p| p.contains(program))
+        });
+        killed.kill();
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(left) = watch.processes().first() {
+            assert!(Instant::now() < deadline, "still runs: {left}");
+            sleep(Duration::from_millis(50));
+        }
+        demo("next")
+            .finish_within(Duration::from_secs(120))
+            .success();
+        watch.nothing_is_left();
+    }
+}
+
+#[test]
+fn devices_are_listed_with_what_they_lack() {
+    let listed = |path: &str| {
+        let mut command = taut(&["demo", "--list-devices", "--json"]);
+        let list = run(command.env("PATH", path)).success();
+        serde_json::from_str::<Vec<serde_json::Value>>(&list.stdout).unwrap()
+    };
+    let ids = |list: &[serde_json::Value], by_default: bool| -> Vec<String> {
+        list.iter()
+            .filter(|row| row["by_default"] == by_default)
+            .map(|row| row["id"].as_str().unwrap().to_string())
+            .collect()
+    };
+    let here = listed(&std::env::var("PATH").unwrap());
+    let foreign: Vec<String> = baselines().iter().map(|b| b.id.to_string()).collect();
+    assert_eq!(ids(&here, false), foreign);
+    assert!(ids(&here, true).contains(&"veth-bridge".to_string()));
+    // Where no program is, each of others' says how to get it, and taut's own are still there.
+    let nowhere = listed("/no/such/folder");
+    for row in &nowhere {
+        let is_own_memif = ids(&here, true).contains(&row["id"].as_str().unwrap().to_string())
+            && row["name"].as_str().unwrap().starts_with("memif ");
+        assert_eq!(row["available"], is_own_memif, "{row}");
+        let detail = row["detail"].as_str().unwrap();
+        let says_how = ["apt-get install", "taut ports"];
+        assert!(
+            is_own_memif || says_how.iter().any(|how| detail.contains(how)),
+            "{row}"
+        );
+    }
+}
+
+#[test]
+fn devices_that_cannot_be_had_are_said_in_one_line() {
+    let _turn = alone();
+    let unknown = run(&mut taut(&["demo", "--devices", "memif-idle,vpp"]));
+    assert_eq!(unknown.code(), Some(2), "{unknown:?}");
+    assert!(
+        unknown.stderr.contains("there is no device `vpp`"),
+        "{unknown:?}"
+    );
+    let folder = scratch();
+    let out = folder.path().join("results");
+    let mut command = taut(&["demo", "--quick", "--devices", "veth-click", "--out"]);
+    command.arg(&out).env("PATH", "/no/such/folder");
+    let none = when_none_measures(|| run(&mut command), |finished| finished.stderr.clone());
+    assert_eq!(none.code(), Some(3), "{none:?}");
+    assert_eq!(none.stderr.lines().count(), 1, "{none:?}");
+    assert!(
+        none.stderr.contains("no device could be measured"),
+        "{none:?}"
+    );
+    assert!(!out.exists());
+}

@@ -1,0 +1,164 @@
+//! A chain whose functions have a virtual machine each: packets pass, and nothing stays behind.
+
+use crate::support::hosts::{Namespace, ip};
+use crate::support::program::{Program, run};
+use crate::support::{alone_and_root, scratch, taut, within_attempts};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::{self, File};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use taut_deploy::vm::can_run_chains;
+
+const KEY: u8 = 7;
+const DATAGRAMS: u8 = 50;
+
+/// Two namespaces, named after this process, and the text of a chain file between them.
+struct Ends {
+    client: Namespace,
+    server: Namespace,
+}
+
+impl Ends {
+    fn make() -> Self {
+        let name = |end: &str| Namespace(format!("vm{}-{end}", std::process::id()));
+        let ends = Self {
+            client: name("c"),
+            server: name("s"),
+        };
+        for namespace in [&ends.client, &ends.server] {
+            ip(&format!("netns add {}", namespace.0));
+        }
+        ends
+    }
+
+    fn chain(&self, folder: &Path) -> std::path::PathBuf {
+        let file = folder.join("chain.toml");
+        let text = format!(
+            "name = \"vm-test-{}\"\nplacement = \"vm\"\nports = [\"veth:eth0,netns={},address=10.9.0.1/24\", \
+             \"veth:eth0,netns={},address=10.9.0.2/24\"]\n[[function]]\nname = \"xor\"\nkey = {KEY}\n",
+            std::process::id(),
+            self.client.0,
+            self.server.0
+        );
+        fs::write(&file, text).unwrap();
+        file
+    }
+}
+
+/// A socket of the kernel's in a namespace.
+fn socket(namespace: &Namespace, address: &'static str) -> UdpSocket {
+    let file = File::open(Path::new("/run/netns").join(&namespace.0)).unwrap();
+    let made = std::thread::spawn(move || {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        UdpSocket::bind(address).unwrap()
+    });
+    let socket = made.join().unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    socket
+}
+
+fn up(chain: &Path) -> Program {
+    let mut program =
+        Program::start(taut(&["chain", "up", "--json", "--until-stdin-closes"]).arg(chain));
+    program.wait_for_stdout("\"up\"");
+    program
+}
+
+/// Programs that run with this text in their command line.
+fn processes(text: &str) -> Vec<String> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let other = entry.file_name() != std::process::id().to_string().as_str();
+        (other && line.contains(text)).then_some(line)
+    });
+    lines.collect()
+}
+
+fn nothing_is_left() {
+    let name = format!("vm-test-{}", std::process::id());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let left = processes(&name);
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "still there: {left:#?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Datagrams go there, changed by `key`, and come back as they were.
+fn exchange(client: &UdpSocket, server: &UdpSocket, key: u8) {
+    for number in 0..DATAGRAMS {
+        let sent = [number; 200];
+        // The first one waits for ARP; on a loaded machine others may be lost to full rings.
+        within_attempts(10, || {
+            client.send_to(&sent, "10.9.0.2:7000").unwrap();
+            let mut got = [0; 300];
+            let (length, from) = server.recv_from(&mut got).map_err(|e| e.to_string())?;
+            if got[0] != number ^ key {
+                // An earlier one, sent twice.
+                return Err(format!("{} instead of {}", got[0], number ^ key));
+            }
+            assert_eq!(got[..length], [number ^ key; 200], "there");
+            server.send_to(&got[..length], from).unwrap();
+            let length = client.recv(&mut got).map_err(|e| e.to_string())?;
+            if got[0] != number {
+                return Err(format!("{} back instead of {number}", got[0]));
+            }
+            assert_eq!(got[..length], sent, "and back");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_function_in_a_virtual_machine_carries_datagrams_both_ways_and_leaves_nothing() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if let Err(missing) = can_run_chains() {
+        println!("skipped: needs {missing}");
+        return;
+    }
+    let (ends, folder) = (Ends::make(), scratch());
+    let chain = ends.chain(folder.path());
+    let program = up(&chain);
+    let client = socket(&ends.client, "10.9.0.1:7000");
+    let server = socket(&ends.server, "10.9.0.2:7000");
+    exchange(&client, &server, KEY);
+
+    let text = fs::read_to_string(&chain).unwrap();
+    fs::write(&chain, text.replace(&format!("key = {KEY}"), "key = 9")).unwrap();
+    run(taut(&["chain", "update"]).arg(&chain)).success();
+    exchange(&client, &server, 9);
+    let finished = program.interrupt().success();
+    let last = finished.last_json();
+    let segment = &last["status"]["segments"][0];
+    assert!(
+        segment["counters"]["rx_packets"].as_u64() >= Some(4 * u64::from(DATAGRAMS)),
+        "the machine's counters come out of it: {last}"
+    );
+    assert!(
+        ["kvm", "emulated"]
+            .map(Some)
+            .contains(&segment["machine"].as_str()),
+        "who runs the machine is said: {last}"
+    );
+    nothing_is_left();
+
+    // Killed, it leaves nothing that runs.
+    let program = up(&chain);
+    assert!(!processes(&format!("vm-test-{}", std::process::id())).is_empty());
+    program.kill();
+    nothing_is_left();
+    let name = format!("vm-test-{}", std::process::id());
+    run(&mut taut(&["chain", "down", &name])).success();
+    assert!(!Path::new("/run/taut/chains").join(name).exists());
+}

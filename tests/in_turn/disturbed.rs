@@ -1,0 +1,155 @@
+//! What happens around a running generator: the receiver ends, the device stops and goes on, the time of day
+//! jumps. Each is told as it was, and nothing hangs.
+
+use crate::support::program::{Program, run};
+use crate::support::{Sockets, alone, is_installed, scratch, taut, within_attempts};
+use rustix::process::Signal;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+fn start_forward(sockets: &Sockets) -> Program {
+    let core = taut_host::choose_cores().device.to_string();
+    let mut arguments = vec!["forward".to_string(), "--core".to_string(), core];
+    arguments.extend(sockets.ports("server", ""));
+    let mut forward = Program::start(&mut taut(&arguments));
+    forward.wait_for_stdout("forwarding");
+    forward
+}
+
+fn start_generate(sockets: &Sockets, seconds: &str) -> Program {
+    let core = taut_host::choose_cores().generator.to_string();
+    let mut arguments = vec!["generate".to_string(), "--core".to_string(), core];
+    arguments.extend(sockets.ports("client", ""));
+    arguments.extend(
+        [
+            "--rate",
+            "5k",
+            "--json",
+            "--max-loss",
+            "0.1",
+            "--seconds",
+            seconds,
+        ]
+        .map(String::from),
+    );
+    let mut generate = Program::start(&mut taut(&arguments));
+    generate.wait_for_stdout("\"second\":1");
+    generate
+}
+
+#[test]
+fn a_device_that_is_killed_costs_packets_that_are_counted_and_code_1() {
+    let _turn = alone();
+    let sockets = Sockets::new();
+    let forward = start_forward(&sockets);
+    let generate = start_generate(&sockets, "2.5");
+    forward.kill();
+    let finished = generate.finish();
+    assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+    assert_eq!(finished.code(), Some(1), "{finished:?}");
+    let summary = finished.last_json();
+    let tally = |name: &str| summary["tally"][name].as_u64().unwrap();
+    assert!(tally("received") > 1_000, "{summary}");
+    // Everything that was due is sent, refused or never sent; and a second and more of it did not come back.
+    assert_eq!(
+        tally("owed"),
+        tally("sent") + tally("refused") + tally("unsent"),
+        "{summary}"
+    );
+    assert!(tally("owed") - tally("received") > 5_000, "{summary}");
+}
+
+#[test]
+fn a_device_that_stops_for_a_while_shows_in_latency_and_loses_nothing_it_had() {
+    let _turn = alone();
+    within_attempts(3, || {
+        let sockets = Sockets::new();
+        let forward = start_forward(&sockets);
+        let generate = start_generate(&sockets, "2.5");
+        forward.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(150));
+        forward.signal(Signal::CONT);
+        let finished = generate.finish();
+        assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+        let summary = finished.last_json();
+        let tally = |name: &str| summary["tally"][name].as_u64().unwrap();
+        // The ring holds what came meanwhile; what it had no room for is refused, and not lost.
+        assert_eq!(summary["lost"], 0, "{summary}");
+        assert_eq!(tally("received"), tally("sent"), "{summary}");
+        let longest_ns = summary["latency_ns"]["max_ns"].as_u64().unwrap();
+        if longest_ns > 100_000_000 {
+            Ok(())
+        } else {
+            Err(format!("it stood still for 150 ms: {summary}"))
+        }
+    });
+    // A device that is never woken must not hold the generator up.
+    let sockets = Sockets::new();
+    let forward = start_forward(&sockets);
+    let generate = start_generate(&sockets, "1.5");
+    forward.signal(Signal::STOP);
+    let finished = generate.finish();
+    assert_eq!(finished.code(), Some(1), "{finished:?}");
+    forward.signal(Signal::CONT);
+    forward.interrupt().success();
+}
+
+/// A time of day that is a day off, forwards or back, whenever it is read; and how often that was.
+const JUMPING_CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+static unsigned readings;
+int clock_gettime(clockid_t id, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int outcome = real(id, now);
+    if (id == CLOCK_REALTIME) now->tv_sec += ++readings % 2 ? 86400 : -86400;
+    return outcome;
+}
+__attribute__((destructor)) static void tell(void) {
+    FILE *file = fopen(getenv("READINGS"), "w");
+    if (file) { fprintf(file, "%u", readings); fclose(file); }
+}
+"#;
+
+#[test]
+fn a_time_of_day_that_jumps_disturbs_no_measurement() {
+    let _turn = alone();
+    if !is_installed("cc") {
+        println!("skipped: needs a C compiler (cc)");
+        return;
+    }
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("clock.c"), JUMPING_CLOCK).unwrap();
+    run(Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([path("clock.so"), path("clock.c")])
+        .arg("-ldl"))
+    .success();
+    let mut command = taut(&["generate", "--port", "pair:a", "--port", "pair:a"]);
+    command.args(["--rate", "5k", "--seconds", "1.5", "--json", "--out"]);
+    command
+        .arg(path("out"))
+        .env("LD_PRELOAD", path("clock.so"))
+        .env("READINGS", path("readings"));
+    let finished = run(&mut command);
+    let summary = finished.last_json();
+    let readings: u32 = fs::read_to_string(path("readings"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(readings > 0, "the clock of the test was not used");
+    let seconds = summary["tally"]["seconds"].as_f64().unwrap();
+    assert!((1.4..60.0).contains(&seconds), "{summary}");
+    assert_eq!(summary["lost"], 0, "{summary}");
+    for times in ["latency_ns", "send_slip_ns"] {
+        // A jump of a day would be 86 400 s.
+        let longest_ns = summary[times]["max_ns"].as_u64().unwrap();
+        assert!(longest_ns < 60_000_000_000, "{times}: {summary}");
+    }
+}

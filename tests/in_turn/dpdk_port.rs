@@ -1,0 +1,360 @@
+//! DPDK ports against taut's own backends, against `dpdk-testpmd`, and on the kernel's interfaces.
+
+use crate::support::program::{Finished, Program, run};
+use crate::support::testpmd::Testpmd;
+use crate::support::{Sockets, alone, alone_and_root, taut, testpmd, within_attempts};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use taut_host::{Testbed, choose_cores};
+
+/// The generator waits 20 ms for a packet; on a loaded machine others are kept from their core for longer.
+const ATTEMPTS: usize = 10;
+
+/// Whether DPDK ports can be opened here; says so if not.
+fn has_dpdk() -> bool {
+    let found = taut_port::backends()
+        .iter()
+        .find(|backend| backend.name == "dpdk")
+        .map(|backend| (backend.probe)());
+    if let Some(Ok(_)) = found {
+        return true;
+    }
+    println!("skipped: needs {found:?}");
+    false
+}
+
+fn ports(specs: impl IntoIterator<Item = String>) -> Vec<String> {
+    specs
+        .into_iter()
+        .flat_map(|spec| ["--port".to_string(), spec])
+        .collect()
+}
+
+fn start_forward(ports: &[String]) -> Program {
+    let mut command = taut(&["forward", "--json", "--core"]);
+    let core = choose_cores().device.to_string();
+    let mut forward = Program::start(command.arg(core).args(ports));
+    forward.wait_for_stdout("started");
+    forward
+}
+
+/// All of its packets fit into a ring of 1024 at once, so that no stall of the machine loses any.
+fn generate(ports: &[String], size: usize) -> Command {
+    let mut command = taut(&["generate", "--json", "--rate", "2k", "--seconds", "0.4"]);
+    command
+        .args(["--wait", "30", "--size", &size.to_string()])
+        .args(["--core", &choose_cores().generator.to_string()])
+        .args(ports);
+    command
+}
+
+/// Whether all that was sent came back, whole and in order.
+fn all_came_back(finished: Finished) -> Result<(), String> {
+    assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+    // 1: the generator was kept from its core, and sent fewer.
+    if !matches!(finished.code(), Some(0 | 1)) {
+        return Err(format!("{finished:?}"));
+    }
+    let summary = finished.last_json();
+    let tally = &summary["tally"];
+    assert_eq!(tally["corrupt"], 0, "{summary}");
+    for name in ["duplicate", "reordered"] {
+        assert_eq!(summary["sequence"][name], 0, "{summary}");
+    }
+    let sent = tally["sent"].as_u64().unwrap();
+    if sent >= 300 && summary["lost"] == 0 && tally["received"] == sent {
+        Ok(())
+    } else {
+        Err(summary.to_string())
+    }
+}
+
+/// This, if it ended well. As its peer leaves, DPDK 22.11's `net_memif` may read a ring that its other thread has
+/// unmapped: testpmd dies of it at the same instruction (docs/reference/ports.md).
+fn unless_net_memif_died(finished: Finished) -> Result<Finished, String> {
+    if finished.signal() == Some(Signal::SEGV.as_raw()) {
+        return Err(format!("net_memif died as its peer left: {finished:?}"));
+    }
+    Ok(finished.success())
+}
+
+fn memif_device(number: usize, role: &str, path: &Path) -> String {
+    let path = path.display();
+    format!("dpdk:net_memif{number},role={role},id=0,socket={path},socket-abstract=no")
+}
+
+fn wait_until_exists(program: &mut Program, sockets: &[PathBuf]) {
+    program.wait_until("sockets", |_, _| sockets.iter().all(|path| path.exists()));
+}
+
+fn counter(summary: &Value, name: &str) -> u64 {
+    summary["counters"][name].as_u64().unwrap()
+}
+
+#[test]
+fn a_card_that_limits_no_rate_says_so() {
+    if !has_dpdk() {
+        return;
+    }
+    let _turn = alone();
+    let port = format!("dpdk:net_null{}", std::process::id());
+    let finished = run(&mut taut(&[
+        "generate",
+        "--port",
+        &port,
+        "--pacing",
+        "nic",
+        "--seconds",
+        "0.1",
+    ]));
+    assert_eq!(finished.code(), Some(3), "{finished:?}");
+    for part in ["net_null limits no rates", "use software pacing"] {
+        assert!(finished.stderr.contains(part), "{finished:?}");
+    }
+    assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
+}
+
+#[test]
+fn dpdks_memif_clients_forward_between_our_memif_servers() {
+    if !has_dpdk() || !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    for size in [64, 1518] {
+        within_attempts(ATTEMPTS, || {
+            let sockets = Sockets::new();
+            let paths = sockets.paths();
+            let mut generator = Program::start(&mut generate(&sockets.ports("server", ""), size));
+            // DPDK's client tries once.
+            wait_until_exists(&mut generator, &paths);
+            let devices = paths.iter().enumerate();
+            let devices = devices.map(|(i, path)| memif_device(i, "client", path));
+            let forward = start_forward(&ports(devices));
+            let came_back = all_came_back(generator.finish());
+            let summary = unless_net_memif_died(forward.interrupt())?.last_json();
+            came_back?;
+            assert!(counter(&summary, "tx_packets") >= 300, "{summary}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn our_memif_clients_are_served_by_dpdks_memif_servers() {
+    if !has_dpdk() || !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    within_attempts(ATTEMPTS, || {
+        let sockets = Sockets::new();
+        let paths = sockets.paths();
+        let devices = paths.iter().enumerate();
+        let devices = devices.map(|(i, path)| memif_device(i, "server", path));
+        let mut forward = start_forward(&ports(devices));
+        wait_until_exists(&mut forward, &paths);
+        let came_back = all_came_back(run(&mut generate(&sockets.ports("client", ""), 64)));
+        forward.wait_until("both links up", |_, stderr| {
+            stderr.matches(": up").count() >= 2
+        });
+        unless_net_memif_died(forward.interrupt())?;
+        // The servers took their sockets with them.
+        assert!(paths.iter().all(|path| !path.exists()));
+        came_back
+    });
+}
+
+#[test]
+fn every_packet_comes_back_from_a_testpmd_on_virtio_user() {
+    if !has_dpdk() || !testpmd::is_here() || !testpmd::has_huge_pages(256) {
+        return;
+    }
+    let _turn = alone();
+    for mode in ["io", "macswap"] {
+        within_attempts(ATTEMPTS, || {
+            let sockets = Sockets::new();
+            let paths = sockets.paths();
+            let vhost = paths.iter().enumerate();
+            let vhost =
+                vhost.map(|(i, path)| format!("dpdk:net_vhost{i},iface={}", path.display()));
+            let mut generator = Program::start(&mut generate(&ports(vhost), 64));
+            wait_until_exists(&mut generator, &paths);
+            let user = paths.iter().enumerate().map(|(i, path)| {
+                format!("net_virtio_user{i},path={},queue_size=1024", path.display())
+            });
+            let mut testpmd = Testpmd::start_devices(mode, &user.collect::<Vec<_>>());
+            let finished = generator.finish();
+            assert!(testpmd.is_running(), "{}", testpmd.output());
+            assert!(paths.iter().all(|path| !path.exists()));
+            all_came_back(finished)
+        });
+    }
+}
+
+#[test]
+fn every_packet_comes_back_over_virtio_user_from_a_testpmd_on_vhost() {
+    if !has_dpdk() || !testpmd::is_here() || !testpmd::has_huge_pages(256) {
+        return;
+    }
+    let _turn = alone();
+    within_attempts(ATTEMPTS, || {
+        let sockets = Sockets::new();
+        let paths = sockets.paths();
+        let vhost = paths.iter().enumerate();
+        let vhost: Vec<_> = vhost
+            .map(|(i, path)| format!("net_vhost{i},iface={}", path.display()))
+            .collect();
+        let mut testpmd = Testpmd::start_devices("io", &vhost);
+        let user = paths.iter().enumerate();
+        let user = user.map(|(i, path)| {
+            format!(
+                "dpdk:net_virtio_user{i},path={},queue_size=1024",
+                path.display()
+            )
+        });
+        let finished = run(&mut generate(&ports(user), 64));
+        assert!(testpmd.is_running(), "{}", testpmd.output());
+        all_came_back(finished)
+    });
+}
+
+#[test]
+fn every_packet_crosses_veth_pairs_through_dpdks_drivers_for_the_kernel() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !has_dpdk() {
+        return;
+    }
+    for driver in ["net_af_packet", "net_af_xdp"] {
+        let testbed = Testbed::builder().build().unwrap();
+        let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+        let core = choose_cores().device.to_string();
+        command.args(["forward", "--json", "--core", &core]);
+        command.args(ports(
+            [0, 1].map(|i| format!("dpdk:{driver}{i},iface=dut{i}")),
+        ));
+        let mut forward = Program::start(&mut command);
+        forward.wait_until("both links up", |_, stderr| {
+            stderr.matches(": up").count() >= 2
+        });
+        within_attempts(ATTEMPTS, || {
+            let ours = generate(&ports([0, 1].map(|i| format!("af_packet:gen{i}"))), 64);
+            let mut command = Command::new("ip");
+            command
+                .args(["netns", "exec", testbed.generator_namespace()])
+                .arg(ours.get_program())
+                .args(ours.get_args());
+            all_came_back(run(&mut command))
+        });
+        let summary = forward.interrupt().success().last_json();
+        assert!(
+            counter(&summary, "tx_packets") >= 300,
+            "{driver}: {summary}"
+        );
+    }
+}
+
+#[test]
+fn a_machine_without_huge_pages_forwards_too() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !has_dpdk() {
+        return;
+    }
+    // Huge pages are counted where this hides them.
+    let hidden = "mount -t tmpfs none /sys/kernel/mm/hugepages && exec \"$@\"";
+    let inner = taut(&["forward", "--json", "--seconds", "0.5"]);
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", hidden, "sh"])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .args(ports([0, 1].map(|i| format!("dpdk:net_null{i},copy=0"))));
+    let finished = run(&mut command).success();
+    assert!(
+        finished.stderr.contains("on ordinary pages"),
+        "{finished:?}"
+    );
+    assert!(
+        counter(&finished.last_json(), "tx_packets") > 100_000,
+        "{finished:?}"
+    );
+}
+
+/// Files that DPDK programs leave: run-time folders, and huge pages under their mount.
+fn traces() -> Vec<PathBuf> {
+    ["/var/run/dpdk", "/dev/hugepages", "/run/dpdk"]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten())
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().contains("taut-"))
+        .collect()
+}
+
+#[test]
+fn a_port_leaves_nothing_behind_even_if_it_is_killed() {
+    if !has_dpdk() {
+        return;
+    }
+    let _turn = alone();
+    for signal in [Signal::INT, Signal::KILL] {
+        let forward = start_forward(&ports(["dpdk:net_null0,size=64".to_string()]));
+        let own = format!("taut-{}", forward.id());
+        forward.signal(signal);
+        forward.finish();
+        let left: Vec<_> = traces()
+            .into_iter()
+            .filter(|path| path.to_string_lossy().contains(&own))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn what_dpdk_cannot_do_is_said_in_one_line() {
+    if !has_dpdk() {
+        return;
+    }
+    let _turn = alone();
+    for (spec, code, fragment) in [
+        ("dpdk:net_nul0", 2, "knows no device \"net_nul0\""),
+        ("dpdk:", 2, "write dpdk:DEVICE"),
+        ("dpdk:net_null0,ring=7", 2, "64 to 32768"),
+        ("dpdk:net_null0,rate=100", 3, "limits no rates"),
+        ("dpdk:net_null0,nonsense=1", 2, "refuses"),
+        ("dpdk:net_pcap0,rx_pcap=/nowhere/x.pcap", 2, "No such file"),
+        (
+            "dpdk:net_memif0,role=client,socket=/nowhere/x.sock,socket-abstract=no",
+            2,
+            "Invalid socket directory",
+        ),
+        ("dpdk:0000:ff:1f.7", 2, "no such device"),
+    ] {
+        let finished = run(&mut taut(&["forward", "--port", spec]));
+        assert_eq!(finished.code(), Some(code), "{spec}: {finished:?}");
+        let lines: Vec<_> = finished.stderr.lines().collect();
+        assert_eq!(lines.len(), 1, "{finished:?}");
+        let said = lines[0].to_lowercase();
+        assert!(
+            said.starts_with("taut: ") && said.contains(&fragment.to_lowercase()),
+            "no `{fragment}`: {finished:?}"
+        );
+    }
+    // Twice the same in one command.
+    let twice = [
+        "forward",
+        "--port",
+        "dpdk:net_null0",
+        "--port",
+        "dpdk:net_null0",
+    ];
+    let finished = run(&mut taut(&twice));
+    assert_eq!(finished.code(), Some(2), "{finished:?}");
+    assert!(
+        finished.stderr.contains("in use by another port"),
+        "{finished:?}"
+    );
+}

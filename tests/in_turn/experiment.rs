@@ -1,0 +1,513 @@
+//! `taut experiment` on this machine: what a run leaves, what an interruption leaves, what mistakes say.
+
+use crate::support::leftovers::Watch;
+use crate::support::program::{Finished, Program, run};
+use crate::support::{alone, alone_and_root, scratch, when_free};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A folder with an experiment file in it.
+struct Study {
+    folder: TempDir,
+}
+
+impl Study {
+    fn new(text: &str) -> Self {
+        let folder = scratch();
+        fs::write(folder.path().join("study.toml"), text).unwrap();
+        Self { folder }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = crate::support::taut(&[&["experiment"], words].concat());
+        command.current_dir(self.folder.path());
+        command
+    }
+
+    fn taut(&self, words: &[&str]) -> Finished {
+        when_free(|| run(&mut self.command(words)))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.path(name)).unwrap()).unwrap()
+    }
+
+    /// Starts a run once no other experiment has this machine, and waits for a line on its standard error.
+    fn start(&self, words: &[&str], line: &str) -> Program {
+        for _ in 0..300 {
+            let mut program = Program::start(&mut self.command(words));
+            program.wait_until("a line", |_, stderr| {
+                stderr.contains(line) || stderr.contains("another experiment")
+            });
+            if !program.stderr().contains("another experiment") {
+                return program;
+            }
+            let _ = fs::remove_dir_all(self.path("out"));
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        panic!("another experiment has this machine for minutes");
+    }
+}
+
+/// Numbers that depend on a variable, so that verdicts can be told in advance.
+const NUMBERS: &str = r#"
+title = "Numbers"
+[variables]
+factor = 2
+[loop]
+x = [1, 2, 3]
+kind = ["a", "b"]
+[plan]
+repetitions = 2
+warm_up = 1
+[[step]]
+name = "n"
+run = '''echo '{"value_ns": {{ x * factor }}, "deep": {"list": [1, {{ repetition }}]}}'; echo "kind is {{ kind }}" >&2'''
+json = true
+extract = { seen = 'value_ns": ([0-9]+)' }
+[[table]]
+name = "values"
+metrics = ["n.value_ns"]
+[[figure]]
+name = "line"
+kind = "line"
+by = ["kind"]
+x = "x"
+y = "n.value_ns"
+[[figure]]
+name = "map"
+kind = "heat-map"
+x = "x"
+y = "kind"
+value = "n.value_ns"
+[[claim]]
+text = "three is three times one"
+value = "median('n.value_ns', x=3) / median('n.value_ns', x=1)"
+holds = "value == 3"
+[[claim]]
+text = "three is less than one"
+value = "median('n.value_ns', x=3) / median('n.value_ns', x=1)"
+holds = "value < 1"
+[[claim]]
+text = "of nothing"
+value = "median('n.value_ns', x=9)"
+holds = "value < 1"
+"#;
+
+#[test]
+fn a_run_leaves_all_that_is_needed_to_repeat_and_to_question_it() {
+    let _alone = alone();
+    let study = Study::new(NUMBERS);
+    let finished = study.taut(&["run", "study.toml", "--out", "out"]).success();
+    assert!(
+        finished.stdout.contains("18 of 18 runs"),
+        "{}",
+        finished.stdout
+    );
+    for part in [
+        "reproduced: three is three",
+        "not reproduced: three is less",
+        "no data: of nothing",
+    ] {
+        assert!(
+            finished.stdout.contains(part),
+            "{part}: {}",
+            finished.stdout
+        );
+    }
+    let record = study.json("out/runs/v6-r2/run.json");
+    assert_eq!(
+        record["variables"],
+        serde_json::json!({"factor": 2, "x": 3, "kind": "b"})
+    );
+    assert_eq!(
+        record["metrics"],
+        serde_json::json!({"n.value_ns": 6.0, "n.deep.list.0": 1.0, "n.deep.list.1": 2.0, "seen": 6.0})
+    );
+    assert_eq!(record["commands"][0]["exit_code"], 0);
+    assert_eq!(
+        fs::read_to_string(study.path("out/runs/v6-r2/logs/n.err")).unwrap(),
+        "kind is b\n"
+    );
+    let facts = study.json(&format!(
+        "out/nodes/{}",
+        record["nodes"]["local"].as_str().unwrap()
+    ));
+    assert!(
+        facts["machine"]["kernel_release"].is_object()
+            && facts["machine"]["clock_source"].is_object()
+    );
+    assert!(study.json("out/runs/v6-r2/local/activity/n.json")["duration_ms"].is_u64());
+    // Rows of the tidy table: two metrics of the last counted run are there, warm-up runs are not.
+    let table = fs::read_to_string(study.path("out/metrics.csv")).unwrap();
+    assert_eq!(
+        table.lines().next().unwrap(),
+        "run,repetition,x,kind,metric,value"
+    );
+    assert_eq!(table.lines().count(), 1 + 12 * 4);
+    assert!(table.contains("v6-r2,2,3,b,n.value_ns,6\n") && !table.contains("-w1"));
+    for file in [
+        "metrics.parquet",
+        "report.html",
+        "figures/line.svg",
+        "figures/map.csv",
+        "tables/values.csv",
+    ] {
+        assert!(study.path("out").join(file).is_file(), "{file}");
+    }
+    let data = fs::read_to_string(study.path("out/figures/line.csv")).unwrap();
+    assert!(data.contains("v6-r2"), "figures name their runs: {data}");
+    // Nothing is written over.
+    let again = study.taut(&["run", "study.toml", "--out", "out"]);
+    assert_eq!(again.code(), Some(2), "{}", again.stderr);
+    let listed = study.taut(&["list", "."]).success();
+    assert!(listed.stdout.contains("finished") && listed.stdout.contains("Numbers"));
+}
+
+#[test]
+fn an_interrupted_experiment_goes_on_with_the_missing_runs_only() {
+    let _alone = alone();
+    let study = Study::new(
+        r#"
+title = "Slow"
+[loop]
+x = [1, 2, 3, 4]
+[plan]
+repetitions = 1
+[[step]]
+run = "echo {{ x }} >> ../../../../made; sleep 0.4"
+"#,
+    );
+    let mut program = study.start(&["run", "study.toml", "--out", "out"], "v");
+    program.wait_until("the second run", |_, stderr| {
+        stderr.contains("25 %") || stderr.lines().count() >= 2
+    });
+    program.signal(Signal::INT);
+    let ended = program.finish_within(Duration::from_secs(20));
+    assert_eq!(ended.code(), Some(130), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("taut experiment resume out"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(study.json("out/state.json")["stage"], "interrupted");
+    let whole = |name: &str| fs::read_dir(study.path(name)).unwrap().count();
+    let before = whole("out/runs");
+    assert!((1..4).contains(&before), "{before} runs were whole");
+    let resumed = study.taut(&["resume", "out"]).success();
+    assert!(resumed.stdout.contains("4 of 4 runs"), "{}", resumed.stdout);
+    let made = fs::read_to_string(study.path("made")).unwrap();
+    // Each once, and the one that was cut off again.
+    assert!((4..=5).contains(&made.lines().count()), "{made}");
+    assert_eq!(study.json("out/state.json")["stage"], "finished");
+    let nothing_more = study.taut(&["resume", "out"]).success();
+    assert!(nothing_more.stdout.contains("4 of 4 runs"));
+    assert_eq!(fs::read_to_string(study.path("made")).unwrap(), made);
+}
+
+#[test]
+fn killed_hard_in_the_middle_nothing_goes_on_and_no_run_is_taken_for_whole() {
+    let _alone = alone();
+    let watch = Watch::begin();
+    let study = Study::new(
+        "title = \"t\"\n[plan]\nrepetitions = 2\n[[step]]\nrun = \"sleep 61.5 & sleep 60.5\"\n",
+    );
+    let mut command = study.command(&["run", "study.toml", "--out", "out"]);
+    let mut program = Program::start(watch.over(&mut command));
+    program.wait_for_stderr("v1-r");
+    std::thread::sleep(Duration::from_millis(500));
+    program.kill();
+    watch.nothing_is_left();
+    let partial = fs::read_dir(study.path("out/runs"))
+        .unwrap()
+        .flatten()
+        .all(|entry| entry.path().extension().is_some_and(|end| end == "partial"));
+    assert!(partial);
+    let shown = study.taut(&["show", "out"]).success();
+    assert!(
+        shown.stdout.contains("0 of 2 runs") && shown.stdout.contains("no run is whole"),
+        "{}",
+        shown.stdout
+    );
+    let cleaned = study.taut(&["clean", "out"]).success();
+    assert!(cleaned.stdout.contains("removed 1"), "{}", cleaned.stdout);
+}
+
+#[test]
+fn a_run_that_fails_hangs_or_lies_is_put_aside_and_the_others_count() {
+    let _alone = alone();
+    let watch = Watch::begin();
+    let study = Study::new(
+        r#"
+title = "Trouble"
+[loop]
+how = ["exit 7", "sleep 77", "echo no json", "echo '{\"x\": 1}'"]
+[plan]
+repetitions = 1
+limit = "1s"
+[[step]]
+name = "s"
+run = "{{ how }}"
+json = true
+"#,
+    );
+    let finished = when_free(|| {
+        let _ = fs::remove_dir_all(study.path("out"));
+        run(watch.over(&mut study.command(&["run", "study.toml", "--out", "out"])))
+    });
+    assert_eq!(finished.code(), Some(1), "{}", finished.stderr);
+    for reason in [
+        "ended with code 7",
+        "longer than plan.limit allows (1s)",
+        "no JSON object",
+    ] {
+        assert!(
+            finished.stderr.contains(reason),
+            "{reason}: {}",
+            finished.stderr
+        );
+    }
+    watch.nothing_is_left();
+    let state = study.json("out/state.json");
+    assert_eq!(
+        (state["done"].as_u64(), state["failed"].as_u64()),
+        (Some(1), Some(3))
+    );
+    assert_eq!(state["stage"], "incomplete");
+    assert_eq!(fs::read_dir(study.path("out/failed")).unwrap().count(), 3);
+    assert_eq!(fs::read_dir(study.path("out/runs")).unwrap().count(), 1);
+}
+
+#[test]
+fn nodes_with_links_are_fresh_namespaces_in_each_run() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    let watch = Watch::begin();
+    let study = Study::new(
+        r#"
+title = "Two nodes"
+[nodes.left]
+setup = ["ip addr add {{ address }}/24 dev eth0"]
+variables = { address = "10.9.0.1" }
+[nodes.right]
+setup = ["ip addr add 10.9.0.2/24 dev eth0"]
+[[link]]
+between = ["left:eth0", "right:eth0"]
+[plan]
+repetitions = 2
+[[file]]
+name = "greeting.txt"
+text = "from {{ nodes.left.address }}"
+[[step]]
+name = "listener"
+node = "right"
+run = "echo listening; exec timeout 30 sh -c 'ip -4 -br addr show eth0; sleep 30'"
+ready = "listening"
+[[step]]
+name = "reach"
+node = "left"
+run = "cat greeting.txt; ls /sys/class/net | wc -l | sed 's/^/interfaces /'; ip route get 10.9.0.2"
+extract = { interfaces = 'interfaces ([0-9]+)' }
+"#,
+    );
+    let finished = when_free(|| {
+        let _ = fs::remove_dir_all(study.path("out"));
+        run(watch.over(&mut study.command(&["run", "study.toml", "--out", "out"])))
+    })
+    .success();
+    assert!(finished.stdout.contains("2 of 2 runs"));
+    watch.nothing_is_left();
+    let said = fs::read_to_string(study.path("out/runs/v1-r2/logs/reach.out")).unwrap();
+    assert!(
+        said.contains("from 10.9.0.1") && said.contains("dev eth0 src 10.9.0.1"),
+        "{said}"
+    );
+    let record = study.json("out/runs/v1-r2/run.json");
+    // Its own loopback and the end of the link.
+    assert_eq!(record["metrics"]["interfaces"], 2.0);
+}
+
+#[test]
+fn changed_result_files_are_named() {
+    let _alone = alone();
+    let study = Study::new(NUMBERS);
+    study
+        .taut(&["run", "study.toml", "--out", "out", "--repetitions", "1"])
+        .success();
+    study.taut(&["show", "out", "--verify"]).success();
+    fs::write(
+        study.path("out/runs/v2-r1/logs/n.out"),
+        "{\"value_ns\": 1}\n",
+    )
+    .unwrap();
+    let verified = study.taut(&["show", "out", "--verify"]);
+    assert_eq!(verified.code(), Some(1));
+    assert!(
+        verified
+            .stdout
+            .contains("v2-r1/logs/n.out: changed since the run"),
+        "{}",
+        verified.stdout
+    );
+    assert_eq!(
+        verified
+            .stdout
+            .lines()
+            .filter(|line| line.contains("changed"))
+            .count(),
+        1
+    );
+    let index = study.path("out/runs.jsonl");
+    let text = fs::read_to_string(&index).unwrap();
+    fs::write(&index, &text[..text.len() - 20]).unwrap();
+    let shown = study.taut(&["show", "out"]);
+    assert_eq!(shown.code(), Some(2), "{}", shown.stderr);
+    assert!(
+        shown.stderr.contains("runs.jsonl: line 12 is damaged"),
+        "{}",
+        shown.stderr
+    );
+    // The runs themselves are whole: the index is made anew from them.
+    study.taut(&["resume", "out"]).success();
+    study.taut(&["show", "out"]).success();
+}
+
+#[test]
+fn repetitions_go_on_until_a_metric_is_known() {
+    let _alone = alone();
+    let study = Study::new(
+        r#"
+title = "Until"
+[loop]
+noise = [0, 1000]
+[plan]
+repetitions = 6
+until = { metric = "value", within = 0.05, at_most = 9 }
+[[step]]
+run = "echo value $((1000 + {{ noise }} * ({{ repetition }} % 3)))"
+extract = { value = 'value ([0-9]+)' }
+"#,
+    );
+    let finished = study.taut(&["run", "study.toml", "--out", "out"]).success();
+    // The steady one is known after six runs, the other one is given up after nine.
+    assert!(
+        finished.stdout.contains("15 of 15 runs"),
+        "{}",
+        finished.stdout
+    );
+}
+
+#[test]
+fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
+    let Some(_alone) = alone_and_root() else {
+        return;
+    };
+    let watch = Watch::begin();
+    let study = Study::new("");
+    let out = study.path("out").display().to_string();
+    let words = [
+        "run",
+        "stylianopoulos-fig2",
+        "--repetitions",
+        "1",
+        "--set",
+        "seconds=0.1",
+        "--out",
+        &out,
+    ];
+    let finished = when_free(|| {
+        let _ = fs::remove_dir_all(&out);
+        run(watch.over(&mut study.command(&words)))
+    })
+    .success();
+    watch.nothing_is_left();
+    assert!(
+        finished.stdout.contains("5 of 5 runs"),
+        "{}",
+        finished.stdout
+    );
+    assert!(!finished.stdout.contains("no data"), "{}", finished.stdout);
+    let histogram = fs::read_to_string(Path::new(&out).join("figures/histogram.csv")).unwrap();
+    let packets: u64 = histogram
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split(',').rev().nth(1)?.parse::<u64>().ok())
+        .sum();
+    let received: f64 = fs::read_to_string(Path::new(&out).join("metrics.csv"))
+        .unwrap()
+        .lines()
+        .filter(|line| line.contains(",latency_ns.count,"))
+        .filter_map(|line| line.rsplit(',').next()?.parse::<f64>().ok())
+        .sum();
+    assert_eq!(
+        packets as f64, received,
+        "a figure holds every packet that came back"
+    );
+}
+
+#[test]
+fn the_experiment_demo_is_repetitions_of_taut_demo() {
+    let _alone = alone();
+    let study = Study::new("");
+    let words = [
+        "run",
+        "demo",
+        "--repetitions",
+        "2",
+        "--set",
+        "seconds=0.1",
+        "--set",
+        "device=memif-idle",
+        "--out",
+        "out",
+    ];
+    let finished = when_free(|| {
+        let _ = fs::remove_dir_all(study.path("out"));
+        run(&mut study.command(&words))
+    })
+    .success();
+    assert!(finished.stdout.contains("2 of 2 runs"), "{finished:?}");
+    let record = study.json("out/runs/v1-r2/run.json");
+    let summary = study.json("out/runs/v1-r2/local/comparison/summary.json");
+    let device = &summary["devices"][0];
+    assert_eq!(device["device_id"], "memif-idle");
+    for metric in ["latency.p50_ns", "loss_free_pps.median", "jitter.avg_ns"] {
+        let (group, name) = metric.split_once('.').unwrap();
+        let recorded = &record["metrics"][format!("comparison.devices.0.{metric}")];
+        assert_eq!(recorded.as_f64(), device[group][name].as_f64(), "{metric}");
+        assert!(recorded.is_number(), "{metric}");
+    }
+    let report = study.path("out/runs/v1-r2/local/comparison/report.html");
+    let report = fs::read_to_string(report).unwrap();
+    assert!(report.contains("taut experiment run demo"));
+    let packets = fs::read_to_string(study.path("out/figures/percentiles.csv")).unwrap();
+    assert!(packets.lines().count() > 1, "{packets}");
+}
+
+#[test]
+fn two_experiments_do_not_share_a_machine() {
+    let _alone = alone();
+    let study =
+        Study::new("title = \"t\"\n[plan]\nrepetitions = 1\n[[step]]\nrun = \"sleep 20\"\n");
+    let program = study.start(&["run", "study.toml", "--out", "out"], "v1-r1");
+    let second = run(&mut study.command(&["run", "study.toml", "--out", "second"]));
+    assert_eq!(second.code(), Some(3), "{}", second.stderr);
+    assert!(
+        second
+            .stderr
+            .contains("another experiment runs on this machine"),
+        "{}",
+        second.stderr
+    );
+    program.interrupt();
+}

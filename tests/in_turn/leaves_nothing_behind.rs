@@ -1,0 +1,162 @@
+//! `taut demo` leaves a machine as it found it, however it ends, and what was measured stays readable.
+
+use crate::support::leftovers::Watch;
+use crate::support::program::{Finished, Program, run};
+use crate::support::{alone, scratch, taut};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Interrupted: what a shell reports for a program ended by Ctrl-C.
+const INTERRUPTED: i32 = 130;
+
+/// Starts `taut demo --quick`; waits while another one measures on this machine.
+fn start_demo(watch: &Watch, out: &Path) -> Program {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let mut command = taut(&["demo", "--quick", "--out"]);
+        let mut demo = Program::start(watch.over(command.arg(out)));
+        demo.wait_until("a first line", |_, stderr| stderr.contains('\n'));
+        if !demo.stderr().contains("another taut demo") || Instant::now() > deadline {
+            return demo;
+        }
+        sleep(Duration::from_secs(1));
+    }
+}
+
+fn stage(out: &Path) -> Value {
+    let text = fs::read_to_string(out.join("experiment.json")).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap()["stage"].clone()
+}
+
+/// Complete runs in the folder.
+fn runs(out: &Path) -> usize {
+    let folders = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    folders(&out.join("runs"))
+        .iter()
+        .flat_map(|device| folders(device))
+        .filter(|run| run.extension().is_none() && run.join("cbr.json").exists())
+        .count()
+}
+
+fn report(out: &Path) -> Finished {
+    run(taut(&["report"]).arg(out))
+}
+
+#[test]
+fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
+    let _turn = alone();
+    let (watch, folder) = (Watch::begin(), scratch());
+    let out = folder.path().join("whole");
+    let demo = start_demo(&watch, &out);
+    // A second one at the same time would only measure the first.
+    let second =
+        run(watch.over(taut(&["demo", "--quick", "--out"]).arg(folder.path().join("second"))));
+    assert_eq!(second.code(), Some(3), "{second:?}");
+    assert_eq!(second.stderr.lines().count(), 1, "{second:?}");
+    assert!(
+        second
+            .stderr
+            .contains("another taut demo or taut bench is measuring"),
+        "{second:?}"
+    );
+    assert!(!folder.path().join("second").exists());
+
+    let finished = demo.finish_within(Duration::from_secs(300)).success();
+    watch.nothing_is_left();
+    assert_eq!(stage(&out), "finished");
+    for name in [
+        "full(32, 100us)",
+        "every(50us)",
+        "each",
+        "idle(32)",
+        "report:",
+    ] {
+        assert!(
+            finished.stdout.contains(name),
+            "{name}: {}",
+            finished.stdout
+        );
+    }
+    assert!(out.join("report.html").is_file() && out.join("summary.json").is_file());
+    // The same again from the folder alone.
+    fs::remove_file(out.join("report.html")).unwrap();
+    let again = report(&out).success();
+    assert_eq!(again.stdout, finished.stdout);
+    assert!(out.join("report.html").is_file());
+}
+
+#[test]
+fn ctrl_c_before_the_first_result_leaves_nothing() {
+    let _turn = alone();
+    let (watch, folder) = (Watch::begin(), scratch());
+    let out = folder.path().join("early");
+    let demo = start_demo(&watch, &out);
+    sleep(Duration::from_millis(100));
+    let finished = demo.interrupt();
+    watch.nothing_is_left();
+    assert_eq!(finished.code(), Some(INTERRUPTED), "{finished:?}");
+    assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+    if out.join("experiment.json").exists() {
+        assert_eq!(stage(&out), "interrupted");
+    }
+}
+
+#[test]
+fn ctrl_c_and_its_kin_keep_what_is_complete_and_leave_nothing_else() {
+    let _turn = alone();
+    for signal in [Signal::INT, Signal::TERM] {
+        let (watch, folder) = (Watch::begin(), scratch());
+        let out = folder.path().join("partial");
+        let mut demo = start_demo(&watch, &out);
+        demo.wait_until("two runs", |_, _| runs(&out) >= 2);
+        demo.signal(signal);
+        let finished = demo.finish();
+        watch.nothing_is_left();
+        assert_eq!(finished.code(), Some(INTERRUPTED), "{finished:?}");
+        assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+        assert_eq!(stage(&out), "interrupted");
+        let again = report(&out).success();
+        assert!(again.stdout.contains("did not go to its end"), "{again:?}");
+        assert!(out.join("report.html").is_file());
+    }
+}
+
+#[test]
+fn what_a_killed_demo_left_is_swept_by_the_next() {
+    let _turn = alone();
+    let (watch, folder) = (Watch::begin(), scratch());
+    let out = folder.path().join("killed");
+    let mut demo = start_demo(&watch, &out);
+    if taut_host::permissions::is_root() {
+        let mine = format!("taut-{}-", demo.id());
+        demo.wait_until("namespaces of its own", |_, _| {
+            let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+            names
+                .into_iter()
+                .any(|entry| entry.file_name().to_string_lossy().starts_with(&mine))
+        });
+    } else {
+        demo.wait_until("a run", |_, _| runs(&out) >= 1);
+    }
+    demo.kill();
+    // It cannot say that it was killed; its complete runs are readable all the same.
+    assert_eq!(stage(&out), "running");
+    if runs(&out) > 0 {
+        report(&out).success();
+    }
+    let mut next = start_demo(&watch, &folder.path().join("next"));
+    let veth = |text: &str| {
+        text.contains("veth Linux bridge") || text.contains("left out: everything over veth")
+    };
+    next.wait_until("the first testbed", |_, stderr| veth(stderr));
+    next.wait_until("two runs", |_, _| runs(&folder.path().join("next")) >= 2);
+    next.interrupt();
+    watch.nothing_is_left();
+}

@@ -1,0 +1,289 @@
+//! Chains that encrypt, code, stamp, spread and filter packets, in `taut forward` between memif links: what leaves is
+//! read by tshark, what goes through both ends comes out as it went in, and what is forged is dropped and counted.
+
+use crate::support::between::{Between, decoded};
+use crate::support::{alone, scratch};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+use taut_wire::resolution::{LONGEST_BYTES, arp_frame};
+use taut_wire::{ArpRepr, EtherType, EthernetRepr, Mac, UdpFlow, Vlan, arp};
+
+/// Where the payload of an untagged UDP datagram over IPv4 begins.
+const PAYLOAD: usize = 42;
+
+/// Long enough for what is still on its way on a busy machine.
+const SILENCE: Duration = Duration::from_millis(400);
+
+/// Frames of three flows and of different sizes, with right checksums.
+fn frames(count: usize) -> Vec<Vec<u8>> {
+    let frame = |number: usize| {
+        let flow = UdpFlow {
+            src_port: 1000 + (number % 3) as u16,
+            ..UdpFlow::default()
+        };
+        flow.frame(100 + number * 53 % 1200).unwrap()
+    };
+    (0..count).map(frame).collect()
+}
+
+fn payloads(frames: &[Vec<u8>]) -> BTreeSet<Vec<u8>> {
+    frames.iter().map(|f| f[PAYLOAD..].to_vec()).collect()
+}
+
+/// Frames that differ in their payloads.
+fn distinct(count: usize) -> Vec<Vec<u8>> {
+    let mut frames = frames(count);
+    for (number, frame) in frames.iter_mut().enumerate() {
+        frame[PAYLOAD..PAYLOAD + 2].copy_from_slice(&(number as u16).to_be_bytes());
+        // None: it is the payload that counts here.
+        frame[40..42].fill(0);
+    }
+    frames
+}
+
+/// A question that every payload function lets pass: whatever was sent before it was handled before it.
+fn marker() -> Vec<u8> {
+    let header = EthernetRepr {
+        destination: Mac::BROADCAST,
+        source: Mac([2, 0, 0, 0, 0, 9]),
+        vlan: Vlan::Untagged,
+        ethertype: EtherType::ARP,
+    };
+    let question = ArpRepr {
+        operation: arp::Operation::REQUEST,
+        sender_mac: header.source,
+        sender_ip: [192, 0, 2, 9].into(),
+        target_mac: Mac::default(),
+        target_ip: [192, 0, 2, 1].into(),
+    };
+    let mut frame = [0; LONGEST_BYTES];
+    let length = arp_frame(&header, &question, &mut frame).unwrap();
+    frame[..length].to_vec()
+}
+
+fn write_key(path: &Path, digit: char) {
+    fs::write(path, digit.to_string().repeat(32)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// The function aes with a key of its own making, by this digit.
+fn aes(folder: &Path, encrypt: usize, digit: char, more: &str) -> String {
+    let path = folder.join(format!("{digit}.key"));
+    write_key(&path, digit);
+    format!(
+        "[[function]]\nname = \"aes\"\nencrypt = [{encrypt}]\nkey_file = \"{}\"\n{more}\n",
+        path.display()
+    )
+}
+
+fn rlnc(encode: usize, more: &str) -> String {
+    format!("[[function]]\nname = \"rlnc\"\nencode = [{encode}]\nseed = 1\n{more}\n")
+}
+
+#[test]
+fn tshark_finds_every_checksum_right_whatever_happened_to_the_payload() {
+    let _turn = alone();
+    let folder = scratch();
+    let hops = "port = 1\nhops = [\"02:00:00:00:00:11\", \"02:00:00:00:00:12\"]";
+    let rules =
+        "default = \"drop\"\nrules = [{ action = \"accept\", source_port = \"1000-1001\" }]";
+    let named = |name: &str, more: &str| format!("[[function]]\nname = \"{name}\"\n{more}\n");
+    let all = [
+        (aes(folder.path(), 1, 'a', ""), 24),
+        (aes(folder.path(), 1, 'a', "mode = \"ctr\""), 24),
+        (named("ats", ""), 24),
+        (named("xor", "key = 90"), 24),
+        (named("balance", hops), 24),
+        // Of three flows, two.
+        (named("filter", rules), 16),
+        (rlnc(1, ""), 24),
+        (
+            named("ats", "")
+                + &aes(folder.path(), 1, 'a', "")
+                + &rlnc(1, "code = \"block\"\nsymbols = 8"),
+            24,
+        ),
+    ];
+    let sent = frames(24);
+    let mut left = Vec::new();
+    for (functions, least) in all {
+        let mut chain = Between::start(&functions);
+        chain.send(0, &sent);
+        let here = chain.receive_all(1, least, SILENCE);
+        let repairs = functions.contains("rlnc");
+        assert_eq!(here.len() > least, repairs, "{functions}: {}", here.len());
+        if functions.contains("balance") {
+            let hops: BTreeSet<u8> = here.iter().map(|frame| frame[5]).collect();
+            assert!(hops.iter().all(|last| [0x11, 0x12].contains(last)));
+        }
+        chain.fates();
+        left.extend(here);
+    }
+    let Some(lines) = decoded(&left, &["frame.protocols"]) else {
+        return;
+    };
+    for line in &lines {
+        assert!(line[0].starts_with("eth:ethertype:ip:udp"), "{line:?}");
+    }
+}
+
+#[test]
+fn what_is_encrypted_and_coded_comes_out_as_it_went_in_though_some_of_it_is_lost() {
+    let _turn = alone();
+    let folder = scratch();
+    for mode in ["gcm", "ctr"] {
+        let mode = format!("mode = \"{mode}\"");
+        let code = "redundancy = 0.5";
+        // Coded last, and so decoded first: the other end has the functions the other way round.
+        let near = aes(folder.path(), 1, 'a', &mode) + &rlnc(1, code);
+        let far = rlnc(
+            0,
+            &format!("{code}\norder = \"in-order\"\npatience = \"5s\""),
+        ) + &aes(folder.path(), 0, 'a', &mode);
+        let (mut near, mut far) = (Between::start(&near), Between::start(&far));
+        let sent = distinct(100);
+        near.send(0, &sent);
+        // With a repair for every second one.
+        let coded = near.receive_all(1, 145, SILENCE);
+        let last = coded.len() - 14;
+        let arrived: Vec<Vec<u8>> = coded
+            .into_iter()
+            .enumerate()
+            .filter(|(index, _)| index % 9 != 4 || *index >= last)
+            .map(|(_, frame)| frame)
+            .collect();
+        far.send(0, &arrived);
+        let received = far.receive(1, sent.len());
+        let in_order: Vec<&[u8]> = received.iter().map(|f| &f[PAYLOAD..]).collect();
+        let wanted: Vec<&[u8]> = sent.iter().map(|f| &f[PAYLOAD..]).collect();
+        assert!(in_order == wanted, "in their order, and whole");
+        // And back, where functions are met in reverse.
+        far.send(1, &sent);
+        let coded = far.receive_all(0, 145, SILENCE);
+        near.send(1, &coded);
+        assert!(payloads(&near.receive(0, sent.len())) == payloads(&sent));
+        let fates = far.fates();
+        assert!(
+            fates["recovered, beside the above"].as_u64().unwrap() >= 5,
+            "{fates}"
+        );
+        assert_eq!(fates["decrypted"], 100, "{fates}");
+        assert_eq!(fates["lost for good, beside the above"], 0, "{fates}");
+    }
+}
+
+#[test]
+fn nothing_passes_that_was_not_encrypted_with_this_key_and_all_of_it_is_counted() {
+    let _turn = alone();
+    let folder = scratch();
+    let mut near = Between::start(&aes(folder.path(), 1, 'a', ""));
+    let sent = distinct(40);
+    near.send(0, &sent);
+    let encrypted = near.receive(1, sent.len());
+    assert!(payloads(&encrypted).is_disjoint(&payloads(&sent)));
+
+    // Another key: nothing.
+    let mut stranger = Between::start(&aes(folder.path(), 0, 'b', ""));
+    stranger.send(0, &encrypted);
+    stranger.send(0, &[marker()]);
+    assert_eq!(stranger.receive(1, 1), [marker()]);
+    let fates = stranger.fates();
+    assert_eq!(fates["dropped: forged or another key"], 40, "{fates}");
+    assert_eq!(fates["decrypted"], 0, "{fates}");
+
+    // This key: what was changed anywhere, sent twice, or never encrypted does not pass.
+    let mut far = Between::start(&aes(folder.path(), 0, 'a', ""));
+    let forged: Vec<Vec<u8>> = encrypted
+        .iter()
+        .enumerate()
+        .map(|(number, frame)| {
+            let mut frame = frame.clone();
+            // In the packet's number, the tag or the text, which are protected; not in what says whose it is.
+            let at = PAYLOAD + 20 + number % 60;
+            frame[at] ^= 1 << (number % 8);
+            frame
+        })
+        .collect();
+    far.send(0, &forged);
+    far.send(0, &encrypted);
+    far.send(0, &encrypted);
+    far.send(0, &sent);
+    far.send(0, &[marker()]);
+    let received = far.receive(1, sent.len() + 1);
+    assert_eq!(received.last(), Some(&marker()));
+    assert!(payloads(&received[..sent.len()]) == payloads(&sent));
+    let fates = far.fates();
+    for (fate, count) in [
+        ("decrypted", 40),
+        ("dropped: forged or another key", 40),
+        ("dropped: replayed", 40),
+        ("dropped: not encrypted", 40),
+    ] {
+        assert_eq!(fates[fate], count, "{fate}: {fates}");
+    }
+}
+
+#[test]
+fn no_nonce_is_used_twice_with_one_key_though_the_sender_starts_again() {
+    let _turn = alone();
+    let folder = scratch();
+    for mode in ["gcm", "ctr"] {
+        let functions = aes(folder.path(), 1, 'a', &format!("mode = \"{mode}\""));
+        let sent = frames(20);
+        let mut used: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        let mut texts = BTreeSet::new();
+        for _ in 0..3 {
+            let mut sender = Between::start(&functions);
+            sender.send(0, &sent);
+            for frame in sender.receive(1, sent.len()) {
+                // Session, from which the key is derived, and number, which is the nonce.
+                *used
+                    .entry(frame[PAYLOAD + 1..PAYLOAD + 24].to_vec())
+                    .or_default() += 1;
+                texts.insert(frame[PAYLOAD + 24..].to_vec());
+            }
+            sender.fates();
+        }
+        assert_eq!(used.len(), 60, "{used:?}");
+        let sessions: BTreeSet<&[u8]> = used.keys().map(|key| &key[..15]).collect();
+        assert_eq!(sessions.len(), 3);
+        // The same text never looks the same.
+        assert_eq!(texts.len(), 60);
+    }
+}
+
+#[test]
+fn broken_coding_headers_are_counted_and_nothing_of_them_is_sent_on() {
+    let _turn = alone();
+    let mut encoder = Between::start(&rlnc(1, ""));
+    let sent = distinct(32);
+    encoder.send(0, &sent);
+    let coded = encoder.receive_all(1, 40, SILENCE);
+    let mut decoder = Between::start(&rlnc(0, ""));
+    let broken: Vec<Vec<u8>> = coded
+        .iter()
+        .map(|frame| {
+            let mut frame = frame.clone();
+            // There are two kinds of packets.
+            frame[PAYLOAD + 2] = 3;
+            frame
+        })
+        .collect();
+    decoder.send(0, &broken);
+    decoder.send(0, &[marker()]);
+    assert_eq!(decoder.receive(1, 1), [marker()]);
+    // None of it has any effect on what follows.
+    decoder.send(0, &coded);
+    let sources = coded.iter().filter(|f| f[PAYLOAD + 2] == 1).count();
+    assert_eq!(decoder.receive(1, sources).len(), sources);
+    let fates = decoder.fates();
+    assert_eq!(
+        fates["dropped: broken coding header"],
+        coded.len(),
+        "{fates}"
+    );
+    assert_eq!(fates["uncoded"], sources as u64, "{fates}");
+}

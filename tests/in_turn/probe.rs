@@ -1,0 +1,362 @@
+//! `taut probe`: round trips between ordinary sockets, beside irtt; faults made on purpose are what it counts.
+
+use crate::support::hosts::{FAR, Namespace, in_namespace, two_hosts};
+use crate::support::program::{Program, run};
+use crate::support::{
+    alone, alone_and_root, is_installed, json, names, scratch, taut, within_attempts,
+};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use taut_host::Testbed;
+
+/// The program under test in a namespace.
+fn taut_in(namespace: &str, arguments: &[&str]) -> Command {
+    let mut command = in_namespace(namespace, env!("CARGO_BIN_EXE_taut"));
+    command.args(arguments);
+    command
+}
+
+/// A server on the loop-back interface, and where it listens.
+fn server_here() -> (Program, String) {
+    let mut server = Program::start(&mut taut(&[
+        "probe",
+        "server",
+        "--bind",
+        "127.0.0.1:0",
+        "--json",
+    ]));
+    server.wait_for_stdout("started");
+    let started: Value = serde_json::from_str(server.stdout().lines().next().unwrap()).unwrap();
+    (server, started["address"].as_str().unwrap().to_string())
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[test]
+fn a_session_is_accounted_for_at_both_ends_and_fills_its_folder() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let (server, address) = server_here();
+    let asked = [
+        "probe",
+        "client",
+        &address,
+        "--count",
+        "50",
+        "--repetitions",
+        "4",
+        "--interval",
+        "500us",
+        "--size",
+        "300",
+        "--budget",
+        "1s",
+        "--cpu",
+        "--json",
+        "--samples",
+        "csv",
+        "--out",
+    ];
+    let mut client = taut(&asked);
+    let found = run(client.arg(&out)).success().last_json();
+    assert_eq!(
+        (&found["sent"], &found["received"]),
+        (&200.into(), &200.into())
+    );
+    assert_eq!(
+        (&found["lost"], &found["duplicate"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(found["repetitions"].as_array().unwrap().len(), 4);
+    assert_eq!(found["budget"]["share"], 1.0);
+    // Part of the round trip; the kernel may not tell, or the clock be set meanwhile.
+    if let Some(wake_up) = found["wake_up_ns"].as_object() {
+        assert!(number(&wake_up["avg_ns"]) < number(&found["rtt_ns"]["avg_ns"]));
+    }
+    let mean = &found["rtt_mean_ns"];
+    assert!(number(&mean["low"]) <= number(&mean["point"]), "{mean}");
+    // A probe that leaves late has waited: what it waited is in the one and not in the other.
+    assert!(number(&found["rtt_from_intended_ns"]["avg_ns"]) >= number(&found["rtt_ns"]["avg_ns"]));
+    let all = &found["cpu"]["all"];
+    let shares = ["user", "system", "irq", "softirq", "steal", "guest", "idle"];
+    let sum: f64 = shares.iter().map(|share| number(&all[share])).sum();
+    assert!((0.99..1.01).contains(&sum), "{all}");
+    assert_eq!(json(&out.join("summary.json")), found);
+    let files = [
+        "figures",
+        "latency.hlog",
+        "report.html",
+        "samples.csv",
+        "summary.json",
+    ];
+    assert_eq!(names(&out), files.map(String::from).into());
+    let figures = ["cdf.svg", "timeline.svg"].map(String::from);
+    assert_eq!(names(&out.join("figures")), figures.into());
+    let page = fs::read(out.join("report.html")).unwrap();
+    fs::remove_file(out.join("report.html")).unwrap();
+    let again = run(taut(&["report", "--json"]).arg(&out)).success();
+    assert_eq!(serde_json::from_str::<Value>(&again.stdout).unwrap(), found);
+    assert!(page == fs::read(out.join("report.html")).unwrap());
+    let rows = fs::read_to_string(out.join("samples.csv")).unwrap();
+    assert_eq!(rows.lines().count(), 201);
+    let refused = run(taut(&asked).arg(&out));
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    let said = server.interrupt().success().last_json();
+    // The client's first ones ask whether somebody is there.
+    assert!(number(&said["probes"]["answered"]) >= 201.0, "{said}");
+    assert_eq!(said["probes"]["malformed"], 0);
+}
+
+#[test]
+fn a_server_ends_with_its_input_and_says_what_was_no_probe() {
+    let _turn = alone();
+    let arguments = [
+        "probe",
+        "server",
+        "--bind",
+        "127.0.0.1:0",
+        "--json",
+        "--until-stdin-closes",
+    ];
+    let mut server = Program::start(&mut taut(&arguments));
+    server.wait_for_stdout("started");
+    let started: Value = serde_json::from_str(server.stdout().lines().next().unwrap()).unwrap();
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger
+        .send_to(b"hello", started["address"].as_str().unwrap())
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    server.close_input();
+    let said = server.finish().success().last_json();
+    assert_eq!(
+        (&said["probes"]["answered"], &said["probes"]["malformed"]),
+        (&0.into(), &1.into())
+    );
+}
+
+#[test]
+fn a_search_finds_a_rate_that_its_own_trials_bear_out() {
+    let _turn = alone();
+    let (_server, address) = server_here();
+    let arguments = [
+        "probe",
+        "client",
+        &address,
+        "--search-rate",
+        "--max-rate",
+        "3k",
+        "--trial",
+        "0.1",
+        "--repetitions",
+        "2",
+        "--size",
+        "64",
+        "--json",
+    ];
+    within_attempts(3, || {
+        let finished = run(&mut taut(&arguments));
+        if finished.code() != Some(0) {
+            return Err(format!("{finished:?}"));
+        }
+        let found = finished.last_json();
+        let searches = found["searches"].as_array().unwrap();
+        assert_eq!(searches.len(), 2);
+        let mut sum = 0.0;
+        for search in searches {
+            let rate = number(&search["rate_pps"]);
+            assert!((100.0..=3000.0).contains(&rate), "{rate}");
+            sum += rate;
+            let trials = search["trials"].as_array().unwrap();
+            let holds = |trial: &&Value| {
+                let outcome = &trial["outcome"];
+                outcome["offered_pps"] == search["rate_pps"]
+                    && outcome["received"] == outcome["sent"]
+            };
+            assert!(trials.iter().any(|trial| holds(&trial)), "{search}");
+        }
+        assert!((number(&found["rate_pps"]["point"]) - sum / 2.0).abs() < 1e-6);
+        let bits = number(&found["payload_bit_per_s"]);
+        assert!((bits - sum / 2.0 * 64.0 * 8.0).abs() < 1.0);
+        Ok(())
+    });
+}
+
+#[test]
+fn wrong_input_is_told_in_a_line() {
+    let _turn = alone();
+    let (_server, address) = server_here();
+    let closed = std::net::UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
+    let cases: [(&[&str], i32, &str); 6] = [
+        (
+            &["client", &closed, "--wait", "0.1"],
+            3,
+            "taut probe server",
+        ),
+        (
+            &["client", "no.such.name.invalid"],
+            2,
+            "want a host or an address",
+        ),
+        (&["client", &address, "--size", "15"], 2, "16"),
+        (&["client", &address, "--interval", "5"], 2, "such as 5ms"),
+        (
+            &["client", &address, "--search-rate", "--max-rate", "1Gbit/s"],
+            2,
+            "probes per second",
+        ),
+        (&["server", "--bind", &address], 2, "another --bind"),
+    ];
+    for (arguments, code, says) in cases {
+        let finished = run(&mut taut(&[&["probe"], arguments].concat()));
+        assert_eq!(finished.code(), Some(code), "{arguments:?}: {finished:?}");
+        assert!(
+            finished.stderr.contains(says),
+            "{arguments:?}: {finished:?}"
+        );
+    }
+}
+
+/// A testbed whose first interface leads to a host of its own through `far_interface`.
+fn hosts(far_interface: &str, from: impl Fn(&Testbed) -> String) -> (Testbed, Namespace) {
+    let testbed = Testbed::builder().build().unwrap();
+    let far = two_hosts(&testbed, &from(&testbed), far_interface);
+    // Its search for routers would count as packets.
+    let off = "[ ! -e /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6";
+    run(in_namespace(&far.0, "sh").args(["-c", off])).success();
+    (testbed, far)
+}
+
+fn server_in(namespace: &str) -> Program {
+    let bound = format!("{FAR}:8621");
+    let mut server = Program::start(&mut taut_in(
+        namespace,
+        &["probe", "server", "--bind", &bound],
+    ));
+    server.wait_for_stdout("answering");
+    server
+}
+
+#[test]
+fn round_trips_over_a_wire_are_those_of_irtt() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !is_installed("irtt") {
+        println!("skipped: needs irtt");
+        return;
+    }
+    let (testbed, far) = hosts("dut0", |testbed| testbed.device_namespace().to_string());
+    let near = testbed.generator_namespace();
+    let _server = server_in(&far.0);
+    let mut command = in_namespace(&far.0, "irtt");
+    let bound = format!("{FAR}:2112");
+    let mut peer = Program::start(command.args(["server", "-b", &bound, "-i", "0"]));
+    peer.wait_until("irtt listens", |stdout, stderr| {
+        (stdout.to_string() + stderr).contains("starting")
+    });
+    within_attempts(3, || {
+        let ours = [
+            "probe",
+            "client",
+            FAR,
+            "--count",
+            "100",
+            "--repetitions",
+            "2",
+            "--json",
+        ];
+        let ours = run(&mut taut_in(near, &ours)).success().last_json();
+        let mut theirs = in_namespace(near, "irtt");
+        theirs.args([
+            "client", "-Q", "-o", "-", "-i", "5ms", "-d", "1s", "-l", "256",
+        ]);
+        let theirs = run(theirs.args(["--wait=200ms", FAR])).success();
+        let theirs: Value = serde_json::from_str(&theirs.stdout).unwrap();
+        let ours_ns = number(&ours["rtt_ns"]["p50_ns"]);
+        let theirs_ns = number(&theirs["stats"]["rtt"]["median"]);
+        // Sleeping programs on a shared machine: what is told apart is a wrong unit or a wrong stamp.
+        let ratio = ours_ns / theirs_ns;
+        if !(0.2..5.0).contains(&ratio) {
+            return Err(format!("{ours_ns} ns, irtt {theirs_ns} ns"));
+        }
+        Ok(())
+    });
+}
+
+/// What `impair` with these settings does to 300 probes, as the client tells it.
+fn impaired(settings: &str, chain: &Path) -> Value {
+    let text = format!(
+        "ports = [\"af_packet:dut0\", \"af_packet:dut1\"]\nflush = \"each\"\nwait = \"yield\"\n[[function]]\nname = \"impair\"\n{settings}"
+    );
+    fs::write(chain, text).unwrap();
+    let (testbed, far) = hosts("gen1", |testbed| testbed.generator_namespace().to_string());
+    let device = testbed.device_namespace();
+    let mut forward = Program::start(&mut taut_in(
+        device,
+        &["forward", "--quiet", chain.to_str().unwrap()],
+    ));
+    forward.wait_until("both links up", |_, stderr| {
+        stderr.matches(": up").count() >= 2
+    });
+    let _server = server_in(&far.0);
+    let arguments = [
+        "probe",
+        "client",
+        FAR,
+        "--count",
+        "300",
+        "--repetitions",
+        "1",
+        "--interval",
+        "1ms",
+        "--patience",
+        "300ms",
+        "--json",
+    ];
+    run(&mut taut_in(testbed.generator_namespace(), &arguments))
+        .success()
+        .last_json()
+}
+
+#[test]
+fn faults_made_on_purpose_are_the_ones_counted() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let folder = scratch();
+    let chain = folder.path().join("chain.toml");
+    within_attempts(3, || {
+        // Behind the address resolution and the first question; counted in each direction, so that packet 50
+        // is a question and an answer of other probes.
+        let found = impaired(
+            "lose_at = [50, 51, 120]\nduplicate_at = [200]\nreorder_at = [250]\n",
+            &chain,
+        );
+        let counts = ["lost", "duplicate", "reordered", "malformed", "refused"];
+        let counts = counts.map(|count| number(&found[count]));
+        // Questions 50, 51, 120 and three answers; a question and an answer twice, the question's copy being
+        // answered as well; one overtaken on either way.
+        if counts != [6.0, 2.0, 2.0, 0.0, 0.0] {
+            return Err(format!("{counts:?} {found}"));
+        }
+        Ok(())
+    });
+    within_attempts(3, || {
+        let found = impaired("", &chain);
+        match number(&found["lost"]) + number(&found["duplicate"]) + number(&found["reordered"]) {
+            0.0 => Ok(()),
+            _ => Err(found.to_string()),
+        }
+    });
+}

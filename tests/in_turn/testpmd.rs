@@ -1,0 +1,274 @@
+//! DPDK's `dpdk-testpmd` at the other end of memif: taut forwards for it, and is forwarded by it.
+
+use crate::support::program::{PATIENCE, Program};
+use crate::support::testpmd::Testpmd;
+use crate::support::{Sockets, alone, other, taut, testpmd, within_attempts};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const ROLES: [&str; 2] = ["server", "client"];
+
+/// What may lie in both of testpmd's bursts of 32.
+const CIRCULATING: u64 = 64;
+
+fn start_forward(sockets: &Sockets, role: &str) -> Program {
+    let core = taut_host::choose_cores().generator.to_string();
+    let mut arguments = vec!["forward".to_string()];
+    arguments.extend(sockets.ports(role, ""));
+    arguments.extend(["--json", "--core", &core].map(String::from));
+    let mut forward = Program::start(&mut taut(&arguments));
+    forward.wait_for_stdout("started");
+    forward
+}
+
+fn wait_for_links(forward: &mut Program, ups: usize) {
+    forward.wait_until(&format!("{ups} links up"), |_, stderr| {
+        stderr.matches(": up").count() >= ups
+    });
+}
+
+/// Waits for a second with packets, after the `lines` that were there before.
+fn wait_for_packets(forward: &mut Program, lines: usize) {
+    forward.wait_until("packets", |stdout, _| {
+        stdout
+            .lines()
+            .skip(lines)
+            .any(|line| line.contains("rx_packets") && !line.contains("\"rx_packets\":0,"))
+    });
+}
+
+fn counter(summary: &Value, name: &str) -> u64 {
+    summary["counters"][name].as_u64().unwrap()
+}
+
+/// `taut generate` sends `size` bytes a packet through what `other_end` starts at the sockets' other
+/// end: all that were sent came back, whole and in order.
+fn all_come_back(
+    role: &str,
+    ends: usize,
+    size: usize,
+    mut other_end: impl FnMut(&[PathBuf]) -> Testpmd,
+) {
+    let core = taut_host::choose_cores().generator.to_string();
+    within_attempts(4, || {
+        let sockets = Sockets::new();
+        let mut generate = vec!["generate".to_string()];
+        let ports = sockets.ports(role, ",ring=4096");
+        let paths = &sockets.paths()[..ends];
+        generate.extend_from_slice(&ports[..2 * ends]);
+        let size = size.to_string();
+        generate.extend(["--rate", "20k", "--seconds", "1", "--json"].map(String::from));
+        generate.extend(["--core", &core, "--size", &size, "--wait", "30"].map(String::from));
+        let (finished, mut testpmd) = if role == "server" {
+            let generate = Program::start(&mut taut(&generate));
+            wait_until_exists(paths);
+            let testpmd = other_end(paths);
+            (generate.finish(), testpmd)
+        } else {
+            let testpmd = other_end(paths);
+            (crate::support::program::run(&mut taut(&generate)), testpmd)
+        };
+        assert!(testpmd.is_running(), "{}", testpmd.output());
+        if finished.code() == Some(1) {
+            // The generator was kept from its core.
+            return Err(finished.stderr);
+        }
+        let summary = finished.success().last_json();
+        let tally = &summary["tally"];
+        assert_eq!(tally["corrupt"], 0, "{summary}");
+        if tally["foreign"] != 0 {
+            // Of the warm-up, held up for longer than the generator waits for stragglers.
+            return Err(summary.to_string());
+        }
+        for name in ["duplicate", "reordered"] {
+            assert_eq!(summary["sequence"][name], 0, "{summary}");
+        }
+        // Refused were those that came before testpmd's first moment.
+        let sent = tally["sent"].as_u64().unwrap();
+        if sent >= 1_000 && summary["lost"] == 0 && tally["received"] == sent {
+            Ok(())
+        } else {
+            Err(format!("{summary} {}", testpmd.output()))
+        }
+    });
+}
+
+fn wait_until_exists(sockets: &[PathBuf]) {
+    let deadline = Instant::now() + PATIENCE;
+    while !sockets.iter().all(|path| path.exists()) {
+        assert!(Instant::now() < deadline, "no sockets");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn packets_go_round_between_testpmd_and_the_forwarder_in_both_roles() {
+    if !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    for role in ROLES {
+        let sockets = Sockets::new();
+        let mut forward = start_forward(&sockets, role);
+        let mut testpmd = Testpmd::start(other(role), &sockets.paths());
+        wait_for_links(&mut forward, 2);
+        testpmd.forward_burst("io");
+        // Each turn of a burst ends in both counters; a second of them is plenty.
+        sleep(Duration::from_secs(1));
+        let theirs = testpmd.stop();
+        // The forwarder hands over what was on its way.
+        sleep(Duration::from_millis(200));
+        let ours = forward.interrupt().success().last_json();
+        let (rx, tx) = (counter(&ours, "rx_packets"), counter(&ours, "tx_packets"));
+        let close = |sent: u64, received: u64| received <= sent && sent - received <= CIRCULATING;
+        assert!(tx > 10 * CIRCULATING, "{role}: {ours}");
+        assert!(
+            close(theirs.tx, rx) && close(tx, theirs.rx),
+            "{role}: {ours} {theirs:?}"
+        );
+        assert_eq!(
+            (rx, ours["dropped"].as_u64()),
+            (tx, Some(0)),
+            "{role}: {ours}"
+        );
+    }
+}
+
+#[test]
+fn the_forwarder_takes_all_that_testpmd_can_send() {
+    if !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    for role in ROLES {
+        let sockets = Sockets::new();
+        let mut forward = start_forward(&sockets, role);
+        let mut testpmd = Testpmd::start(other(role), &sockets.paths());
+        wait_for_links(&mut forward, 2);
+        // Sends on both ports as fast as it can, and receives nothing.
+        testpmd.forward("txonly");
+        sleep(Duration::from_millis(500));
+        let theirs = testpmd.stop();
+        sleep(Duration::from_millis(200));
+        let ours = forward.interrupt().success().last_json();
+        assert!(theirs.tx > 10_000, "{role}: {theirs:?}");
+        assert_eq!(counter(&ours, "rx_packets"), theirs.tx, "{role}: {ours}");
+        // Nobody takes what is forwarded: a ring's worth is out, the rest counted as dropped.
+        let gone = counter(&ours, "tx_packets") + counter(&ours, "dropped_tx_full");
+        assert_eq!(gone, theirs.tx, "{role}: {ours}");
+    }
+}
+
+#[test]
+fn every_packet_comes_back_from_a_testpmd_server_at_every_size() {
+    if !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    for size in [64, 128, 1518] {
+        all_come_back("client", 2, size, |sockets| {
+            let mut testpmd = Testpmd::start("server", sockets);
+            testpmd.forward("io");
+            testpmd
+        });
+    }
+}
+
+#[test]
+fn every_packet_comes_back_from_a_testpmd_client_at_every_size() {
+    if !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    for size in [64, 128, 1518] {
+        all_come_back("server", 2, size, |sockets| {
+            Testpmd::start_forwarding_client("io", false, sockets)
+        });
+    }
+}
+
+#[test]
+fn every_packet_comes_back_when_testpmd_swaps_the_addresses() {
+    if !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    all_come_back("server", 2, 64, |sockets| {
+        Testpmd::start_forwarding_client("macswap", false, sockets)
+    });
+}
+
+/// On one port: with two, DPDK (22.11) now and then sends the file of another region than it says, or
+/// crashes, as both of its ports lend the same memory at the same time.
+#[test]
+fn every_packet_comes_back_from_a_testpmd_that_lends_its_own_memory() {
+    if !testpmd::is_here() {
+        return;
+    }
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    if free.ok().and_then(|f| f.trim().parse().ok()).unwrap_or(0) < 40 {
+        println!("skipped: needs 40 free huge pages of 2 MB (echo 64 > /proc/sys/vm/nr_hugepages)");
+        return;
+    }
+    let _turn = alone();
+    for size in [64, 1518] {
+        all_come_back("server", 1, size, |sockets| {
+            Testpmd::start_forwarding_client("io", true, sockets)
+        });
+    }
+}
+
+#[test]
+fn a_killed_testpmd_is_noticed_and_a_new_one_served() {
+    if !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    for role in ROLES {
+        let sockets = Sockets::new();
+        let mut forward = start_forward(&sockets, role);
+        for life in 1..=2 {
+            let mut testpmd = Testpmd::start(other(role), &sockets.paths());
+            wait_for_links(&mut forward, 2 * life);
+            testpmd.forward_burst("io");
+            let before = forward.stdout().lines().count();
+            wait_for_packets(&mut forward, before);
+            let downs = forward.stderr().matches(": down").count();
+            testpmd.kill();
+            if role == "client" {
+                // DPDK (22.11) cannot bind over the socket file that its killed self left; taut can.
+                for path in sockets.paths() {
+                    std::fs::remove_file(path).unwrap();
+                }
+            }
+            forward.wait_until("both links down", |_, stderr| {
+                stderr.matches(": down").count() >= downs + 2
+            });
+            assert!(forward.is_running());
+        }
+        let finished = forward.interrupt().success();
+        assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+    }
+}
+
+/// Under a testpmd server only: DPDK's client (22.11) tries its server once, when its port is started,
+/// and does not come back after a disconnect.
+#[test]
+fn a_killed_forwarder_is_replaced_under_a_testpmd_that_stays() {
+    if !testpmd::is_here() {
+        return;
+    }
+    let _turn = alone();
+    let sockets = Sockets::new();
+    let mut testpmd = Testpmd::start("server", &sockets.paths());
+    testpmd.forward("txonly");
+    for _ in 0..2 {
+        let mut forward = start_forward(&sockets, "client");
+        wait_for_links(&mut forward, 2);
+        wait_for_packets(&mut forward, 0);
+        forward.kill();
+        assert!(testpmd.is_running(), "{}", testpmd.output());
+    }
+}

@@ -1,0 +1,181 @@
+//! Captures as a stream's pattern: their gaps and sizes with taut's packets, and their own frames.
+
+use crate::support::program::{Finished, run};
+use crate::support::{alone, scratch, taut, within_attempts};
+use std::fs;
+use std::path::Path;
+
+/// A pcap file in nanoseconds; returns its frames.
+fn write_capture(path: &Path, gaps_ns_and_lengths: &[(u32, usize)]) -> Vec<Vec<u8>> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    let (mut at_ns, mut frames) = (0, Vec::new());
+    for (index, (gap_ns, len)) in gaps_ns_and_lengths.iter().enumerate() {
+        at_ns += gap_ns;
+        for word in [1_700_000_000, at_ns, *len as u32, *len as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        let frame = vec![index as u8; *len];
+        file.extend(&frame);
+        frames.push(frame);
+    }
+    fs::write(path, file).unwrap();
+    frames
+}
+
+/// Times and frames of a capture that taut wrote.
+fn read_capture(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    let file = fs::read(path).unwrap();
+    assert_eq!(file[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    let (mut at, mut frames) = (24, Vec::new());
+    while at < file.len() {
+        let time_ns = u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4));
+        let len = word(at + 8) as usize;
+        frames.push((time_ns, file[at + 16..at + 16 + len].to_vec()));
+        at += 16 + len;
+    }
+    frames
+}
+
+fn generate(ports: &[String], pattern: &str, more: &[&str]) -> Finished {
+    let mut arguments = vec!["generate", "--json", "--warm-up", "0", "--pattern", pattern];
+    ports
+        .iter()
+        .for_each(|port| arguments.extend(["--port", port.as_str()]));
+    arguments.extend(more);
+    run(&mut taut(&arguments))
+}
+
+#[test]
+fn the_frames_of_a_trace_go_out_unchanged_over_and_over_at_its_times() {
+    let _turn = alone();
+    let folder = scratch();
+    let [trace, sent] = ["in.pcap", "out.pcap"].map(|name| folder.path().join(name));
+    // 100 ms a pass: 60 ms of it in one gap.
+    let packets = [(0, 60), (15_000_000, 700), (60_000_000, 1514)];
+    let frames = write_capture(&trace, &packets);
+    let pattern = format!("trace({})", trace.display());
+    let port = format!("pcap:{},role=write", sent.display());
+    let more = [
+        "--set",
+        "frames=trace",
+        "--seconds",
+        "0.27",
+        "--max-loss",
+        "1",
+    ];
+    within_attempts(3, || {
+        generate(std::slice::from_ref(&port), &pattern, &more).success();
+        let out = read_capture(&sent);
+        // Passes of 112.5 ms: two whole ones and the first two packets of a third.
+        let bytes: Vec<_> = out.iter().map(|(_, frame)| frame).collect();
+        let want: Vec<_> = frames.iter().cycle().take(8).collect();
+        assert_eq!(bytes, want);
+        // A stall of the machine moves a packet, and the next attempt shows it was that.
+        let gaps_ms = out.windows(2).map(|w| (w[1].0 - w[0].0) as f64 / 1e6);
+        let want_ms = [15.0, 60.0, 37.5].into_iter().cycle();
+        let gaps_ms: Vec<f64> = gaps_ms.collect();
+        match gaps_ms
+            .iter()
+            .zip(want_ms)
+            .all(|(gap, want)| (gap - want).abs() < 5.0)
+        {
+            true => Ok(()),
+            false => Err(format!("{gaps_ms:?}")),
+        }
+    });
+}
+
+#[test]
+fn packets_at_the_times_and_in_the_sizes_of_a_trace_are_measured() {
+    let _turn = alone();
+    let folder = scratch();
+    let trace = folder.path().join("in.pcap");
+    let packets: Vec<_> = (0..200)
+        .map(|i| (if i % 10 == 0 { 1_000_000 } else { 50_000 }, 60 + i))
+        .collect();
+    write_capture(&trace, &packets);
+    let pair = format!("pair:trace-{}", std::process::id());
+    let ports = [pair.clone(), pair];
+    let pattern = format!("trace({})", trace.display());
+    within_attempts(3, || {
+        let finished = generate(&ports, &pattern, &["--size", "trace", "--seconds", "0.2"]);
+        let summary = finished.last_json();
+        let tally = &summary["tally"];
+        if tally["received"] != tally["owed"] {
+            return Err(summary.to_string());
+        }
+        // 200 packets in 28.14 ms: six passes and most of a seventh are due.
+        let owed = tally["owed"].as_u64().unwrap();
+        assert!((1_400..1_440).contains(&owed), "{summary}");
+        let bytes = summary["ports"][0]["tx_bytes"].as_u64().unwrap();
+        let pass: u64 = packets.iter().map(|(_, len)| *len as u64).sum();
+        let rest = owed - 1_400;
+        let rest_bytes: u64 = packets[..rest as usize].iter().map(|p| p.1 as u64).sum();
+        assert_eq!(bytes, 7 * pass + rest_bytes, "{summary}");
+        Ok(())
+    });
+    let rate = generate(&ports, &pattern, &["--rate", "2k", "--seconds", "0.5"]).last_json();
+    let owed = rate["tally"]["owed"].as_u64().unwrap();
+    assert!((990..1_010).contains(&owed), "{rate}");
+}
+
+#[test]
+fn fillers_stand_between_packets_and_are_dropped_on_arrival() {
+    let _turn = alone();
+    let pair = format!("pair:fill-{}", std::process::id());
+    let ports = [pair.clone(), pair];
+    let more = [
+        "--rate",
+        "5k",
+        "--pacing",
+        "fill",
+        "--line",
+        "100Mbit/s",
+        "--seconds",
+        "0.3",
+    ];
+    within_attempts(3, || {
+        let summary = generate(&ports, "constant", &more).last_json();
+        let tally = &summary["tally"];
+        let number = |name: &str| tally[name].as_u64().unwrap();
+        if number("received") != 1_500 {
+            return Err(summary.to_string());
+        }
+        assert_eq!((number("owed"), number("foreign")), (1_500, 0), "{summary}");
+        assert_eq!(
+            number("fillers_sent"),
+            number("fillers_received"),
+            "{summary}"
+        );
+        // 2500 bytes from packet to packet: two fillers. Fewer where the machine stood still: the line ran dry; more,
+        // and shorter ones, where it was late, up to 29 frames of 84 bytes.
+        match (300..=1_500 * 29).contains(&number("fillers_sent")) {
+            true => Ok(()),
+            false => Err(summary.to_string()),
+        }
+    });
+}
+
+#[test]
+fn a_trace_that_cannot_be_used_is_one_line_with_code_2() {
+    let folder = scratch();
+    let trace = folder.path().join("in.pcap");
+    write_capture(&trace, &[(0, 60), (1000, 60)]);
+    let whole = fs::read(&trace).unwrap();
+    fs::write(&trace, &whole[..whole.len() - 9]).unwrap();
+    for (file, part) in [
+        (trace.display().to_string(), "in.pcap: cut off in packet 2"),
+        ("/nowhere/at-all.pcap".to_string(), "/nowhere/at-all.pcap"),
+        (folder.path().display().to_string(), "not a file"),
+    ] {
+        let pattern = format!("trace({file})");
+        let finished = generate(&["null:".to_string()], &pattern, &["--seconds", "0.1"]);
+        assert_eq!(finished.code(), Some(2), "{finished:?}");
+        assert!(finished.stderr.contains(part), "{finished:?}");
+        assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
+    }
+}

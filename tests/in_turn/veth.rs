@@ -1,0 +1,253 @@
+//! Forwarders between veth pairs: the Linux bridge and taut on AF_PACKET and AF_XDP sockets, for taut's
+//! own packets and for those of programs that know nothing of it.
+
+use crate::support::hosts::{FAR, in_namespace, ip, two_hosts};
+use crate::support::program::{Finished, Program, run};
+use crate::support::{alone_and_root, is_installed, within_attempts};
+use std::process::Command;
+use taut_host::{Steering, Testbed, choose_cores};
+
+/// Programs between the interfaces, by the kind of their ports.
+fn backends() -> impl Iterator<Item = &'static str> {
+    ["af_packet", "af_xdp"].into_iter().filter(|name| {
+        let found = taut_port::backends()
+            .iter()
+            .find(|b| b.name == *name)
+            .map(|b| (b.probe)());
+        let works = matches!(found, Some(Ok(_)));
+        if !works {
+            println!("skipped: needs {name} ports: {found:?}");
+        }
+        works
+    })
+}
+
+fn start_forward(testbed: &Testbed, backend: &str) -> Program {
+    let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+    command.args([
+        "forward",
+        "--json",
+        "--core",
+        &choose_cores().device.to_string(),
+    ]);
+    for interface in ["dut0", "dut1"] {
+        command.args(["--port", &format!("{backend}:{interface}")]);
+    }
+    let mut forward = Program::start(&mut command);
+    forward.wait_until("both links up", |_, stderr| {
+        stderr.matches(": up").count() >= 2
+    });
+    forward
+}
+
+fn generate(testbed: &Testbed, seconds: &str) -> Command {
+    let mut command = in_namespace(testbed.generator_namespace(), env!("CARGO_BIN_EXE_taut"));
+    command.args([
+        "generate",
+        "--port",
+        "af_packet:gen0",
+        "--port",
+        "af_packet:gen1",
+        "--json",
+    ]);
+    command.args(["--rate", "5k", "--seconds", seconds]);
+    command.args(["--core", &choose_cores().generator.to_string()]);
+    command
+}
+
+fn no_panic(finished: &Finished) {
+    assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+}
+
+/// All that `taut generate` sends out of gen0 is back at gen1.
+fn all_come_back(testbed: &Testbed) {
+    within_attempts(3, || {
+        let finished = run(&mut generate(testbed, "0.5"));
+        no_panic(&finished);
+        if finished.code() != Some(0) {
+            return Err(finished.stderr);
+        }
+        let summary = finished.last_json();
+        assert_eq!(summary["tally"]["corrupt"], 0, "{summary}");
+        assert_eq!(summary["sequence"]["duplicate"], 0, "{summary}");
+        let tally = &summary["tally"];
+        if summary["lost"] == 0 && tally["received"] == tally["sent"] {
+            Ok(())
+        } else {
+            Err(summary.to_string())
+        }
+    });
+}
+
+#[test]
+fn every_packet_crosses_the_linux_bridge() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let cpu = choose_cores().device;
+    let steering = Steering::PacketSteering { cpu };
+    let testbed = Testbed::builder()
+        .bridge(true)
+        .steering(steering)
+        .build()
+        .unwrap();
+    all_come_back(&testbed);
+}
+
+#[test]
+fn every_packet_crosses_the_forwarder() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for backend in backends() {
+        let testbed = Testbed::builder().build().unwrap();
+        let forward = start_forward(&testbed, backend);
+        all_come_back(&testbed);
+        let finished = forward.interrupt().success();
+        no_panic(&finished);
+        let summary = finished.last_json();
+        assert!(
+            summary["counters"]["tx_packets"].as_u64().unwrap() >= 2_500,
+            "{backend}: {summary}"
+        );
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_is_said_and_works_again_when_it_is_back() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for backend in backends() {
+        let testbed = Testbed::builder().build().unwrap();
+        let mut forward = start_forward(&testbed, backend);
+        let device = testbed.device_namespace();
+        let mut generator = Program::start(&mut generate(&testbed, "3"));
+        generator.wait_for_stdout("\"second\":1");
+        ip(&format!("-n {device} link set dut1 down"));
+        forward.wait_for_stderr("dut1: down: ");
+        ip(&format!("-n {device} link set dut1 up"));
+        forward.wait_until("up again", |_, stderr| {
+            stderr.matches("dut1: up").count() >= 2
+        });
+        // What was lost meanwhile is lost; how the trial ends is its own affair.
+        no_panic(&generator.finish());
+        all_come_back(&testbed);
+        assert!(forward.is_running());
+        no_panic(&forward.interrupt().success());
+    }
+}
+
+#[test]
+fn an_interface_that_is_deleted_is_said_and_survived() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    for backend in backends() {
+        let testbed = Testbed::builder().build().unwrap();
+        let mut forward = start_forward(&testbed, backend);
+        let mut generator = Program::start(&mut generate(&testbed, "3"));
+        generator.wait_for_stdout("\"second\":1");
+        ip(&format!("-n {} link del dut1", testbed.device_namespace()));
+        forward.wait_for_stderr("dut1: down: interface dut1 is gone");
+        no_panic(&generator.finish());
+        assert!(forward.is_running());
+        no_panic(&forward.interrupt().success());
+    }
+}
+
+#[test]
+fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let (ping, sockperf) = (is_installed("ping"), is_installed("sockperf"));
+    if !ping && !sockperf {
+        println!("skipped: needs ping or sockperf (package iputils-ping or sockperf)");
+        return;
+    }
+    for backend in backends() {
+        let testbed = Testbed::builder().build().unwrap();
+        let far = two_hosts(&testbed, testbed.generator_namespace(), "gen1");
+        let forward = start_forward(&testbed, backend);
+        if ping {
+            // Also the first of them, which asks for an address.
+            let mut command = in_namespace(testbed.generator_namespace(), "ping");
+            let finished = run(command.args(["-c", "20", "-i", "0.02", "-W", "10", FAR]));
+            assert!(
+                finished.stdout.contains(" 20 received"),
+                "{backend}: {finished:?}"
+            );
+        }
+        // Over UDP, and over TCP, whose handshake, checksums and windows have to be right.
+        let transports: &[&[&str]] = if sockperf { &[&[], &["--tcp"]] } else { &[] };
+        for transport in transports {
+            let address = ["-i", FAR, "-p", "11111"];
+            let mut command = in_namespace(&far.0, "sockperf");
+            let mut server = Program::start(command.arg("server").args(address).args(*transport));
+            server.wait_for_stdout("[tid");
+            let mut command = in_namespace(testbed.generator_namespace(), "sockperf");
+            command
+                .args(["ping-pong", "-t", "1"])
+                .args(address)
+                .args(*transport);
+            let finished = run(&mut command);
+            let text = finished.stdout.clone() + &finished.stderr;
+            assert_eq!(finished.code(), Some(0), "{backend}: {text}");
+            assert!(text.contains("Summary: Latency is"), "{backend}: {text}");
+            server.kill();
+        }
+        let summary = forward.interrupt().success().last_json();
+        assert!(
+            summary["counters"]["tx_packets"].as_u64().unwrap() > 40,
+            "{backend}: {summary}"
+        );
+    }
+}
+
+#[test]
+fn what_a_filter_leaves_is_the_kernels_while_the_rest_is_forwarded() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !is_installed("ping") {
+        println!("skipped: needs ping (package iputils-ping)");
+        return;
+    }
+    if !backends().any(|backend| backend == "af_xdp") {
+        return;
+    }
+    let testbed = Testbed::builder().build().unwrap();
+    let (near, device) = (testbed.generator_namespace(), testbed.device_namespace());
+    for (namespace, interface, address) in [(near, "gen0", 1), (device, "dut0", 2)] {
+        ip(&format!("-n {namespace} link set {interface} arp on up"));
+        ip(&format!(
+            "-n {namespace} addr add 192.0.2.{address}/24 dev {interface}"
+        ));
+    }
+    let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+    // Frames that it takes go back where they came from.
+    command.args(["forward", "--json", "--port", "af_xdp:dut0,filter=udp"]);
+    let mut forward = Program::start(&mut command);
+    forward.wait_for_stderr("takes udp and leaves the rest");
+    forward.wait_for_stderr("dut0,filter=udp: up");
+    within_attempts(5, || {
+        let mut command = in_namespace(near, env!("CARGO_BIN_EXE_taut"));
+        command.args(["generate", "--port", "af_packet:gen0", "--json"]);
+        let generator = Program::start(command.args(["--rate", "1k", "--seconds", "1"]));
+        let mut command = in_namespace(near, "ping");
+        let pings = run(command.args(["-c", "10", "-i", "0.05", "-W", "10", "192.0.2.2"]));
+        assert!(pings.stdout.contains(" 10 received"), "{pings:?}");
+        let finished = generator.finish();
+        if finished.code() != Some(0) {
+            return Err(finished.stderr);
+        }
+        let summary = finished.last_json();
+        if summary["lost"] == 0 && summary["tally"]["received"] == summary["tally"]["sent"] {
+            Ok(())
+        } else {
+            Err(summary.to_string())
+        }
+    });
+    forward.interrupt().success();
+}

@@ -1,0 +1,370 @@
+//! What can be seen of a running program: metrics for monitoring systems, and a dashboard that gives the
+//! terminal back.
+
+use crate::support::program::{Program, run};
+use crate::support::{alone, is_installed, scratch, taut, when_free};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Where a program says its metrics are.
+fn metrics_address(program: &mut Program) -> String {
+    program.wait_for_stderr("/metrics\n");
+    let stderr = program.stderr();
+    let start = stderr.find("http://").unwrap() + "http://".len();
+    let end = stderr[start..].find("/metrics").unwrap() + start;
+    stderr[start..end].to_string()
+}
+
+fn scrape(address: &str) -> String {
+    let mut client = TcpStream::connect(address).unwrap();
+    client
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(
+        head.contains("application/openmetrics-text; version=1.0.0"),
+        "{head}"
+    );
+    body.to_string()
+}
+
+/// The samples of a text, by name with labels; fails where it breaks a rule of OpenMetrics 1.0.
+fn samples_of(text: &str) -> BTreeMap<String, f64> {
+    // Before the first trial there is nothing else to say.
+    assert!(text == "# EOF\n" || text.ends_with("\n# EOF\n"), "{text}");
+    let mut samples = BTreeMap::new();
+    let mut families = BTreeSet::new();
+    let (mut family, mut kind) = (String::new(), String::new());
+    for line in text.lines() {
+        assert!(!line.is_empty() && line == line.trim(), "{line:?}");
+        if let Some(rest) = line.strip_prefix("# ") {
+            let mut words = rest.splitn(3, ' ');
+            let (what, name, value) = (words.next(), words.next(), words.next());
+            match what.unwrap() {
+                "TYPE" => {
+                    family = name.unwrap().to_string();
+                    kind = value.unwrap().to_string();
+                    assert!(families.insert(family.clone()), "{family} twice");
+                    let known = ["counter", "gauge", "histogram"];
+                    assert!(known.contains(&kind.as_str()), "{line}");
+                    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                    assert!(
+                        family.chars().all(plain) && !family.ends_with("_total"),
+                        "{line}"
+                    );
+                }
+                "UNIT" => {
+                    assert_eq!(name, Some(family.as_str()));
+                    assert!(family.ends_with(&format!("_{}", value.unwrap())), "{line}");
+                }
+                "HELP" => assert!(name == Some(family.as_str()) && value.is_some(), "{line}"),
+                "EOF" => {}
+                other => panic!("{other}"),
+            }
+            continue;
+        }
+        // No label of ours has a space in front of its value's end but inside quotes.
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        let value: f64 = value.parse().unwrap();
+        let bare = name.split('{').next().unwrap();
+        let suffix = bare
+            .strip_prefix(family.as_str())
+            .unwrap_or_else(|| panic!("{line} in {family}"));
+        let fits = match kind.as_str() {
+            "counter" => suffix == "_total" && value >= 0.0,
+            "gauge" => suffix.is_empty(),
+            _ => ["_bucket", "_count", "_sum"].contains(&suffix),
+        };
+        assert!(fits, "{line} in {kind} {family}");
+        if name.contains('{') {
+            assert!(
+                name.ends_with("\"}") && name.matches('"').count() % 2 == 0,
+                "{line}"
+            );
+        }
+        assert!(
+            samples.insert(name.to_string(), value).is_none(),
+            "{name} twice"
+        );
+    }
+    samples
+}
+
+#[test]
+fn a_generator_gives_out_metrics_that_grow() {
+    let _turn = alone();
+    let mut generator = Program::start(&mut taut(&[
+        "generate",
+        "--port",
+        "null:",
+        "--rate",
+        "10k",
+        "--seconds",
+        "1000",
+        "--metrics",
+        "127.0.0.1:0",
+    ]));
+    let address = metrics_address(&mut generator);
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        let samples = samples_of(&scrape(&address));
+        let name = samples
+            .keys()
+            .find(|name| name.starts_with("taut_generate_sent_packets_total"));
+        // None before the first look.
+        let value = name.map_or(0.0, |name| samples[name]);
+        if value > seen.last().copied().unwrap_or(0.0) {
+            seen.push(value);
+        }
+        assert!(generator.is_running());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let samples = samples_of(&scrape(&address));
+    let infinite = samples
+        .iter()
+        .find(|(name, _)| name.contains("le=\"+Inf\""))
+        .unwrap();
+    assert_eq!(*infinite.1, 0.0, "nothing comes back from null:");
+    generator.interrupt().success();
+    assert!(TcpStream::connect(&address).is_err());
+}
+
+#[test]
+fn a_forwarder_gives_out_its_counters() {
+    let _turn = alone();
+    let mut forward = Program::start(&mut taut(&[
+        "forward",
+        "--port",
+        "null:source=32",
+        "--port",
+        "null:",
+        "--metrics",
+        "127.0.0.1:0",
+        "--quiet",
+    ]));
+    let address = metrics_address(&mut forward);
+    loop {
+        let samples = samples_of(&scrape(&address));
+        let [rx, tx] =
+            ["received", "sent"].map(|what| samples[&format!("taut_forward_{what}_packets_total")]);
+        assert!(samples.contains_key("taut_forward_dropped_packets_total{cause=\"tx full\"}"));
+        if rx > 0.0 {
+            assert!(tx > 0.0);
+            break;
+        }
+        assert!(forward.is_running());
+    }
+    forward.interrupt().success();
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_said_so() {
+    let _turn = alone();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
+    for command in ["generate", "forward"] {
+        for (address, part) in [
+            (taken.as_str(), "in use"),
+            ("9100", "such as 127.0.0.1:9100"),
+        ] {
+            let arguments = [command, "--port", "null:", "--metrics", address];
+            let finished = run(&mut taut(&arguments));
+            assert_eq!(finished.code(), Some(2), "{finished:?}");
+            assert!(finished.stderr.contains(part), "{finished:?}");
+            assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
+        }
+    }
+}
+
+#[test]
+fn without_a_terminal_live_prints_plain_lines() {
+    let _turn = alone();
+    let arguments = [
+        "generate",
+        "--port",
+        "null:",
+        "--rate",
+        "10k",
+        "--seconds",
+        "1.3",
+        "--max-loss",
+        "1",
+        "--live",
+    ];
+    let finished = run(&mut taut(&arguments)).success();
+    assert!(finished.stdout.contains("1 s  sent"), "{finished:?}");
+    assert!(!finished.stdout.contains('\u{1b}'), "{finished:?}");
+}
+
+/// Runs taut on a pseudo-terminal, types `keys` once the dashboard is there; what came on the terminal.
+fn on_a_terminal(arguments: &str, keys: &[u8]) -> String {
+    let folder = scratch();
+    let out = folder.path().join("typescript");
+    let command = format!(
+        "stty rows 40 cols 120; echo \"before=$(stty -g)\"; {} {arguments} --live; echo \"code $?\"; echo \"after=$(stty -g)\"",
+        env!("CARGO_BIN_EXE_taut")
+    );
+    let mut terminal = Program::start(
+        Command::new("script")
+            .args(["-q", "-f", "-e", "-c", &command])
+            .arg(&out)
+            .env("TERM", "xterm-256color")
+            .env("SHELL", "/bin/sh"),
+    );
+    let read = || String::from_utf8_lossy(&std::fs::read(&out).unwrap_or_default()).into_owned();
+    terminal.wait_until("a dashboard", |_, _| {
+        read().contains("slowest") || read().contains("code 3")
+    });
+    terminal.type_bytes(keys);
+    terminal.finish();
+    read()
+}
+
+#[test]
+fn the_terminal_is_given_back_as_it_was() {
+    let _turn = alone();
+    if !is_installed("script") {
+        println!("skipped: needs script (util-linux)");
+        return;
+    }
+    for (seconds, keys) in [("1000", &b"q"[..]), ("1000", b"\x03"), ("1.5", b"")] {
+        let arguments =
+            format!("generate --port null: --rate 10k --seconds {seconds} --max-loss 1");
+        let shown = on_a_terminal(&arguments, keys);
+        let at = |text: &str| {
+            shown
+                .find(text)
+                .unwrap_or_else(|| panic!("{text:?} in {shown:?}"))
+        };
+        // Onto the alternate screen and back, the cursor shown again, and only then the summary.
+        assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l"));
+        assert!(
+            shown.rfind("\u{1b}[?25h") > shown.rfind("\u{1b}[?25l"),
+            "{shown:?}"
+        );
+        assert!(
+            shown.rfind("send slip") > shown.rfind("\u{1b}[?1049l"),
+            "{shown:?}"
+        );
+        assert!(shown.contains("code 0"), "{shown:?}");
+        // The command line stands at the top of the file as well, with a $ where the modes are.
+        let modes = |name: &str| {
+            let mut found = shown
+                .split(name)
+                .skip(1)
+                .filter(|rest| !rest.starts_with('$'));
+            let rest = found
+                .next()
+                .unwrap_or_else(|| panic!("{name} in {shown:?}"));
+            rest.split_whitespace().next().map(String::from)
+        };
+        assert_eq!(modes("before="), modes("after="));
+        assert!(modes("before=").is_some_and(|modes| modes.contains(':')));
+    }
+}
+
+#[test]
+fn a_benchmark_on_a_terminal_shows_what_it_tries_and_ends_at_a_key() {
+    let _turn = alone();
+    if !is_installed("script") {
+        println!("skipped: needs script (util-linux)");
+        return;
+    }
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let folder = scratch();
+        let arguments = format!(
+            "bench throughput --device memif-idle --size 64 --trial 2 --out {}",
+            folder.path().join("out").display()
+        );
+        let shown = on_a_terminal(&arguments, b"q");
+        if shown.contains("only measure each other") && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_secs(1));
+            continue;
+        }
+        // The first trial of the first search, as the dashboard's second line.
+        for word in ["throughput", "1/3"] {
+            assert!(shown.contains(word), "{word}: {shown:?}");
+        }
+        assert!(shown.contains("\u{1b}[?1049l"), "{shown:?}");
+        assert!(shown.contains("code 130"), "{shown:?}");
+        assert!(folder.path().join("out/report.html").is_file());
+        return;
+    }
+}
+
+#[test]
+fn a_benchmark_gives_out_metrics_that_grow_from_trial_to_trial() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("out").display().to_string();
+    let line =
+        "bench throughput --device memif-idle --size 64 --trial 0.3 --metrics 127.0.0.1:0 --out";
+    let mut arguments: Vec<&str> = line.split(' ').collect();
+    arguments.push(&out);
+    let ended = when_free(|| {
+        let mut bench = Program::start(&mut taut(&arguments));
+        bench.wait_until("metrics, or that others measure", |_, stderr| {
+            stderr.contains("/metrics\n") || stderr.contains("only measure each other")
+        });
+        if bench.stderr().contains("only measure each other") {
+            return bench.finish();
+        }
+        let address = metrics_address(&mut bench);
+        let mut last = 0.0;
+        let mut grown = 0;
+        while grown < 3 {
+            let samples = samples_of(&scrape(&address));
+            let mut sent = samples
+                .iter()
+                .filter(|(name, _)| name.starts_with("taut_generate_sent_packets_total"));
+            let now = sent.next().map_or(0.0, |(_, value)| *value);
+            assert!(now >= last, "{now} after {last}");
+            grown += u32::from(now > last);
+            last = now;
+            assert!(bench.is_running(), "{}", bench.stderr());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        // Where there is no dashboard, each trial has a line with the rate tried and what is known.
+        bench.wait_for_stderr("left  64 throughput 1/3: ");
+        bench.interrupt()
+    });
+    assert_eq!(ended.code(), Some(130), "{ended:?}");
+}
+
+/// A terminal that is closed ends the run.
+#[test]
+fn a_terminal_that_goes_away_leaves_no_program_behind() {
+    let _turn = alone();
+    if !is_installed("script") {
+        println!("skipped: needs script (util-linux)");
+        return;
+    }
+    let watch = crate::support::leftovers::Watch::begin();
+    let command = format!(
+        "stty rows 40 cols 120; exec {} generate --port null: --rate 10k --seconds 1000 --live",
+        env!("CARGO_BIN_EXE_taut")
+    );
+    let out = watch.temporary().join("typescript");
+    let mut terminal = Program::start(
+        watch
+            .over(Command::new("script").args(["-q", "-f", "-c", &command]))
+            .arg(&out)
+            .env("TERM", "xterm-256color")
+            .env("SHELL", "/bin/sh"),
+    );
+    let read = || String::from_utf8_lossy(&std::fs::read(&out).unwrap_or_default()).into_owned();
+    terminal.wait_until("a dashboard", |_, _| read().contains("slowest"));
+    terminal.kill();
+    let deadline = Instant::now() + crate::support::program::PATIENCE;
+    while !watch.processes().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", watch.processes());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
