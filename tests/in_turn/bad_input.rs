@@ -460,6 +460,9 @@ fn on_one_core_the_demo_runs_to_its_end() {
         env!("CARGO_BIN_EXE_taut"),
         "demo",
         "--quick",
+        "--devices",
+        // Of each kind one: shared memory, the kernel, kernel ports.
+        "memif-idle,veth-bridge,veth-af-packet-idle",
         "--out",
     ]);
     let finished = demo(command.arg(folder.path().join("results"))).success();
