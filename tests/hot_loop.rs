@@ -141,7 +141,7 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
             stop.store(true, Ordering::Relaxed);
             (tally.received, allocated.recv().unwrap(), of_instrument)
         });
-        assert!(received > 100_000, "{flush}: {received}");
+        assert!(received > 10_000, "{flush}: {received}");
         assert_eq!(
             (of_worker, of_instrument),
             (Some(0), 0),
@@ -330,7 +330,7 @@ fn the_worker_makes_no_system_call_for_packets() {
     let tally = instrument.run(trial(200e3), &mut Summaries::new(&clock), &stop);
     strace.interrupt();
     let calls = std::fs::read_to_string(&calls).unwrap();
-    assert!(tally.received > 100_000, "{tally:?}");
+    assert!(tally.received > 10_000, "{tally:?}");
     // Links are looked at in memory too: what is left is for what an operating system may interrupt.
     assert!(
         calls.lines().count() < 20,
