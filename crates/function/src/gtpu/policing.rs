@@ -2,8 +2,9 @@
 
 use super::meter::{Meter, UNITS_PER_NS};
 use super::table::{Matching, Slot, Table};
+use std::hint::black_box;
 use std::time::Duration;
-use taut_port::{Clock, ticks};
+use taut_port::{Clock, prefer_huge_pages, ticks};
 
 /// Meters that a bearer may have: its session's and its flow's.
 pub const METERS_PER_BEARER: usize = 2;
@@ -34,10 +35,14 @@ impl Policing {
             0 => 0.0,
             _ => UNITS_PER_NS as f64 * Clock::calibrate(CALIBRATION).to_ns(1),
         };
+        let count = bearers * METERS_PER_BEARER;
+        let mut meters = Vec::with_capacity(count);
+        prefer_huge_pages(meters.spare_capacity_mut());
+        // Written now, as the table is.
+        meters.resize(count, Meter::default());
         Self {
             bearers: Table::new(Matching::Hash, bearers),
-            // Written, as the table is.
-            meters: vec![Meter::default(); bearers * METERS_PER_BEARER],
+            meters,
             begun_ticks: ticks(),
             units_per_tick,
         }
@@ -68,13 +73,18 @@ impl Policing {
     /// Finds the meters of a batch's bearers.
     pub fn look_up(&self, keys: &[u64], found: &mut [Slot]) {
         self.bearers.look_up(keys, found);
+        // Loads that do not wait for each other, as the table's: packet by packet they would.
+        let costs = found.iter().flat_map(places);
+        black_box(costs.fold(0, |sum, place| {
+            sum ^ self.meters.get(place).map_or(0, |meter| meter.cost)
+        }));
     }
 
     /// Whether a packet of a bearer, of which [`Policing::look_up`] has found the meters, is within all of its rates;
     /// it is counted if so.
     #[inline(always)]
     pub fn admits(&mut self, found: &Slot, now: u64, bytes: u16) -> bool {
-        let places = meters(found).map(|number| (number as usize).wrapping_sub(1));
+        let places = places(found);
         let admits = |place: &usize| self.meters.get(*place).is_none_or(|m| m.passes(now));
         if !places.iter().all(admits) {
             return false;
@@ -97,6 +107,12 @@ fn entry(key: u64, [first, second]: Meters) -> Slot {
         qfi,
         action,
     }
+}
+
+/// Where the meters of an entry are; none's is nowhere.
+#[inline(always)]
+fn places(entry: &Slot) -> [usize; METERS_PER_BEARER] {
+    meters(entry).map(|number| (number as usize).wrapping_sub(1))
 }
 
 /// None, where there is no entry.
