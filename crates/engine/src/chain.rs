@@ -351,7 +351,7 @@ impl Chain {
         }
         let keeps = self.functions.iter().find(|stage| {
             taut_function::build(&stage.name, stage.settings.clone())
-                .is_ok_and(|function| function.holds_packets())
+                .is_ok_and(|function| !function.wakes())
         });
         keeps.map_or(Ok(()), |stage| {
             Err(format!(

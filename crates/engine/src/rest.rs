@@ -3,6 +3,7 @@
 use crate::outbox::Outbox;
 use crate::wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait};
 use std::time::Duration;
+use taut_function::Function;
 use taut_port::{Alarm, Clock, Port, ticks};
 
 /// A [`Wait`] policy in ticks, and where the worker stands in it.
@@ -26,7 +27,7 @@ enum Policy {
     },
     Interrupt {
         alarm: Alarm,
-        /// The ports are armed, and the round after that has not been seen yet.
+        /// Ports and functions are armed, and the round after that has not been seen yet.
         armed: bool,
     },
 }
@@ -80,12 +81,13 @@ impl Rest {
         had_packets: bool,
         now_ticks: u64,
         ports: &mut [Box<dyn Port>],
+        functions: &mut [Box<dyn Function>],
         outboxes: &[Outbox],
     ) -> u64 {
         if matches!(self.policy, Policy::Poll) {
             return now_ticks;
         }
-        self.rest(had_packets, now_ticks, ports, outboxes)
+        self.rest(had_packets, now_ticks, ports, functions, outboxes)
     }
 
     #[inline(never)]
@@ -94,11 +96,12 @@ impl Rest {
         had_packets: bool,
         now_ticks: u64,
         ports: &mut [Box<dyn Port>],
+        functions: &mut [Box<dyn Function>],
         outboxes: &[Outbox],
     ) -> u64 {
         if had_packets {
             self.looks_since_ticks = now_ticks;
-            self.disarm(ports);
+            self.disarm(ports, functions);
             return now_ticks;
         }
         let looked_ticks = now_ticks.wrapping_sub(self.looks_since_ticks);
@@ -131,9 +134,11 @@ impl Rest {
                 if !*armed {
                     alarm.clear();
                     *armed = true;
-                    if !ports.iter_mut().all(|port| port.arm(alarm)) {
+                    let ready = ports.iter_mut().all(|port| port.arm(alarm))
+                        && functions.iter_mut().all(|function| function.arm(alarm));
+                    if !ready {
                         self.looks_since_ticks = now_ticks;
-                        self.disarm(ports);
+                        self.disarm(ports, functions);
                     }
                     // What has come before the ports were armed is found by one more look.
                     return now_ticks;
@@ -142,7 +147,7 @@ impl Rest {
                 alarm.wait(
                     flush.map_or(LONGEST_INTERRUPT_SLEEP, |t| t.min(LONGEST_INTERRUPT_SLEEP)),
                 );
-                self.disarm(ports);
+                self.disarm(ports, functions);
             }
         }
         let awake_ticks = ticks();
@@ -151,12 +156,13 @@ impl Rest {
         awake_ticks
     }
 
-    fn disarm(&mut self, ports: &mut [Box<dyn Port>]) {
+    fn disarm(&mut self, ports: &mut [Box<dyn Port>], functions: &mut [Box<dyn Function>]) {
         if let Policy::Interrupt { armed, .. } = &mut self.policy
             && *armed
         {
             *armed = false;
             ports.iter_mut().for_each(|port| port.disarm());
+            functions.iter_mut().for_each(|function| function.disarm());
         }
     }
 }

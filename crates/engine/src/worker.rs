@@ -208,9 +208,14 @@ impl Worker {
                     .note(last, elapsed, &self.outboxes, &mut own);
             }
             // Later than now where the worker has rested: no packet was late for that, and nobody took the core away.
-            let ready = self
-                .rest
-                .after_round(had_packets, now, &mut self.ports, &self.outboxes);
+            let ready = self.rest.after_round(
+                // Functions that leave want to be called, not to be slept on.
+                had_packets || self.leaving.is_some(),
+                now,
+                &mut self.ports,
+                &mut self.functions,
+                &self.outboxes,
+            );
             own.total_ticks += ready.wrapping_sub(last);
             last = ready;
             if now.wrapping_sub(publish_at) < u64::MAX / 2 {

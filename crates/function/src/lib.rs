@@ -36,7 +36,7 @@ pub use in_kernel::{in_kernel, kernel_gateway};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{Batch, PortError};
+use taut_port::{Alarm, Batch, PortError};
 
 /// One network function: looks at the packets of a batch, changes them in place, and marks those that
 /// are to be dropped or punted. Used by one worker thread; called once per batch.
@@ -67,6 +67,23 @@ pub trait Function {
     fn holds_packets(&self) -> bool {
         false
     }
+
+    /// Whether a worker that sleeps until it is woken may have it: whatever there is to do without packets, it wakes the
+    /// worker for ([`Function::arm`]).
+    fn wakes(&self) -> bool {
+        !self.holds_packets()
+    }
+
+    /// Readies it for a worker that will sleep: has `alarm` watch what becomes readable when there is something to do. The
+    /// worker makes one more round before it sleeps, and calls [`Function::disarm`] when it is awake. False if it needs
+    /// to be called instead: work is left undone, or it cannot wake anybody.
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        let _ = alarm;
+        self.wakes()
+    }
+
+    /// The worker is awake.
+    fn disarm(&mut self) {}
 
     /// Packets that it keeps at this moment, or will still make of those that it saw. One that is replaced while it
     /// runs is called with empty batches until this is 0.

@@ -18,6 +18,7 @@
 mod alarm;
 mod background;
 mod batch;
+mod bell;
 mod clock;
 mod error;
 mod event_counters;
@@ -63,6 +64,7 @@ pub mod xdp_gateway;
 pub use alarm::Alarm;
 pub use background::spawn as spawn_beside;
 pub use batch::{BATCH_CAPACITY, Batch};
+pub use bell::Bell;
 pub use clock::{Clock, ClockReading, ticks};
 pub use error::PortError;
 pub use event_counters::{Event, EventCounters, EventCounts};

@@ -10,6 +10,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use taut_port::{Alarm, Bell, PortError};
 
 /// Changes that may be on their way.
 const RING: usize = 4096;
@@ -43,6 +44,8 @@ pub(super) struct Sender {
     /// Gets every change at once, before the worker.
     kernel: Kernel,
     ring: Producer<Change>,
+    /// Rung when there is something in the ring.
+    bell: Arc<Bell>,
     sent: u64,
     made: Arc<AtomicU64>,
     pub fates: Arc<Published>,
@@ -52,6 +55,7 @@ pub(super) struct Sender {
 #[derive(Debug)]
 pub(super) struct Receiver {
     ring: Consumer<Change>,
+    bell: Arc<Bell>,
     taken: u64,
     made: Arc<AtomicU64>,
     most_per_batch: usize,
@@ -59,8 +63,9 @@ pub(super) struct Receiver {
 }
 
 /// Both ends; packets pass in the kernel if there is one, and then do not wait for the worker.
-pub(super) fn changes(kernel: Kernel) -> (Sender, Receiver) {
+pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
     let (producer, consumer) = RingBuffer::new(RING);
+    let bell = Arc::new(Bell::new()?);
     let made = Arc::default();
     let fates = Arc::new(Published::beside(kernel.clone()));
     let most_per_batch = if kernel.is_some() {
@@ -71,18 +76,20 @@ pub(super) fn changes(kernel: Kernel) -> (Sender, Receiver) {
     let sender = Sender {
         kernel,
         ring: producer,
+        bell: Arc::clone(&bell),
         sent: 0,
         made: Arc::clone(&made),
         fates: Arc::clone(&fates),
     };
     let receiver = Receiver {
         ring: consumer,
+        bell,
         taken: 0,
         made,
         most_per_batch,
         fates,
     };
-    (sender, receiver)
+    Ok((sender, receiver))
 }
 
 /// The worker takes no changes: it has ended, or hangs.
@@ -97,12 +104,15 @@ impl Sender {
             let made = changes.iter().try_for_each(|change| make(kernel, change));
             made.map_err(|_| Stuck)?;
         }
-        changes.iter().try_for_each(|change| self.push(*change))
+        let sent = changes.iter().try_for_each(|change| self.push(*change));
+        self.bell.ring();
+        sent
     }
 
     fn push(&mut self, mut change: Change) -> Result<(), Stuck> {
         while let Err(rtrb::PushError::Full(back)) = self.ring.push(change) {
             change = back;
+            self.bell.ring();
             let made = self.made.load(Ordering::Relaxed);
             self.wait_for(made + 1)?;
         }
@@ -135,6 +145,16 @@ impl Sender {
 }
 
 impl Receiver {
+    /// As [`Function::arm`](crate::Function::arm).
+    pub fn arm(&self, alarm: &mut Alarm) -> bool {
+        // What was sent before the bell was asked is there now, and rings no more.
+        self.bell.ask(alarm) && self.ring.is_empty()
+    }
+
+    pub fn disarm(&self) {
+        self.bell.quiet();
+    }
+
     /// Hands a few changes to `make`, in order.
     #[inline(always)]
     pub fn take(&mut self, make: impl FnMut(Change)) {
@@ -162,7 +182,7 @@ mod tests {
 
     #[test]
     fn changes_arrive_in_order_and_settle_when_they_are_made() {
-        let (mut sender, mut receiver) = changes(None);
+        let (mut sender, mut receiver) = changes(None).unwrap();
         let count = 3 * RING as u64;
         let reader = std::thread::spawn(move || {
             let mut next = 1;
@@ -184,8 +204,36 @@ mod tests {
     }
 
     #[test]
+    fn a_change_wakes_a_worker_that_sleeps_and_is_not_slept_on() {
+        let (mut sender, mut receiver) = changes(None).unwrap();
+        let mut alarm = Alarm::default();
+        // The first time the sender has to learn that there is somebody to wake.
+        assert!(!receiver.arm(&mut alarm));
+        receiver.disarm();
+        sender.send(&[Change::Remove(1)]).unwrap();
+        assert!(!receiver.arm(&mut alarm), "a change waits");
+        receiver.disarm();
+        receiver.take(drop);
+        alarm.clear();
+        assert!(receiver.arm(&mut alarm));
+        let begun = Instant::now();
+        let waker = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            sender.send(&[Change::Remove(2)]).unwrap();
+            sender
+        });
+        alarm.wait(Duration::from_secs(60));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        receiver.disarm();
+        let mut taken = Vec::new();
+        receiver.take(|change| taken.push(change));
+        assert_eq!(taken, [Change::Remove(2)]);
+        waker.join().unwrap().settle().unwrap();
+    }
+
+    #[test]
     fn a_batch_is_never_held_up_by_more_than_a_few_changes() {
-        let (mut sender, mut receiver) = changes(None);
+        let (mut sender, mut receiver) = changes(None).unwrap();
         for key in 0..100 {
             sender.send(&[Change::Remove(key)]).unwrap();
         }

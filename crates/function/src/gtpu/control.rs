@@ -329,7 +329,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     fn control(room: usize) -> (Control, Receiver) {
-        let (sender, receiver) = changes(None);
+        let (sender, receiver) = changes(None).unwrap();
         (
             Control::new(vec![[192, 0, 2, 1].into()], room, sender),
             receiver,

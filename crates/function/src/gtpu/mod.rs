@@ -50,7 +50,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use table::{Slot, Table};
 use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError};
+use taut_port::{Alarm, BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError};
 use taut_wire::gtpu::MessageType;
 use taut_wire::resolution;
 
@@ -188,7 +188,7 @@ impl Gateway {
             macs,
             settings,
         } = &self.checked;
-        let (sender, receiver) = changes(self.kernel.clone());
+        let (sender, receiver) = changes(self.kernel.clone())?;
         let mut control = Control::new(own.clone(), settings.bearers, sender);
         let mut plane = Plane::new(own, macs, settings, receiver, self.kernel.clone())?;
         if let Some(file) = &settings.load {
@@ -221,6 +221,23 @@ impl Function for Gateway {
 
     fn holds_packets(&self) -> bool {
         true
+    }
+
+    fn wakes(&self) -> bool {
+        true
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        let Some(plane) = &mut self.plane else {
+            return true;
+        };
+        plane.answers.len() == 0 && plane.receiver.arm(alarm)
+    }
+
+    fn disarm(&mut self) {
+        if let Some(plane) = &mut self.plane {
+            plane.receiver.disarm();
+        }
     }
 
     fn held(&self) -> usize {

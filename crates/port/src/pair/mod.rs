@@ -4,14 +4,12 @@
 //! Packets cannot change threads (their pool belongs to one), so a frame is copied once, into a slot of
 //! the ring between them (`ring`), and received there in place.
 
-mod bell;
 mod ring;
 
 use crate::{
-    Alarm, Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
+    Alarm, Backend, Batch, Bell, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
 };
 use crate::{PortSpec, Receives, Resources, Sends, Supply};
-use bell::Bell;
 use ring::{ROOM_BYTES, Receiver, Ring, Sender};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};

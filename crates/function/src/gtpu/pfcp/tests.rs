@@ -267,7 +267,7 @@ impl Core {
     }
 
     fn with(room: usize, filters: Filters) -> Self {
-        let (sender, receiver) = changes(None);
+        let (sender, receiver) = changes(None).unwrap();
         Self {
             node: Node::new(ip(OWN), &[ip(SMF), ip("2001:db8::100")], filters),
             control: Control::new(vec![ip(OWN)], room, sender),

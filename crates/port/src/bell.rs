@@ -1,4 +1,4 @@
-//! Wakes the receiver of a ring that sleeps instead of polling.
+//! Wakes the receiver of a ring in memory that sleeps instead of polling.
 //!
 //! Sender and receiver each write one thing and then read the other's: the sender publishes frames and looks whether
 //! anybody asks to be woken; the receiver asks and looks for frames. With a full fence between the two steps on both sides at
@@ -11,9 +11,9 @@ use rustix::io::{read, write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// One direction's.
+/// Of one ring: rung by its sender, if its receiver has asked for that.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub struct Bell {
     /// The receiver is one that sleeps.
     sleeps: AtomicBool,
     /// The receiver sleeps, or is about to.
@@ -23,9 +23,13 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    pub(super) fn new() -> Result<Self, PortError> {
+    /// One that nobody has asked yet.
+    ///
+    /// # Errors
+    /// [`PortError::System`] when there are too many files.
+    pub fn new() -> Result<Self, PortError> {
         let file = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        let file = file.map_err(|e| PortError::system("making a file to wake a pair port", e))?;
+        let file = file.map_err(|e| PortError::system("making a file to wake a worker", e))?;
         Ok(Self {
             sleeps: AtomicBool::new(false),
             asked: AtomicBool::new(false),
@@ -35,7 +39,7 @@ impl Bell {
 
     /// The receiver will look once more, then sleep on `alarm`. False the first time: then it has to go on looking, until the
     /// sender knows that it has to fence, which takes as long as a store to get to another core.
-    pub(super) fn ask(&self, alarm: &mut Alarm) -> bool {
+    pub fn ask(&self, alarm: &mut Alarm) -> bool {
         if !self.sleeps.load(Ordering::Relaxed) {
             self.sleeps.store(true, Ordering::SeqCst);
             return false;
@@ -48,7 +52,7 @@ impl Bell {
     }
 
     /// The receiver is awake.
-    pub(super) fn quiet(&self) {
+    pub fn quiet(&self) {
         self.asked.store(false, Ordering::Relaxed);
         // Whoever rang last may only now do so: then the next sleep ends early.
         let _ = read(&self.file, &mut [0; 8]);
@@ -56,7 +60,7 @@ impl Bell {
 
     /// The sender has published frames. Costs a system call only if the receiver asked, and once each time.
     #[inline(always)]
-    pub(super) fn ring(&self) {
+    pub fn ring(&self) {
         if !self.sleeps.load(Ordering::Relaxed) {
             return;
         }
