@@ -680,9 +680,7 @@ impl StreamReport<'_> {
         // A stop before the first packet leaves no time that a rate could be of.
         let per_second =
             |packets: u64| (self.tally.seconds > 0.0).then(|| packets as f64 / self.tally.seconds);
-        // As --max-loss has it.
-        let gone = self.lost + self.tally.refused;
-        let lost_share = (self.tally.owed > 0).then(|| gone as f64 / self.tally.owed as f64);
+        let lost_share = lost_share(self.lost, self.tally.refused, self.tally.sent);
         json!({"name": self.name, "asked_pps": self.asked_pps, "sent_pps": per_second(self.tally.sent),
             "lost_share": lost_share,
             "received_pps": per_second(self.account.received_unique), "tally": self.tally, "lost": self.lost,
@@ -940,6 +938,12 @@ fn write_folder(
 const MOST_LATE: f64 = 1.01;
 const LATE_AT_LEAST_SECONDS: f64 = 0.01;
 
+/// Packets that were lost or refused, as share of those that were offered: what the generator was too slow for was not.
+fn lost_share(lost: u64, refused: u64, sent: u64) -> Option<f64> {
+    let offered = sent + refused;
+    (offered > 0).then(|| (lost + refused) as f64 / offered as f64)
+}
+
 /// Whether the traffic was what was asked for, and came back.
 fn verdict(arguments: &Arguments, streams: &[StreamReport<'_>]) -> Result<(), Failure> {
     if streams.iter().any(|s| s.tally.stopped) {
@@ -962,14 +966,15 @@ fn verdict(arguments: &Arguments, streams: &[StreamReport<'_>]) -> Result<(), Fa
             quantity::pps(late.tally.sent as f64 / late.tally.seconds),
         );
     }
-    let share = sum(|s| s.lost + s.tally.refused) as f64 / owed as f64;
-    match arguments.max_loss {
-        Some(limit) if share > limit => Err(Failure::Limit(format!(
+    let lost = sum(|s| s.lost);
+    let share = lost_share(lost, sum(|s| s.tally.refused), sum(|s| s.tally.sent));
+    match (arguments.max_loss, share) {
+        (Some(limit), Some(share)) if share > limit => Err(Failure::Limit(format!(
             "{:.4} % lost, more than the {:.4} % allowed",
             share * 100.0,
             limit * 100.0
         ))),
-        None if sum(|s| s.tally.received) == 0 => Err(Failure::Limit(
+        (None, _) if sum(|s| s.tally.received) == 0 => Err(Failure::Limit(
             "nothing came back, so nothing was measured (--max-loss 1 if nothing is meant to)"
                 .to_string(),
         )),
@@ -1043,5 +1048,17 @@ fn print_text(
     }
     if let Some(s) = slip {
         print::line(format!("send slip  {}", quantity::summary(s)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss_is_a_share_of_what_was_offered() {
+        assert_eq!(lost_share(10, 30, 70), Some(0.4));
+        assert_eq!(lost_share(0, 5, 0), Some(1.0));
+        assert_eq!(lost_share(0, 0, 0), None);
     }
 }
