@@ -70,7 +70,7 @@ pub use error::PortError;
 pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;
 pub use handling::{Copies, Handling, Receives, Sends, copies};
-pub use huge_pages::prefer_huge_pages;
+pub use huge_pages::filled_on_huge_pages;
 pub use interface::switch_on as switch_interface_on;
 pub use interruption::{Interruption, RoundWatch};
 pub use interruption_log::{InterruptionLog, LoggedInterruptions};

@@ -4,7 +4,7 @@ use super::meter::{Meter, UNITS_PER_NS};
 use super::table::{Matching, Slot, Table};
 use std::hint::black_box;
 use std::time::Duration;
-use taut_port::{Clock, prefer_huge_pages, ticks};
+use taut_port::{Clock, filled_on_huge_pages, ticks};
 
 /// Meters that a bearer may have: its session's and its flow's.
 pub const METERS_PER_BEARER: usize = 2;
@@ -35,14 +35,9 @@ impl Policing {
             0 => 0.0,
             _ => UNITS_PER_NS as f64 * Clock::calibrate(CALIBRATION).to_ns(1),
         };
-        let count = bearers * METERS_PER_BEARER;
-        let mut meters = Vec::with_capacity(count);
-        prefer_huge_pages(meters.spare_capacity_mut());
-        // Written now, as the table is.
-        meters.resize(count, Meter::default());
         Self {
             bearers: Table::new(Matching::Hash, bearers),
-            meters,
+            meters: filled_on_huge_pages(bearers * METERS_PER_BEARER, Meter::default()),
             begun_ticks: ticks(),
             units_per_tick,
         }

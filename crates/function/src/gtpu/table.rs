@@ -6,7 +6,7 @@
 //! al. (CNSM 2015), kept for study.
 
 use serde::Deserialize;
-use taut_port::{BATCH_CAPACITY, prefer_huge_pages};
+use taut_port::{BATCH_CAPACITY, filled_on_huge_pages};
 
 /// How a table is searched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -91,10 +91,8 @@ impl Table {
         match matching {
             Matching::Hash => {
                 let count = (room * SLOTS_PER_ENTRY).div_ceil(LINE_SLOTS);
-                lines.reserve_exact(count);
-                prefer_huge_pages(lines.spare_capacity_mut());
                 // Written, so that the kernel gives the memory now and not to the first packets.
-                lines.resize(count, Line([Slot::EMPTY; LINE_SLOTS]));
+                lines = filled_on_huge_pages(count, Line([Slot::EMPTY; LINE_SLOTS]));
             }
             Matching::Linear => list.reserve_exact(room),
         }
