@@ -36,11 +36,13 @@ mod in_turn {
     mod replay;
     mod routed;
     mod scripts;
+    mod set_up;
     mod stamps;
     mod tap;
     mod testpmd;
     mod traces;
     mod tune;
+    mod unsafe_list;
     mod updates;
     mod veth;
     mod waiting;

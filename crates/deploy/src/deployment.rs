@@ -216,13 +216,11 @@ impl Deployment {
             ended_by: None,
         };
         deployment.arrange(made, program)?;
-        // An interface takes frames before anybody is there to get them: what a file has is read when all others are up.
-        let reads = |running: &Running| {
+        // An interface takes frames before anybody is there to get them: sources start when all others are up.
+        let is_late = |running: &Running| {
             let mut ports = running.segment.chain.ports.iter();
-            ports.any(|port| port.backend() == "pcap")
+            chain.placement == Placement::Namespaces && ports.any(PortSpec::is_source)
         };
-        let is_late =
-            |running: &Running| chain.placement == Placement::Namespaces && reads(running);
         let (late, early): (Vec<_>, Vec<_>) = deployment.segments.iter().partition(|s| is_late(s));
         for turn in [early, late].map(|turn| turn.iter().map(|s| s.process).collect()) {
             let mut turn: Vec<usize> = turn;

@@ -177,6 +177,16 @@ impl PortSpec {
         self.backend.wakes
     }
 
+    /// Whether its port has packets of its own from the moment it is open: a file that is read, or packets made up.
+    /// Whatever is behind it must be there first, as an interface takes frames that nobody is there to get.
+    pub fn is_source(&self) -> bool {
+        match self.backend() {
+            "pcap" => self.option("role") != Some("write"),
+            "null" => self.option("source").is_some(),
+            _ => false,
+        }
+    }
+
     /// What stands between the colon and the first comma.
     pub fn target(&self) -> &str {
         &self.target

@@ -1,0 +1,144 @@
+//! The script that sets machines up and counts tests: `./run`.
+
+use crate::support::program::run;
+use crate::support::scratch;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Runs `script` with functions of `./run` before it, in a folder whose programs are found first.
+fn with_functions(names: &[&str], folder: &Path, script: &str) -> String {
+    let whole = fs::read_to_string("run").unwrap();
+    let mut text = "set -eu\n".to_string();
+    for name in names {
+        let start = whole.find(&format!("\n{name}() {{\n")).unwrap();
+        let end = whole[start..].find("\n}\n").unwrap() + start + 3;
+        text += &whole[start..end];
+    }
+    text += script;
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let finished = run(Command::new("sh")
+        .args(["-c", &text])
+        .current_dir(folder)
+        .env("PATH", path)
+        .env_remove("CI"));
+    finished.success().stdout
+}
+
+/// A `dpkg-query` that knows these packages.
+fn knows(folder: &Path, states: &[(&str, &str)]) {
+    let program = folder.join("dpkg-query");
+    let lines: String = states
+        .iter()
+        .map(|(state, package)| {
+            format!("printf '%s' \"$format\" | sed 's/[$]{{db:Status-Status}}/{state}/; s/[$]{{Package}}/{package}/'\n")
+        })
+        .collect();
+    let text = format!("#!/bin/sh\nformat=$3\n{lines}");
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn packages_that_dpkg_only_knows_of_are_missing() {
+    let folder = scratch();
+    knows(
+        folder.path(),
+        &[
+            ("not-installed", "openssh-server"),
+            ("installed", "openssh-client"),
+            ("config-files", "munge"),
+            ("half-installed", "strace"),
+            ("not-installed", "librte-net-memif23"),
+            ("installed", "librte-net-af-xdp23"),
+        ],
+    );
+    let script = "missing_packages 'openssh-server openssh-client
+        munge strace librte-net-memif* librte-net-af-xdp* unheard-of'";
+    let missing = with_functions(&["missing_packages"], folder.path(), script);
+    let missing: Vec<_> = missing.split_whitespace().collect();
+    let wanted = [
+        "openssh-server",
+        "munge",
+        "strace",
+        "librte-net-memif*",
+        "unheard-of",
+    ];
+    assert_eq!(missing, wanted);
+}
+
+const OUTPUT: &str = "
+running 3 tests
+test ssh::first ... ok
+test ssh::second ... ok
+test ssh::third ... ok
+
+successes:
+
+---- ssh::first stdout ----
+told nobody
+skipped: needs ssh and sshd
+skipped: needs the same again
+
+---- ssh::third stdout ----
+skipped: the kernel says no
+
+successes:
+    ssh::first
+    ssh::second
+    ssh::third
+
+test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+skipped: needs cargo-fuzz
+";
+
+fn counted(environment: &str) -> (String, bool) {
+    let folder = scratch();
+    fs::write(folder.path().join("output"), OUTPUT).unwrap();
+    fs::write(
+        folder.path().join("skips"),
+        "# a comment\nssh and sshd\tno server here\nthe same again\tlikewise\nthe kernel\t\ncargo-fuzz\tno rustup\n",
+    )
+    .unwrap();
+    let script = format!(
+        "SKIPS_IN_CI=skips\n{environment}count_tests <output && echo good || echo 'failed status'"
+    );
+    let names = ["in_ci", "may_be_skipped", "count_tests"];
+    let shown = with_functions(&names, folder.path(), &script);
+    let good = shown.ends_with("good\n");
+    (shown, good)
+}
+
+#[test]
+fn skipped_tests_are_counted_apart() {
+    let (shown, good) = counted("");
+    assert!(good, "{shown}");
+    // Of three that "passed" one tested something; what is no test has no name.
+    assert!(
+        shown.contains("\ntests: 1 passed, 0 failed, 1 ignored, 3 skipped\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("skipped: needs ssh and sshd (ssh::first)"),
+        "{shown}"
+    );
+    assert!(!shown.contains("told nobody"), "{shown}");
+}
+
+#[test]
+fn a_skip_without_a_reason_fails_in_continuous_integration() {
+    let (shown, good) = counted("CI=true\n");
+    assert!(!good, "{shown}");
+    let refused: Vec<_> = shown
+        .lines()
+        .filter(|line| line.starts_with("run: not to be skipped"))
+        .collect();
+    // A line of the list that names no reason allows nothing.
+    assert_eq!(refused.len(), 1, "{shown}");
+    assert!(
+        refused[0].contains("the kernel says no (ssh::third)"),
+        "{shown}"
+    );
+}

@@ -1,0 +1,58 @@
+//! The list of unsafe code in docs/SECURITY.md against the sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Rust files below `folder`.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// How often code asks for what the compiler does not check.
+fn unsafe_places(text: &str) -> usize {
+    let code = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default());
+    let places = |line: &str| {
+        let words = [
+            "unsafe {",
+            "unsafe fn",
+            "unsafe impl",
+            "unsafe extern",
+            "unsafe trait",
+        ];
+        words
+            .iter()
+            .map(|word| line.matches(word).count())
+            .sum::<usize>()
+    };
+    code.map(places).sum()
+}
+
+#[test]
+fn the_list_of_unsafe_code_is_that_of_the_sources() {
+    let mut files = Vec::new();
+    sources(Path::new("crates"), &mut files);
+    sources(Path::new("src"), &mut files);
+    files.sort();
+    let mut rows = String::new();
+    for file in files {
+        let places = unsafe_places(&fs::read_to_string(&file).unwrap());
+        if places > 0 {
+            rows += &format!("| `{}` | {places} |\n", file.display());
+        }
+    }
+    let page = fs::read_to_string("docs/SECURITY.md").unwrap();
+    let listed: String = page
+        .split_inclusive('\n')
+        .filter(|line| line.starts_with("| `crates/") || line.starts_with("| `src/"))
+        .collect();
+    assert!(listed == rows, "docs/SECURITY.md should list:\n{rows}");
+}
