@@ -1,10 +1,12 @@
 # XDP forwarding, then a forwarder in user space, each in a network namespace of its own, between the nodes client and server, which
-# have left the names of their namespaces in `namespace`.
-# Usage: sh distributed.sh WAIT
+# have left the names of their namespaces in `namespace`. With `vm` each function is in a virtual machine of its own, and XDP is not used.
+# Usage: sh distributed.sh WAIT [vm]
 set -e
+placement=namespaces first=kernel
+[ "$2" = vm ] && placement=vm first=user
 cat > chain.toml <<END
 name = "taut-distributed"
-placement = "namespaces"
+placement = "$placement"
 wait = "$1"
 ports = [
     "veth:eth0,netns=$(cat ../client/namespace),address=192.0.2.1/24",
@@ -12,7 +14,7 @@ ports = [
 ]
 [[function]]
 name = "forward"
-place = "kernel"
+place = "$first"
 [[function]]
 name = "forward"
 place = "user"

@@ -179,13 +179,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             changes,
             offline,
             json,
-        } => check(experiment, &changes.changes(), *offline, *json),
+        } => check(name_now(experiment), &changes.changes(), *offline, *json),
         What::Run {
             experiment,
             out,
             changes,
             json,
-        } => start(experiment, out.as_deref(), &changes.changes(), *json),
+        } => start(
+            name_now(experiment),
+            out.as_deref(),
+            &changes.changes(),
+            *json,
+        ),
         What::Resume { folder, json } => resume(folder, *json),
         What::List {
             results,
@@ -257,6 +262,17 @@ fn new(file: &Path) -> Result<(), Failure> {
         file.display()
     ));
     Ok(())
+}
+
+/// What a reference experiment is called now; a name that it had before is told about.
+fn name_now(what: &str) -> &str {
+    match taut_experiment::renamed(what) {
+        Some((now, line)) => {
+            eprintln!("taut: {line}");
+            now
+        }
+        None => what,
+    }
 }
 
 /// The experiment that is called so, and the results that it came with: those are to be replicated.
@@ -396,11 +412,12 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
 
 fn list(results: &Path, reference: bool, json: bool) -> Result<(), Failure> {
     if reference {
-        for (name, text) in taut_experiment::REFERENCE {
-            let title = Experiment::parse(text, name, Path::new("."), &Changes::default())?
-                .title()
-                .to_owned();
-            print::line(format!("{name:<28}{title}"));
+        for (name, _) in taut_experiment::REFERENCE {
+            let experiment = taut_experiment::open(name, &Changes::default())?;
+            print::line(format!("{name:<40}{}", experiment.title()));
+        }
+        for (then, now, why) in taut_experiment::FORMER {
+            print::line(format!("{then:<40}is called {now} now: {why}"));
         }
         return Ok(());
     }
@@ -455,6 +472,9 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
         return Ok(());
     }
     summary(&evaluation.state);
+    if let Some((_, line)) = taut_experiment::renamed(&evaluation.state.name) {
+        print::line(format!("note: {line}"));
+    }
     if runs {
         for run in &folder.index()? {
             let variables: Vec<String> = run

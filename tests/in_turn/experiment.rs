@@ -174,6 +174,26 @@ fn a_run_leaves_all_that_is_needed_to_repeat_and_to_question_it() {
 }
 
 #[test]
+fn an_experiment_is_found_by_the_name_that_it_had() {
+    let study = Study::new("");
+    let (then, now) = ("gallenmueller-fig5-5", "gallenmueller-fig5-3-caches");
+    let told = format!("{then} is called {now} now: ");
+    let checked = study.taut(&["check", then, "--offline"]).success();
+    assert!(checked.stderr.contains(&told), "{}", checked.stderr);
+    let renamed = study.taut(&["check", now, "--offline"]).success();
+    assert_eq!(renamed.stderr, "");
+    assert_eq!(checked.stdout, renamed.stdout);
+    let listed = study.taut(&["list", "--reference"]).success();
+    let line = |name: &str| {
+        let lines = listed.stdout.lines();
+        lines
+            .filter(|line| line.split(' ').next() == Some(name))
+            .count()
+    };
+    assert_eq!((line(then), line(now)), (1, 1), "{}", listed.stdout);
+}
+
+#[test]
 fn an_interrupted_experiment_goes_on_with_the_missing_runs_only() {
     let _alone = alone();
     let study = Study::new(

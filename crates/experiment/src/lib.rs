@@ -33,7 +33,7 @@ pub use check::{Check, PlannedCommand};
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Variant};
 pub use folder::list;
-pub use open::{REFERENCE, TEMPLATE, fresh_folder, name_of, open, schema};
+pub use open::{FORMER, REFERENCE, TEMPLATE, fresh_folder, name_of, open, renamed, schema};
 pub use page::write_comparison;
 pub use plan::PlannedRun;
 pub use reach::Reached as ReachedNode;

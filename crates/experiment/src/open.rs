@@ -22,11 +22,15 @@ pub const REFERENCE: &[(&str, &str)] = built_in![
     "stylianopoulos-fig2",
     "stylianopoulos-fig3",
     "stylianopoulos-fig4",
+    "gallenmueller-fig3-1",
     "gallenmueller-table3-2",
+    "gallenmueller-table3-4",
     "gallenmueller-fig5-2",
-    "gallenmueller-fig5-3",
-    "gallenmueller-fig5-4",
-    "gallenmueller-fig5-5",
+    "gallenmueller-fig5-3-caches",
+    "gallenmueller-fig5-4-batches",
+    "gallenmueller-fig5-5-latency-by-batch",
+    "gallenmueller-table5-3",
+    "gallenmueller-table5-4",
     "energy-of-waiting",
     "lange-fig3",
     "lange-fig4",
@@ -35,9 +39,11 @@ pub const REFERENCE: &[(&str, &str)] = built_in![
     "lange-fig7",
     "lange-control-load",
     "gateway-and-open-vswitch",
+    "gateway-in-a-machine",
     "xiang-fig11",
     "xiang-fig12a",
     "xiang-fig12b",
+    "xiang-interval",
     "xiang-table1",
     "xiang-fig13",
     "chain-payload",
@@ -45,6 +51,36 @@ pub const REFERENCE: &[(&str, &str)] = built_in![
     "chain-length",
     "compact-or-distributed",
 ];
+
+/// Names that reference experiments had: the name then, the name now, and why. No name that was given up is given to
+/// another experiment, so that whoever has noted one never gets other runs than those it stood for.
+pub const FORMER: &[(&str, &str, &str)] = &[
+    (
+        "gallenmueller-fig5-3",
+        "gallenmueller-fig5-4-batches",
+        "throughput over the batch size is the dissertation's Figure 5.4",
+    ),
+    (
+        "gallenmueller-fig5-4",
+        "gallenmueller-fig5-5-latency-by-batch",
+        "latency over the batch size is the dissertation's Figure 5.5",
+    ),
+    (
+        "gallenmueller-fig5-5",
+        "gallenmueller-fig5-3-caches",
+        "the cost of memory accesses over the size of the data is the dissertation's Figure 5.3",
+    ),
+];
+
+/// What is now the name of the reference experiment that was called `what`, and the line that says so. `None` where `what`
+/// is no such name, or is a file or a folder: those come first, as in [`open`].
+pub fn renamed(what: &str) -> Option<(&'static str, String)> {
+    if Path::new(what).exists() {
+        return None;
+    }
+    let (then, now, why) = FORMER.iter().find(|(then, ..)| *then == what)?;
+    Some((now, format!("{then} is called {now} now: {why}")))
+}
 
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.
 ///
@@ -224,6 +260,36 @@ mod tests {
             assert!(again.beside.path("centralised.sh").unwrap().is_file());
             assert_eq!(again.fingerprint(), experiment.fingerprint());
         }
+    }
+
+    #[test]
+    fn a_former_name_leads_to_its_own_experiment_and_to_no_other() {
+        for (then, now, why) in FORMER {
+            assert!(REFERENCE.iter().all(|(name, _)| name != then), "{then}");
+            assert!(REFERENCE.iter().any(|(name, _)| name == now), "{now}");
+            let (name, line) = renamed(then).unwrap();
+            assert_eq!(name, *now);
+            assert!(line.contains(then) && line.contains(now) && line.contains(why));
+        }
+        // What stood in the file of that name when it was given up.
+        for (then, title) in [
+            ("gallenmueller-fig5-3", "Throughput over the batch size"),
+            (
+                "gallenmueller-fig5-4",
+                "Latency over the batch size, just below saturation",
+            ),
+            (
+                "gallenmueller-fig5-5",
+                "What a packet's memory accesses cost over the size of the data",
+            ),
+        ] {
+            let now = renamed(then).unwrap().0;
+            let experiment = open(now, &Changes::default()).unwrap();
+            assert!(experiment.title().starts_with(title), "{then}");
+        }
+        assert!(renamed("gallenmueller-fig5-2").is_none());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(renamed(&file.path().display().to_string()).is_none());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! BURN: spends a set number of cycles of the time-stamp counter per packet.
-//! (Gallenmüller 2021, section 4.2: SHEEP's CPU loader.)
+//! (Gallenmüller 2021, section 5.1: SHEEP's CPU loader.)
 //!
 //! Reading the counter in a loop would be coarse: it costs tens of cycles by itself. So a chain of
 //! dependent instructions of known duration is run, as long as the whole batch owes, between two fences

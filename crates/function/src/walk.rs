@@ -1,5 +1,5 @@
 //! WALK: takes `steps` steps per packet through a randomly permuted list of a set size, one cache line
-//! per element. (Gallenmüller 2021, sections 4.2 and 5.1: SHEEP's cache loader.)
+//! per element. (Gallenmüller 2021, section 5.1: SHEEP's cache loader.)
 
 use crate::size::Size;
 use crate::{Class, Context, Entry, Function, SettingsError, settings};

@@ -1,6 +1,6 @@
 //! What periodic interrupts do to periodic traffic: packets sample them, mostly too seldom, so that the worst latencies
-//! over time draw straight lines that are in neither clock (Gallenmüller, "Holistic Measurement and Modeling of
-//! Latency", dissertation, section 5.4, figure 5.13).
+//! over time draw straight lines that are in neither clock (Gallenmüller, "Data-Driven Analysis and Modeling
+//! of Packet Processing Systems", dissertation, TU München 2021, section 5.4, figure 5.13).
 //!
 //! One core serves packets that come at a constant rate. Interrupts take it away at a constant rate for a constant time
 //! each; those that meet wait for each other. A packet that comes meanwhile waits; one that is being served is put off.
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn two_timers_draw_two_families_of_straight_lines() {
-        // Figure 5.13: 250 Hz with 8.2 us and 5.5 us; the interrupts' clock a little slow against the packets'.
+        // Costs as in Figure 5.13; the interrupts' clock is a little slow against the packets'.
         let hz = 250.0 * (1.0 - 10e-6);
         let mut scene = scene(10_000.0, &[(hz, 8_200.0), (hz, 5_500.0)]);
         scene.interrupts[1].phase_ns = 2e6;

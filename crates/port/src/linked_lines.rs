@@ -1,5 +1,5 @@
 //! Cache lines each of which names another: memory of a set size for a load that walks through it.
-//! (Gallenmüller 2021, section 4.2.)
+//! (Gallenmüller 2021, sections 4.1.3 and 5.1.)
 
 use crate::PortError;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};

@@ -1,5 +1,5 @@
 //! Packets handed over before they are due, so that something steadier than this loop holds their gaps: filler
-//! frames on a line of known speed (gap filling; Emmerich, dissertation, section 3.2), or a network card that
+//! frames on a line of known speed (gap filling; Gallenmüller 2021, section 3.2), or a network card that
 //! limits its rate.
 
 use crate::{Traffic, instrument::Running, instrument::choose};

@@ -567,7 +567,7 @@ fn draw_bursts(evaluation: &Evaluation<'_>) -> Drawn {
         name: "batch",
         title: "Throughput and cost over the batch size",
         caption: "At saturation; cycles by the forwarder's own count. A batch of taut holds 64 packets (the bits of a mask): 128 and 256 are two and four of \
-                  them that go through every stage together. After Gallenmüller 2021, Fig. 5.3, where DPDK and PF_RING are at their best with 32 and netmap with 256."
+                  them that go through every stage together. After Gallenmüller 2021, Fig. 5.4, where DPDK and PF_RING are at their best with 32 and netmap with 256."
             .to_string(),
         data: Some(data(&figure.parts, "packets taken at a time")),
         svg: curves::draw(&figure),
@@ -632,7 +632,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
         name: "latency",
         title: "Average latency over the batch size, just below saturation",
         caption: format!(
-            "At 95 % of the throughput found for each batch size.{generator} After Gallenmüller 2021, Fig. 5.4: 9 µs at a batch of 16 and 99 % of line rate \
+            "At 95 % of the throughput found for each batch size.{generator} After Gallenmüller 2021, Fig. 5.5: 9 µs at a batch of 16 and 99 % of line rate \
              there, growing with the batch."
         ),
         data: Some(data(&figure.parts, "packets taken at a time")),
@@ -760,7 +760,7 @@ fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
         caption: format!(
             "Each packet takes {} steps through a randomly permuted list, one cache line per element; each step waits for the one before. Verticals: the \
              caches of this machine. Grey: random access as steps, measured here (median of lists up to 85 % of each cache) and published (10, 20, 60 and 250 cycles). \
-             After Gallenmüller 2021, Fig. 5.5.",
+             After Gallenmüller 2021, Fig. 5.3.",
             head.steps
         ),
         data: Some(data(&figure.parts, "bytes of the list")),
