@@ -505,7 +505,8 @@ fn the_experiment_demo_is_repetitions_of_taut_demo() {
         let (group, name) = metric.split_once('.').unwrap();
         let recorded = &record["metrics"][format!("comparison.devices.0.{metric}")];
         assert_eq!(recorded.as_f64(), device[group][name].as_f64(), "{metric}");
-        assert!(recorded.is_number(), "{metric}");
+        // A busy machine may have no rate without loss.
+        assert!(recorded.is_number() || group == "loss_free_pps", "{metric}");
     }
     let report = study.path("out/runs/v1-r2/local/comparison/report.html");
     let report = fs::read_to_string(report).unwrap();

@@ -52,7 +52,7 @@ fn the_last_line_is_one_object_with_every_figure_and_the_device() {
     // A folder that is there and empty is as good as none.
     let out = folder.path().display();
     let words =
-        format!("--device memif-idle --rate 20k --seconds 1.5 --max-loss 1 --json --out {out}");
+        format!("--device memif-idle --rate 5k --seconds 1.5 --max-loss 1 --json --out {out}");
     let finished = measure(&watch, &words).success();
     watch.nothing_is_left();
     let lines: Vec<Value> = finished

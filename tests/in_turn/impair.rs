@@ -86,9 +86,9 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
     arguments.extend(
         [
             "--rate",
-            "20k",
+            "5k",
             "--seconds",
-            "0.5",
+            "2",
             "--warm-up",
             "0",
             "--max-loss",

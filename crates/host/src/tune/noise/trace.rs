@@ -134,11 +134,14 @@ impl Trace {
         write("tracing_on", "1")
     }
 
-    /// Takes what has come since the last call, per CPU.
+    /// Takes what has come since the last call, per CPU. What comes meanwhile may be left for the next call: on a busy machine it
+    /// comes faster than it is read.
     pub fn take(&mut self, mut event: impl FnMut(usize, Event)) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 16];
+        let begun = taut_port::ticks();
         for pipe in &mut self.pipes {
-            loop {
+            let mut is_current = false;
+            while !is_current {
                 match pipe.file.read(&mut buffer) {
                     Ok(0) => break,
                     Ok(count) => pipe.rest.extend_from_slice(&buffer[..count]),
@@ -153,6 +156,7 @@ impl Trace {
                     .map_or(0, |at| at + 1);
                 for line in pipe.rest[..whole].split(|byte| *byte == b'\n') {
                     if let Some(found) = parse(&String::from_utf8_lossy(line)) {
+                        is_current |= found.ticks >= begun;
                         event(pipe.cpu, found);
                     }
                 }
