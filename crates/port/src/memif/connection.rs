@@ -1,12 +1,17 @@
 //! What the control thread hands to the data path: an established connection, and how it hands it.
 
-use super::ring::{MAX_LOG2_RING_SIZE, Ring};
-use crate::PortError;
+use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE, Ring};
 use crate::memory::Mapping;
-use std::os::fd::OwnedFd;
+use crate::{PortCounters, PortError};
+use rustix::io::write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Why a connection is ended whose peer moved an index of its rings to where it cannot be.
+pub(super) const WRONG_INDEX: &str =
+    "an index of a ring went back, or beyond what the ring has room for";
 
 /// Where a ring lies, as the client announced it, and its interrupt file.
 #[derive(Debug)]
@@ -25,17 +30,53 @@ pub(super) struct Connection {
     pub(super) regions: Vec<Mapping>,
     pub(super) client_to_server: Vec<RingPlace>,
     pub(super) server_to_client: Vec<RingPlace>,
+    pub(super) fault: Arc<Fault>,
+}
+
+/// How the data path has the control thread end a connection.
+#[derive(Debug)]
+pub(super) struct Fault {
+    raised: AtomicBool,
+    /// Readable once it was raised. The peer has no copy of it.
+    file: OwnedFd,
+}
+
+impl Fault {
+    pub(super) fn new() -> Result<Arc<Self>, PortError> {
+        Ok(Arc::new(Self {
+            raised: AtomicBool::new(false),
+            file: interrupt_file()?,
+        }))
+    }
+
+    /// Readable once it was raised.
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(super) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Relaxed)
+    }
 }
 
 impl Connection {
+    /// The peer moved an index to where it cannot be: counts that once and has the control thread end the connection.
+    #[cold]
+    pub(super) fn end_for_wrong_index(&self, counters: &mut PortCounters) {
+        if !self.fault.raised.swap(true, Ordering::Relaxed) {
+            counters.rx_malformed += 1;
+            let _ = write(&self.fault.file, &1_u64.to_ne_bytes());
+        }
+    }
+
     /// All rings, with their places; none if one does not lie inside its region.
     pub(super) fn rings(&self, places: &[RingPlace]) -> Option<Vec<Ring>> {
         places.iter().map(|place| self.ring(place)).collect()
     }
 
-    /// The ring at `place`, if it lies whole and aligned inside its region.
+    /// The ring at `place`, if it is of a size that is spoken here and lies whole and aligned inside its region.
     pub(super) fn ring(&self, place: &RingPlace) -> Option<Ring> {
-        if place.log2_size > MAX_LOG2_RING_SIZE {
+        if !(MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE).contains(&place.log2_size) {
             return None;
         }
         let memory = self.bytes(
