@@ -65,6 +65,7 @@ impl DataPath {
         };
         let fault = Fault::new()?;
         let connection = Connection {
+            _guards: Vec::new(),
             client_to_server: vec![place(0)?],
             server_to_client: vec![place(Ring::bytes(log2_ring_size).next_multiple_of(64))?],
             regions: vec![memory],
@@ -129,10 +130,9 @@ impl DataPath {
 
     /// Down once the data path has asked for the connection's end.
     pub fn link(&self) -> Link {
-        if self.fault.is_raised() {
-            Link::Down("the peer does not keep to the protocol".to_string())
-        } else {
-            Link::Up
+        match self.fault.reason() {
+            Some(reason) => Link::Down(reason.to_string()),
+            None => Link::Up,
         }
     }
 

@@ -2,7 +2,7 @@
 //! server went away.
 
 use super::channel::{Channel, ChannelError, wait};
-use super::connection::{Connection, Fault, Handover, RingPlace, WRONG_INDEX, interrupt_file};
+use super::connection::{Connection, Fault, Handover, RingPlace, interrupt_file};
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{MIN_LOG2_RING_SIZE, Ring};
 use super::{APPLICATION_NAME, Identity};
@@ -104,7 +104,7 @@ fn watch(channel: &Channel<'_>, connection: Connection, handover: &Handover) -> 
         match wait(&[channel.socket(), fault.file()], channel.stop(), None) {
             Ok([false, false]) => {}
             Ok([_, true]) => {
-                let end = ChannelError::Protocol(WRONG_INDEX.to_string());
+                let end = ChannelError::Protocol(fault.reason().unwrap_or_default().to_string());
                 channel.disconnect(&end.to_string());
                 return end;
             }
@@ -192,6 +192,7 @@ fn shake_hands(
         (Arc::clone(&offer.pool), offer.pool_bytes),
     ];
     let connection = Connection {
+        _guards: Vec::new(),
         regions: vec![rings],
         client_to_server: vec![place(0)?],
         server_to_client: (1..=usize::from(rx_rings))

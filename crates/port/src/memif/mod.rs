@@ -8,8 +8,9 @@
 //! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and
 //! checked before use, so that a lying peer costs packets, never memory safety of this process beyond
 //! the bytes of frames in flight. Frames' bytes can be changed by the peer at any time: it is a
-//! shared memory by design, and a peer that shortens a region it did not seal faults the reader
-//! (DPDK's own regions for zero-copy are not sealed, so sealing is not demanded). Do not share a pool with a peer you would not share a computer with.
+//! shared memory by design. A peer that shortens a region ends its connection (`shrink`), as does one that moves an index to where
+//! it cannot be; interrupt files are event counters, and never waited for (`knock`). Do not share a pool with a peer you would
+//! not share a computer with.
 
 pub mod by_hand;
 mod channel;
@@ -21,6 +22,7 @@ pub mod message;
 mod ring;
 mod server;
 mod server_queue;
+mod shrink;
 #[cfg(test)]
 mod tests;
 mod wakes;

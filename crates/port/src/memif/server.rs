@@ -1,9 +1,10 @@
 //! The server's control thread: listens, shakes hands with one client at a time, notices its end.
 
 use super::channel::{Channel, ChannelError, wait};
-use super::connection::{Connection, Fault, Handover, RingPlace, WRONG_INDEX};
+use super::connection::{Connection, Fault, Handover, RingPlace};
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
+use super::shrink::Guard;
 use super::{APPLICATION_NAME, Identity};
 use crate::PortError;
 use crate::memory::Mapping;
@@ -173,8 +174,8 @@ fn watch(channel: &Channel<'_>, listener: &Listener, fault: &Fault) -> ChannelEr
         ) {
             Err(e) => return e,
             Ok([from_client, from_data_path, from_listener]) => {
-                if from_data_path {
-                    return ChannelError::Protocol(WRONG_INDEX.to_string());
+                if from_data_path && let Some(reason) = fault.reason() {
+                    return ChannelError::Protocol(reason.to_string());
                 }
                 if from_client {
                     match channel.take() {
@@ -203,6 +204,10 @@ fn watch(channel: &Channel<'_>, listener: &Listener, fault: &Fault) -> ChannelEr
 
 fn protocol<T>(text: impl Into<String>) -> Result<T, ChannelError> {
     Err(ChannelError::Protocol(text.into()))
+}
+
+fn system<T>(error: PortError) -> Result<T, ChannelError> {
+    Err(ChannelError::System(error.to_string()))
 }
 
 /// Whether a file that a peer sent is of the only kind whose readers and writers need not trust it.
@@ -325,11 +330,17 @@ fn shake_hands(
     if client_to_server.is_empty() || server_to_client.is_empty() {
         return protocol("Connect before a ring in each direction was added");
     }
+    let fault = Fault::new().or_else(system)?;
+    let guards = regions
+        .iter()
+        .map(|region| Guard::new(region.pages(), &fault).or_else(system))
+        .collect::<Result<_, _>>()?;
     let connection = Connection {
+        _guards: guards,
         regions,
         client_to_server,
         server_to_client,
-        fault: Fault::new().map_err(|e| ChannelError::System(e.to_string()))?,
+        fault,
     };
     let places = connection.client_to_server.iter();
     for place in places.chain(&connection.server_to_client) {

@@ -9,6 +9,7 @@ use crate::memory::Mapping;
 use crate::{Alarm, Batch, Link, Port, PortSpec, Resources};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -272,10 +273,11 @@ fn lie(path: &Path) -> Liar {
 
 /// With further rings to the server at these offsets.
 fn lie_with(path: &Path, further: &[u32]) -> Liar {
-    shake_hands_with(path, further, super::interrupt_file().unwrap())
+    let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
+    shake_hands_with(path, further, super::interrupt_file().unwrap(), memory)
 }
 
-fn shake_hands_with(path: &Path, further: &[u32], interrupt: OwnedFd) -> Liar {
+fn shake_hands_with(path: &Path, further: &[u32], interrupt: OwnedFd, memory: Mapping) -> Liar {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -286,7 +288,6 @@ fn shake_hands_with(path: &Path, further: &[u32], interrupt: OwnedFd) -> Liar {
     connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
     let never: &'static OwnedFd = Box::leak(Box::new(super::interrupt_file().unwrap()));
     let channel = Channel::new(socket, never.as_fd());
-    let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
     channel.receive().unwrap();
     let mut said = vec![
         (
@@ -558,7 +559,10 @@ fn an_interrupt_file_that_is_no_event_counter_is_refused() {
     let (_folder, path) = folder();
     let (mut server, _resources) = open(&path, "");
     let (pipe, _other_end) = rustix::pipe::pipe().unwrap();
-    let refused = std::panic::catch_unwind(|| shake_hands_with(&path, &[], pipe));
+    let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
+    let refused = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        shake_hands_with(&path, &[], pipe, memory)
+    }));
     assert!(refused.is_err());
     eventually(
         "the reason",
@@ -633,6 +637,44 @@ fn a_server_whose_tail_goes_where_it_cannot_is_left_with_the_reason() {
     }
     drop(client);
     assert_eq!(resources.pool().outstanding(), 0);
+}
+
+#[test]
+fn a_client_that_shortens_its_memory_is_cut_off_and_harms_no_worker() {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    let (_folder, path) = folder();
+    let (mut server, _resources) = open(&path, "");
+    for held in [false, true] {
+        // Not sealed, as packet memory on huge pages cannot be.
+        let file = memfd_create("liar", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, LIAR_BYTES as u64).unwrap();
+        let memory = Mapping::of_file(file, LIAR_BYTES).unwrap();
+        let interrupt = super::interrupt_file().unwrap();
+        let liar = shake_hands_with(&path, &[], interrupt, memory);
+        eventually("the connection", || server.link().is_up());
+        let mut batch = Batch::new();
+        if held {
+            place_frame(&liar.memory, liar.ring(0), 0, 8192, 7);
+            liar.ring(0).publish_head(1);
+            assert_eq!(server.rx(&mut batch), 1);
+            assert_eq!(batch.packets()[0].bytes(), [7; 60]);
+        }
+        ftruncate(liar.memory.fd(), 0).unwrap();
+        for packet in batch.packets_mut() {
+            assert_eq!(packet.bytes(), [0; 60]);
+            packet.bytes_mut().fill(1);
+        }
+        batch.clear();
+        server.rx(&mut batch);
+        eventually(
+            "the end",
+            || matches!(server.link(), Link::Down(why) if why.contains("a region became shorter")),
+        );
+    }
+    let mut client = open(&path, ",role=client");
+    eventually("an honest client", || {
+        server.link().is_up() && client.0.link().is_up()
+    });
 }
 
 /// Makes reads and writes wait that say nothing else, and leaves no room to write.
