@@ -393,7 +393,8 @@ mod tests {
                     "{packet:?} was given out twice"
                 );
                 in_place += usize::from(path.is_in_place(packet));
-                std::hint::black_box(packet.bytes().iter().fold(0, |sum, byte| sum ^ byte));
+                let bytes = packet.bytes();
+                std::hint::black_box((bytes.first(), bytes.last()));
             }
             assert_eq!(path.in_place(), in_place);
             assert!(in_place <= usize::from(SIZE));

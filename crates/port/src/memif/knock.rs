@@ -6,7 +6,7 @@
 //! room (`io_submit(2)`, `IOCB_FLAG_RESFD`). The request itself reads nothing from an empty file.
 
 use crate::PortError;
-use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
@@ -45,7 +45,7 @@ struct Done([u64; 4]);
 #[derive(Debug)]
 pub(super) struct Knocker {
     context: libc::c_ulong,
-    empty: OwnedFd,
+    empty: File,
 }
 
 impl Knocker {
@@ -63,8 +63,7 @@ impl Knocker {
 
     fn new() -> Result<Self, PortError> {
         let what = "asynchronous I/O, to wake memif peers that sleep (see /proc/sys/fs/aio-max-nr)";
-        let empty = memfd_create("taut-empty", MemfdFlags::CLOEXEC)
-            .map_err(|e| PortError::system(what, e))?;
+        let empty = File::open("/dev/null").map_err(|e| PortError::system(what, e))?;
         let mut context = 0;
         // Miri knows no such call; nobody sleeps in its tests.
         if !cfg!(miri) {
@@ -106,8 +105,7 @@ impl Knocker {
 
     fn submit(&self, request: &mut Request) -> bool {
         let mut requests = [&raw mut *request];
-        // SAFETY: a list of one request, whose read of no bytes touches no memory; a read of a memory file is done before the
-        // call returns.
+        // SAFETY: a list of one request, whose read of no bytes touches no memory, and is done before the call returns.
         let taken =
             unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr()) };
         taken == 1
