@@ -4,6 +4,7 @@ use crate::PortError;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ struct Page(#[allow(dead_code)] [u8; PAGE_BYTES]);
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// As many bytes are mapped: whole pages.
+    mapped: usize,
     fd: Arc<OwnedFd>,
     /// Backed by huge pages.
     pub(crate) huge: bool,
@@ -68,6 +71,7 @@ impl Mapping {
         Ok(Self {
             base: NonNull::from(Box::leak(pages)).cast(),
             len,
+            mapped: len,
             fd,
             huge: false,
         })
@@ -91,8 +95,13 @@ impl Mapping {
                 )),
             ));
         }
+        // Whole pages of the file, which may be huge ones: others cannot be unmapped.
+        let page_bytes = usize::try_from(stat.st_blksize).map_or(PAGE_BYTES, |n| n.max(PAGE_BYTES));
+        let mapped = len.checked_next_multiple_of(page_bytes).unwrap_or(len);
         // Not populated: a peer may lend all of its memory, of which a ring uses a little.
-        Self::map(Arc::new(fd), len, false, MapFlags::empty())
+        let mut mapping = Self::map(Arc::new(fd), mapped, false, MapFlags::empty())?;
+        mapping.len = len;
+        Ok(mapping)
     }
 
     fn map(
@@ -120,9 +129,16 @@ impl Mapping {
         Ok(Self {
             base,
             len,
+            mapped: len.next_multiple_of(PAGE_BYTES),
             fd,
             huge,
         })
+    }
+
+    /// Addresses of all that is mapped.
+    pub(crate) fn pages(&self) -> Range<usize> {
+        let start = self.base.as_ptr() as usize;
+        start..start + self.mapped
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
@@ -150,6 +166,6 @@ impl Drop for Mapping {
         }
         // SAFETY: this is the range `mmap` gave us, unmapped once; users of the bytes hold the
         // mapping (or the pool that holds it) for as long as they have pointers into it.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }

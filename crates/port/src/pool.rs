@@ -59,9 +59,10 @@ impl Pool {
         // the list outlives any of its methods, so this is the only one.
         let returned = unsafe { &mut *this.returned.get() };
         let len = returned.len();
-        debug_assert!(len < returned.capacity());
-        // SAFETY: the list was made with room for every slot, and a slot that was counted out is not
-        // in it, so there is room for this one.
+        if len >= returned.capacity() {
+            given_back_twice();
+        }
+        // SAFETY: there is room, as was just looked at.
         unsafe {
             returned.as_mut_ptr().add(len).write(slot);
             returned.set_len(len + 1);
@@ -71,6 +72,13 @@ impl Pool {
             drop(unsafe { Box::from_raw(pool.as_ptr()) });
         }
     }
+}
+
+/// The list was made with room for every slot, and a slot that was counted out is not in it: there is no way on.
+#[cold]
+#[inline(never)]
+fn given_back_twice() -> ! {
+    panic!("a slot was given back to a pool that has all of its slots");
 }
 
 /// A shared handle on a [`Pool`].

@@ -2,6 +2,8 @@
 
 #[path = "../../../fuzz/bodies/memif.rs"]
 mod memif;
+#[path = "../../../fuzz/bodies/memif_rings.rs"]
+mod memif_rings;
 #[path = "../../../fuzz/bodies/pcap.rs"]
 mod pcap;
 
@@ -146,6 +148,15 @@ fn captures_survive_seeded_damage() {
             noise[..4].copy_from_slice(&magic.to_le_bytes());
         }
         pcap::capture(&noise);
+    }
+}
+
+#[test]
+fn rings_survive_a_peer_that_does_anything() {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    for _ in 0..10_000 {
+        let noise: Vec<u8> = (0..random.usize(..200)).map(|_| random.u8(..)).collect();
+        memif_rings::rings(&noise);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The port itself: frames travel between the worker's pool and the four rings.
 
 use super::program::Program;
-use super::socket::{Binding, Rings, XdpSocket};
+use super::socket::{Binding, Release, Rings, XdpSocket};
 use super::stamp;
 use super::wanted::Wanted;
 use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface};
@@ -53,9 +53,12 @@ struct Queue {
     socket: XdpSocket,
     /// Frames in the fill ring, the receive ring or between.
     receiving: u32,
+    /// Of the queue, once the socket is closed.
+    release: Release,
 }
 
-/// Frames of the pool that the kernel has.
+/// Frames of the pool that the kernel has. They stay counted out of the pool, whatever becomes of the books, until the kernel
+/// returns them one by one or [`Books::close`] is told that it has let go of all.
 struct Books {
     pool: PoolHandle,
     /// By slot.
@@ -180,6 +183,8 @@ impl Session {
         living: &mut Living,
     ) -> Result<(), PortError> {
         let binding = wanted.binding(self.program.mode());
+        let release = Release::new(interface.index, queue)
+            .map_err(|e| PortError::system(wanted.what(), e))?;
         let (socket, rings) = loop {
             let alike = living.sockets.iter().position(|(_, b)| *b == binding);
             let other = alike.and_then(|at| living.sockets[at].0.upgrade());
@@ -216,6 +221,7 @@ impl Session {
             rings,
             socket,
             receiving: 0,
+            release,
         };
         queue.post(&mut self.books, wanted.entries);
         self.queues.push(queue);
@@ -241,6 +247,19 @@ impl Session {
     /// Frames that found no place, since the start.
     fn overrun(&self) -> u64 {
         self.queues.iter().map(|q| q.socket.overrun()).sum()
+    }
+}
+
+impl Drop for Session {
+    /// Closes the sockets. Their frames are the pool's again when the kernel has let go of them; should it not, they are never
+    /// lent again.
+    fn drop(&mut self) {
+        // All closed before one is waited for.
+        let releases: Vec<_> = mem::take(&mut self.queues)
+            .into_iter()
+            .map(|queue| queue.release)
+            .collect();
+        self.books.close(|| releases.into_iter().all(Release::wait));
     }
 }
 
@@ -349,6 +368,19 @@ impl Books {
         Some(copy)
     }
 
+    /// Gives all frames that the kernel still has back to the pool, if it `has_let_go` of them.
+    fn close(&mut self, has_let_go: impl FnOnce() -> bool) {
+        if !has_let_go() {
+            return;
+        }
+        for (slot, lent) in self.lent.iter_mut().enumerate() {
+            if mem::take(lent) {
+                // SAFETY: the pool is held by the books, the slot was counted out when it was lent.
+                unsafe { Pool::give_back(self.pool.raw(), slot as u32) };
+            }
+        }
+    }
+
     /// The slot that an address lies in, if the kernel had it; it is ours from now on.
     #[inline(always)]
     fn take_back(&mut self, address: u64) -> Option<u32> {
@@ -378,18 +410,6 @@ impl Books {
                 self.pool.raw(),
                 slot,
             ))
-        }
-    }
-}
-
-impl Drop for Books {
-    /// The last of a session to be dropped: the socket is closed, so all frames are ours.
-    fn drop(&mut self) {
-        for (slot, lent) in self.lent.iter().enumerate() {
-            if *lent {
-                // SAFETY: the pool is held by the books, the slot was counted out when it was lent.
-                unsafe { Pool::give_back(self.pool.raw(), slot as u32) };
-            }
         }
     }
 }
@@ -436,7 +456,7 @@ impl AfXdpPort {
         }
     }
 
-    /// Ends a session whose interface is gone; the pool has its frames back.
+    /// Ends a session whose interface is gone, or has another name; the pool has its frames back, unless the driver keeps them.
     fn end(&mut self) {
         if let Some(session) = self.session.take() {
             self.overrun_before += session.overrun();
@@ -650,5 +670,81 @@ impl AfXdpPort {
             );
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// A driver that copies nothing, and is slow to let go of what it was given.
+    #[derive(Default)]
+    struct SlowDriver {
+        /// Addresses of the frames that it reads or writes, whoever else does.
+        has: Vec<u64>,
+    }
+
+    const SLOTS: u32 = 64;
+
+    fn books() -> Books {
+        let pool = PoolHandle::new(SLOTS, true).unwrap();
+        Books {
+            lent: vec![false; pool.slots()],
+            pool,
+            sending: 0,
+        }
+    }
+
+    /// Slots that the pool would lend now.
+    fn free_slots(pool: &PoolHandle) -> BTreeSet<u32> {
+        let mut packets = Vec::new();
+        packets.extend(std::iter::from_fn(|| pool.take(0)));
+        packets.iter().map(Packet::slot).collect()
+    }
+
+    fn lend(books: &mut Books, driver: &mut SlowDriver, n: usize) {
+        for _ in 0..n {
+            let packet = books.pool.take(60).unwrap();
+            driver.has.push(books.lend(packet));
+        }
+    }
+
+    #[test]
+    fn no_frame_is_lent_again_before_the_driver_has_let_go() {
+        let mut books = books();
+        let (pool, stride) = (books.pool.clone(), books.pool.stride_bytes() as u64);
+        let mut driver = SlowDriver::default();
+        lend(&mut books, &mut driver, 40);
+        // Some it returns itself while the socket is open.
+        for address in driver.has.drain(..10) {
+            let slot = books.take_back(address).unwrap();
+            // SAFETY: counted out when it was lent, and taken back just now.
+            unsafe { pool.return_slot(slot) };
+        }
+        let its_slots: BTreeSet<u32> = driver.has.iter().map(|at| (at / stride) as u32).collect();
+        let mut looks = 0;
+        books.close(|| {
+            for _ in 0..5 {
+                looks += 1;
+                assert!(free_slots(&pool).is_disjoint(&its_slots), "look {looks}");
+            }
+            true
+        });
+        assert_eq!((looks, pool.outstanding()), (5, 0));
+        assert_eq!(free_slots(&pool).len(), SLOTS as usize);
+    }
+
+    #[test]
+    fn frames_that_a_driver_keeps_are_never_lent_again() {
+        let mut books = books();
+        let pool = books.pool.clone();
+        let mut driver = SlowDriver::default();
+        lend(&mut books, &mut driver, 40);
+        books.close(|| false);
+        drop(books);
+        assert_eq!(pool.outstanding(), 40);
+        assert_eq!(free_slots(&pool).len(), SLOTS as usize - 40);
     }
 }

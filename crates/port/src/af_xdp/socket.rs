@@ -43,6 +43,57 @@ pub(super) struct Binding {
 const RELEASE_TRIES: u32 = 50;
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
+/// Tells when the kernel has let go of a queue whose socket was closed. It does so some time later, and until then a driver
+/// that copies nothing goes on reading and writing the frames that it had. Nobody else can be bound to the queue before.
+///
+/// Made while the thread is in the interface's network namespace, as the socket was.
+#[derive(Debug)]
+pub(super) struct Release {
+    socket: XdpSocket,
+    interface: u32,
+    queue: u32,
+    /// The least that a socket can be bound with.
+    _memory: Mapping,
+}
+
+impl Release {
+    pub(super) fn new(interface: u32, queue: u32) -> Result<Self, Errno> {
+        let memory = Mapping::create_small("taut-release", 4096).map_err(|_| Errno::NOMEM)?;
+        let socket = XdpSocket::new()?;
+        // SAFETY: the memory is kept beside the socket, and nobody looks into it.
+        unsafe { socket.register(&memory, memory.len()) }?;
+        sockopt::set_xdp_umem_fill_ring_size(&socket.0, 1)?;
+        sockopt::set_xdp_umem_completion_ring_size(&socket.0, 1)?;
+        sockopt::set_xdp_rx_ring_size(&socket.0, 1)?;
+        Ok(Self {
+            socket,
+            interface,
+            queue,
+            _memory: memory,
+        })
+    }
+
+    /// Whether the kernel has let go by now.
+    fn has_come(&self) -> bool {
+        // The driver is not asked: whoever copies does without its help.
+        let flags = SocketAddrXdpFlags::XDP_COPY;
+        let address = SocketAddrXdp::new(flags, self.interface, self.queue);
+        // An interface that is gone has let go of everything.
+        matches!(bind(&self.socket.0, &address), Ok(()) | Err(Errno::NODEV))
+    }
+
+    /// Waits until the kernel has let go; false if it takes longer than it may.
+    pub(super) fn wait(self) -> bool {
+        for _ in 0..RELEASE_TRIES {
+            if self.has_come() {
+                return true;
+            }
+            std::thread::sleep(RELEASE_PAUSE);
+        }
+        false
+    }
+}
+
 /// One mapped ring.
 #[derive(Debug)]
 struct RingMemory {

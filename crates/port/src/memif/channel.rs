@@ -123,7 +123,9 @@ impl<'a> Channel<'a> {
             }
         }
         match Message::decode(&bytes[..received.bytes]) {
-            Ok(Message::Disconnect { reason, .. }) => Err(ChannelError::Refused(reason)),
+            Ok(Message::Disconnect { reason, .. }) => {
+                Err(ChannelError::Refused(reason.replace(char::is_control, "?")))
+            }
             Ok(message) => Ok((message, fd)),
             Err(e) => Err(ChannelError::Protocol(e.to_string())),
         }

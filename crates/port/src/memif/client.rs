@@ -2,9 +2,9 @@
 //! server went away.
 
 use super::channel::{Channel, ChannelError, wait};
-use super::connection::{Connection, Handover, RingPlace, interrupt_file};
+use super::connection::{Connection, Fault, Handover, RingPlace, interrupt_file};
 use super::message::{MODE_ETHERNET, Message, VERSION};
-use super::ring::Ring;
+use super::ring::{MIN_LOG2_RING_SIZE, Ring};
 use super::{APPLICATION_NAME, Identity};
 use crate::memory::Mapping;
 use rustix::io::Errno;
@@ -32,7 +32,22 @@ pub(super) fn run(offer: &Offer, identity: &Identity, handover: &Handover, stop:
     let mut last = String::new();
     loop {
         let end = match reach(&offer.path) {
-            Ok(socket) => serve(&Channel::new(socket, stop), offer, identity, handover),
+            Ok(socket) => {
+                let channel = Channel::new(socket, stop);
+                match shake_hands(&channel, offer, identity) {
+                    Ok(connection) => {
+                        // Its end is to be told even if the reason is that of the one before.
+                        last.clear();
+                        watch(&channel, connection, handover)
+                    }
+                    Err(e) => {
+                        if matches!(e, ChannelError::Protocol(_) | ChannelError::Stopping) {
+                            channel.disconnect(&e.to_string());
+                        }
+                        e
+                    }
+                }
+            }
             Err(e) => ChannelError::System(why_unreachable(&offer.path, e)),
         };
         if matches!(end, ChannelError::Stopping) {
@@ -56,7 +71,8 @@ fn reach(path: &Path) -> Result<OwnedFd, Errno> {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
+        // One that accepts nobody is to hold nobody up.
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -66,6 +82,7 @@ fn reach(path: &Path) -> Result<OwnedFd, Errno> {
 fn why_unreachable(path: &Path, e: Errno) -> String {
     match e {
         Errno::NOENT => "no such socket yet: start the server first, or check the path".to_string(),
+        Errno::AGAIN => "too many clients wait there: the server accepts none".to_string(),
         Errno::CONNREFUSED => "nobody listens there: the server is gone".to_string(),
         Errno::ACCESS | Errno::PERM => {
             use std::os::unix::fs::MetadataExt;
@@ -79,26 +96,19 @@ fn why_unreachable(path: &Path, e: Errno) -> String {
     }
 }
 
-/// Shakes hands and watches the connection until it ends.
-fn serve(
-    channel: &Channel<'_>,
-    offer: &Offer,
-    identity: &Identity,
-    handover: &Handover,
-) -> ChannelError {
-    match shake_hands(channel, offer, identity) {
-        Ok(connection) => handover.publish(connection),
-        Err(e) => {
-            if matches!(e, ChannelError::Protocol(_) | ChannelError::Stopping) {
-                channel.disconnect(&e.to_string());
-            }
-            return e;
-        }
-    }
+/// Hands the connection to the data path and watches it until it ends.
+fn watch(channel: &Channel<'_>, connection: Connection, handover: &Handover) -> ChannelError {
+    let fault = Arc::clone(&connection.fault);
+    handover.publish(connection);
     loop {
-        match wait(&[channel.socket()], channel.stop(), None) {
-            Ok([false]) => {}
-            Ok([true]) => match channel.take() {
+        match wait(&[channel.socket(), fault.file()], channel.stop(), None) {
+            Ok([false, false]) => {}
+            Ok([_, true]) => {
+                let end = ChannelError::Protocol(fault.reason().unwrap_or_default().to_string());
+                channel.disconnect(&end.to_string());
+                return end;
+            }
+            Ok([true, false]) => match channel.take() {
                 Ok((message, _)) => {
                     return ChannelError::Protocol(format!("unexpected {message:?}"));
                 }
@@ -130,6 +140,12 @@ fn shake_hands(
                 return Err(ChannelError::Protocol(
                     "the server does not speak memif 2.0".to_string(),
                 ));
+            }
+            if max_log2_ring_size < MIN_LOG2_RING_SIZE {
+                return Err(ChannelError::Protocol(format!(
+                    "the server takes rings of 2^{max_log2_ring_size} descriptors at most: {} are needed",
+                    1 << MIN_LOG2_RING_SIZE
+                )));
             }
             if max_region < 1 {
                 return Err(ChannelError::Protocol(
@@ -176,11 +192,13 @@ fn shake_hands(
         (Arc::clone(&offer.pool), offer.pool_bytes),
     ];
     let connection = Connection {
+        _guards: Vec::new(),
         regions: vec![rings],
         client_to_server: vec![place(0)?],
         server_to_client: (1..=usize::from(rx_rings))
             .map(place)
             .collect::<Result<_, _>>()?,
+        fault: Fault::new().map_err(system)?,
     };
     let Connection {
         client_to_server,

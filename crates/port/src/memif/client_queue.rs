@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::in_turn;
+use super::knock::Knocker;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
 use super::wakes::{self, Wakes};
 use crate::{Alarm, Batch, Packet, PoolHandle, PortCounters};
@@ -18,6 +19,7 @@ const RECLAIM_BATCH: u16 = 64;
 pub(super) struct ClientQueue {
     pool: PoolHandle,
     rings: Option<Rings>,
+    knocker: &'static Knocker,
     pub(super) counters: PortCounters,
 }
 
@@ -59,10 +61,11 @@ fn slots(ring: Ring) -> Box<[u32]> {
 }
 
 impl ClientQueue {
-    pub(super) fn new(pool: PoolHandle) -> Self {
+    pub(super) fn new(pool: PoolHandle, knocker: &'static Knocker) -> Self {
         Self {
             pool,
             rings: None,
+            knocker,
             counters: PortCounters::default(),
         }
     }
@@ -122,12 +125,13 @@ impl ClientQueue {
         let Some(rings) = &mut self.rings else {
             return 0;
         };
+        let mut receive = |rx: &mut Receiving, batch: &mut Batch| {
+            rx.receive(batch, &rings.connection, &mut self.counters)
+        };
         if let [rx] = rings.rx.as_mut_slice() {
-            return rx.receive(batch, &mut self.counters);
+            return receive(rx, batch);
         }
-        in_turn(&mut rings.rx, &mut rings.next_rx, batch, |rx, batch| {
-            rx.receive(batch, &mut self.counters)
-        })
+        in_turn(&mut rings.rx, &mut rings.next_rx, batch, receive)
     }
 
     #[inline]
@@ -135,9 +139,10 @@ impl ClientQueue {
         let Some(rings) = &mut self.rings else {
             return 0;
         };
-        let sent = rings.tx.send(batch, &mut self.counters);
+        let sent = rings.tx.send(batch, &rings.connection, &mut self.counters);
         if sent > 0 && rings.tx.wakes.asked(rings.tx.ring) {
-            wakes::interrupt(&rings.connection.client_to_server[0].interrupt);
+            self.knocker
+                .knock(&rings.connection.client_to_server[0].interrupt);
         }
         sent
     }
@@ -161,19 +166,24 @@ impl ClientQueue {
 
 impl Receiving {
     #[inline(always)]
-    fn receive(&mut self, batch: &mut Batch, counters: &mut PortCounters) -> usize {
-        let filled = self.ring.tail().wrapping_sub(self.tail);
-        if filled == 0 {
+    fn receive(
+        &mut self,
+        batch: &mut Batch,
+        connection: &Connection,
+        counters: &mut PortCounters,
+    ) -> usize {
+        let tail = self.ring.tail();
+        if tail == self.tail {
             if self.missing() >= REFILL_BATCH / 2 {
                 self.refill();
             }
             return 0;
         }
-        if filled > self.head.wrapping_sub(self.tail) {
-            // More filled than was offered: believe nothing, wait for the control channel to end it.
-            counters.rx_malformed += 1;
+        // No more is filled than was offered.
+        let Some(filled) = Ring::advance(tail, self.tail, self.head.wrapping_sub(self.tail)) else {
+            connection.end_for_wrong_index(counters);
             return 0;
-        }
+        };
         let before = batch.len();
         let room = self.pool.room();
         let n = usize::from(filled).min(batch.room());
@@ -265,9 +275,14 @@ impl Sending {
     }
 
     #[inline(always)]
-    fn send(&mut self, batch: &mut Batch, counters: &mut PortCounters) -> usize {
+    fn send(
+        &mut self,
+        batch: &mut Batch,
+        connection: &Connection,
+        counters: &mut PortCounters,
+    ) -> usize {
         if usize::from(self.ring.size() - self.in_flight()) < batch.len() {
-            self.reclaim();
+            self.reclaim(connection, counters);
         }
         let n = batch
             .len()
@@ -309,18 +324,18 @@ impl Sending {
         counters.tx_bytes += bytes;
         // After the packets are on their way, so that no packet waits for it.
         if self.in_flight() >= RECLAIM_BATCH {
-            self.reclaim();
+            self.reclaim(connection, counters);
         }
         n
     }
 
     /// Takes frames back that the server has read.
     #[inline(always)]
-    fn reclaim(&mut self) {
-        let done = self.ring.tail().wrapping_sub(self.reclaimed);
-        if done > self.in_flight() {
+    fn reclaim(&mut self, connection: &Connection, counters: &mut PortCounters) {
+        let Some(done) = Ring::advance(self.ring.tail(), self.reclaimed, self.in_flight()) else {
+            connection.end_for_wrong_index(counters);
             return;
-        }
+        };
         for _ in 0..done {
             self.take_one_back();
         }

@@ -1,12 +1,14 @@
 //! What the control thread hands to the data path: an established connection, and how it hands it.
 
-use super::ring::{MAX_LOG2_RING_SIZE, Ring};
-use crate::PortError;
+use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE, Ring};
+use super::shrink::Guard;
 use crate::memory::Mapping;
-use std::os::fd::OwnedFd;
+use crate::{PortCounters, PortError};
+use rustix::io::write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where a ring lies, as the client announced it, and its interrupt file.
 #[derive(Debug)]
@@ -20,22 +22,86 @@ pub(super) struct RingPlace {
 /// An established connection with at least one ring in each direction.
 #[derive(Debug)]
 pub(super) struct Connection {
+    /// Of the regions that the peer has made: dropped before they are unmapped.
+    pub(super) _guards: Vec<Guard>,
     /// The mapped regions by index. The client's region 1 is its pool, which it maps itself: for the
     /// client this list has region 0 only.
     pub(super) regions: Vec<Mapping>,
     pub(super) client_to_server: Vec<RingPlace>,
     pub(super) server_to_client: Vec<RingPlace>,
+    pub(super) fault: Arc<Fault>,
+}
+
+/// How the data path has the control thread end a connection.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// 0, or what the peer did.
+    what: AtomicU8,
+    /// Readable once it was raised. The peer has no copy of it.
+    file: OwnedFd,
+}
+
+impl Fault {
+    /// The peer moved an index of its rings to where it cannot be.
+    pub(super) const WRONG_INDEX: u8 = 1;
+
+    /// The peer shortened a region that it had shared.
+    pub(super) const SHRUNK: u8 = 2;
+
+    pub(super) fn new() -> Result<Arc<Self>, PortError> {
+        Ok(Arc::new(Self {
+            what: AtomicU8::new(0),
+            file: interrupt_file()?,
+        }))
+    }
+
+    /// Readable once it was raised.
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Has the control thread end the connection; false if it had been asked to before. Does only what a signal handler may.
+    #[cold]
+    pub(super) fn raise(&self, what: u8) -> bool {
+        let first = self
+            .what
+            .compare_exchange(0, what, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if first {
+            let _ = write(&self.file, &1_u64.to_ne_bytes());
+        }
+        first
+    }
+
+    /// What the peer did, for people; none if it was not raised.
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        match self.what.load(Ordering::Relaxed) {
+            0 => None,
+            Self::WRONG_INDEX => {
+                Some("an index of a ring went back, or beyond what the ring has room for")
+            }
+            _ => Some("a region became shorter than it was said to be"),
+        }
+    }
 }
 
 impl Connection {
+    /// The peer moved an index to where it cannot be: counts that once and has the control thread end the connection.
+    #[cold]
+    pub(super) fn end_for_wrong_index(&self, counters: &mut PortCounters) {
+        if self.fault.raise(Fault::WRONG_INDEX) {
+            counters.rx_malformed += 1;
+        }
+    }
+
     /// All rings, with their places; none if one does not lie inside its region.
     pub(super) fn rings(&self, places: &[RingPlace]) -> Option<Vec<Ring>> {
         places.iter().map(|place| self.ring(place)).collect()
     }
 
-    /// The ring at `place`, if it lies whole and aligned inside its region.
+    /// The ring at `place`, if it is of a size that is spoken here and lies whole and aligned inside its region.
     pub(super) fn ring(&self, place: &RingPlace) -> Option<Ring> {
-        if place.log2_size > MAX_LOG2_RING_SIZE {
+        if !(MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE).contains(&place.log2_size) {
             return None;
         }
         let memory = self.bytes(

@@ -8,17 +8,21 @@
 //! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and
 //! checked before use, so that a lying peer costs packets, never memory safety of this process beyond
 //! the bytes of frames in flight. Frames' bytes can be changed by the peer at any time: it is a
-//! shared memory by design, and a peer that shortens a region it did not seal faults the reader
-//! (DPDK's own regions for zero-copy are not sealed, so sealing is not demanded). Do not share a pool with a peer you would not share a computer with.
+//! shared memory by design. A peer that shortens a region ends its connection (`shrink`), as does one that moves an index to where
+//! it cannot be; interrupt files are event counters, and never waited for (`knock`). Do not share a pool with a peer you would
+//! not share a computer with.
 
+pub mod by_hand;
 mod channel;
 mod client;
 mod client_queue;
 mod connection;
+mod knock;
 pub mod message;
 mod ring;
 mod server;
 mod server_queue;
+mod shrink;
 #[cfg(test)]
 mod tests;
 mod wakes;
@@ -29,7 +33,8 @@ use crate::{
 use crate::{Resources, Sends};
 use client_queue::ClientQueue;
 use connection::{Connection, Handover, interrupt_file};
-use ring::MAX_LOG2_RING_SIZE;
+use knock::Knocker;
+use ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
 use rustix::io::write;
 use server_queue::ServerQueue;
 use std::os::fd::{AsFd, OwnedFd};
@@ -102,7 +107,7 @@ impl Identity {
 
 fn ring_size(spec: &PortSpec) -> Result<u32, PortError> {
     let size = spec
-        .number("ring", 32..=1 << MAX_LOG2_RING_SIZE)?
+        .number("ring", 1 << MIN_LOG2_RING_SIZE..=1 << MAX_LOG2_RING_SIZE)?
         .map_or(DEFAULT_RING, |n| n as u32);
     if size.is_power_of_two() {
         Ok(size)
@@ -139,7 +144,10 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
             let control = spawn(move || {
                 server::run(&listener, &identity, rx_rings, &handover, stop.as_fd())
             })?;
-            (Queue::Server(ServerQueue::new(pool)), control)
+            (
+                Queue::Server(ServerQueue::new(pool, Knocker::shared()?)),
+                control,
+            )
         }
         "client" => {
             handover.note(format!(
@@ -158,7 +166,10 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
             };
             let (handover, stop) = (Arc::clone(&handover), Arc::clone(&stop));
             let control = spawn(move || client::run(&offer, &identity, &handover, stop.as_fd()))?;
-            (Queue::Client(ClientQueue::new(pool)), control)
+            (
+                Queue::Client(ClientQueue::new(pool, Knocker::shared()?)),
+                control,
+            )
         }
         other => return Err(spec.error(format!("role={other}: want server or client"))),
     };
@@ -185,6 +196,67 @@ enum Queue {
     Server(ServerQueue),
 }
 
+impl Queue {
+    #[inline(always)]
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        match self {
+            Self::Client(queue) => queue.rx(batch),
+            Self::Server(queue) => queue.rx(batch),
+        }
+    }
+
+    #[inline(always)]
+    fn tx(&mut self, batch: &mut Batch) -> usize {
+        match self {
+            Self::Client(queue) => queue.tx(batch),
+            Self::Server(queue) => queue.tx(batch),
+        }
+    }
+
+    fn connect(&mut self, connection: Connection) {
+        match self {
+            Self::Client(queue) => queue.connect(connection),
+            Self::Server(queue) => queue.connect(connection),
+        }
+    }
+
+    /// Lets the connection go; false if packets still lie in its memory.
+    fn disconnect(&mut self) -> bool {
+        match self {
+            Self::Client(queue) => queue.disconnect(),
+            Self::Server(queue) => queue.disconnect(),
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        match self {
+            Self::Client(queue) => queue.is_connected(),
+            Self::Server(queue) => queue.is_connected(),
+        }
+    }
+
+    fn arm(&self, alarm: &mut Alarm) {
+        match self {
+            Self::Client(queue) => queue.arm(alarm),
+            Self::Server(queue) => queue.arm(alarm),
+        }
+    }
+
+    fn disarm(&self) {
+        match self {
+            Self::Client(queue) => queue.disarm(),
+            Self::Server(queue) => queue.disarm(),
+        }
+    }
+
+    fn counters(&self) -> PortCounters {
+        match self {
+            Self::Client(queue) => queue.counters,
+            Self::Server(queue) => queue.counters,
+        }
+    }
+}
+
 struct MemifPort {
     queue: Queue,
     /// The hand-over's epoch that `queue` is in.
@@ -207,17 +279,12 @@ impl MemifPort {
         {
             self.waiting = Some(self.handover.take());
         }
-        let disconnected = match &mut self.queue {
-            Queue::Client(queue) => queue.disconnect(),
-            Queue::Server(queue) => queue.disconnect(),
-        };
-        if disconnected && let Some((epoch, connection)) = self.waiting.take() {
+        if self.queue.disconnect()
+            && let Some((epoch, connection)) = self.waiting.take()
+        {
             self.epoch = epoch;
             if let Some(connection) = connection {
-                match &mut self.queue {
-                    Queue::Client(queue) => queue.connect(connection),
-                    Queue::Server(queue) => queue.connect(connection),
-                }
+                self.queue.connect(connection);
             }
         }
     }
@@ -229,10 +296,7 @@ impl Port for MemifPort {
         if self.handover.epoch() != self.epoch {
             self.refresh();
         }
-        match &mut self.queue {
-            Queue::Client(queue) => queue.rx(batch),
-            Queue::Server(queue) => queue.rx(batch),
-        }
+        self.queue.rx(batch)
     }
 
     #[inline]
@@ -240,21 +304,14 @@ impl Port for MemifPort {
         if self.handover.epoch() != self.epoch {
             self.refresh();
         }
-        match &mut self.queue {
-            Queue::Client(queue) => queue.tx(batch),
-            Queue::Server(queue) => queue.tx(batch),
-        }
+        self.queue.tx(batch)
     }
 
     fn link(&mut self) -> Link {
         if self.handover.epoch() != self.epoch {
             self.refresh();
         }
-        let connected = match &self.queue {
-            Queue::Client(queue) => queue.is_connected(),
-            Queue::Server(queue) => queue.is_connected(),
-        };
-        if connected && self.handover.epoch() == self.epoch {
+        if self.queue.is_connected() && self.handover.epoch() == self.epoch {
             Link::Up
         } else {
             Link::Down(self.handover.why())
@@ -262,26 +319,17 @@ impl Port for MemifPort {
     }
 
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
-        match &self.queue {
-            Queue::Client(queue) => queue.arm(alarm),
-            Queue::Server(queue) => queue.arm(alarm),
-        }
+        self.queue.arm(alarm);
         // A new connection is looked at first.
         self.handover.epoch() == self.epoch
     }
 
     fn disarm(&mut self) {
-        match &self.queue {
-            Queue::Client(queue) => queue.disarm(),
-            Queue::Server(queue) => queue.disarm(),
-        }
+        self.queue.disarm();
     }
 
     fn counters(&mut self) -> PortCounters {
-        match &self.queue {
-            Queue::Client(queue) => queue.counters,
-            Queue::Server(queue) => queue.counters,
-        }
+        self.queue.counters()
     }
 }
 

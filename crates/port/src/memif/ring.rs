@@ -17,6 +17,9 @@ pub const FLAG_MASK_INTERRUPT: u16 = 1;
 /// Descriptor flag: the frame goes on in the next descriptor.
 pub const FLAG_NEXT: u16 = 1;
 
+/// Smallest ring, as a power of two.
+pub const MIN_LOG2_RING_SIZE: u8 = 5;
+
 /// Largest ring, as a power of two (DPDK's limit too).
 pub const MAX_LOG2_RING_SIZE: u8 = 14;
 
@@ -54,6 +57,14 @@ impl Ring {
     /// Bytes that a ring of `1 << log2_size` descriptors takes.
     pub const fn bytes(log2_size: u8) -> usize {
         size_of::<Header>() + (16 << log2_size)
+    }
+
+    /// How far the peer has moved an index of its own beyond what was `seen` of it; none if it moved it back, or on by more
+    /// than the `most` that it may.
+    #[inline(always)]
+    pub fn advance(now: u16, seen: u16, most: u16) -> Option<u16> {
+        let by = now.wrapping_sub(seen);
+        (by <= most).then_some(by)
     }
 
     /// The ring at `memory`.

@@ -1,23 +1,27 @@
 //! The server's control thread: listens, shakes hands with one client at a time, notices its end.
 
 use super::channel::{Channel, ChannelError, wait};
-use super::connection::{Connection, Handover, RingPlace};
+use super::connection::{Connection, Fault, Handover, RingPlace};
 use super::message::{MODE_ETHERNET, Message, VERSION};
-use super::ring::MAX_LOG2_RING_SIZE;
+use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
+use super::shrink::Guard;
 use super::{APPLICATION_NAME, Identity};
 use crate::PortError;
 use crate::memory::Mapping;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     socket_with,
 };
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Regions a client may add. Real ones use two; DPDK's zero-copy client one per memory segment list.
 const MAX_REGIONS: u16 = 64;
+
+/// How long to wait before trying again to accept a client where the process has no more files.
+const ACCEPT_PAUSE_MS: i64 = 100;
 
 /// A bound and listening socket file, removed again when this is dropped.
 #[derive(Debug)]
@@ -49,7 +53,7 @@ impl Listener {
             socket_with(
                 AddressFamily::UNIX,
                 SocketType::SEQPACKET,
-                SocketFlags::CLOEXEC,
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
                 None,
             )
             .map_err(|e| PortError::system(what(), e))
@@ -67,7 +71,8 @@ impl Listener {
                     ));
                 }
                 match connect(&fresh()?, &address) {
-                    Ok(()) => {
+                    // The second: so many clients wait that there is no place for one more.
+                    Ok(()) | Err(Errno::AGAIN) => {
                         return Err(PortError::missing(
                             what(),
                             "a path that no running program listens on (this one does: stop it, choose another path, or connect to it with role=client)",
@@ -91,7 +96,7 @@ impl Listener {
 
     /// The next client that connects.
     pub(super) fn accept(&self) -> Result<OwnedFd, Errno> {
-        accept_with(&self.socket, SocketFlags::CLOEXEC)
+        accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
     /// What the port says while nobody is connected.
@@ -123,11 +128,16 @@ pub(super) fn run(
             Ok([true]) => {}
         }
         let Ok(socket) = listener.accept() else {
+            // Out of files: it stays readable.
+            if wait(&[], stop, Some(ACCEPT_PAUSE_MS)).is_err() {
+                return;
+            }
             continue;
         };
         let channel = Channel::new(socket, stop);
         let end = match shake_hands(&channel, identity, rx_rings) {
             Ok(connection) => {
+                let fault = Arc::clone(&connection.fault);
                 handover.publish(connection);
                 // Only now: the client offers buffers once it knows that it is connected.
                 match channel.send(
@@ -136,7 +146,7 @@ pub(super) fn run(
                     },
                     None,
                 ) {
-                    Ok(()) => watch(&channel, listener),
+                    Ok(()) => watch(&channel, listener, &fault),
                     Err(e) => e,
                 }
             }
@@ -155,15 +165,18 @@ pub(super) fn run(
 }
 
 /// Serves an established connection until it ends; other clients are told that it is taken.
-fn watch(channel: &Channel<'_>, listener: &Listener) -> ChannelError {
+fn watch(channel: &Channel<'_>, listener: &Listener, fault: &Fault) -> ChannelError {
     loop {
         match wait(
-            &[channel.socket(), listener.socket.as_fd()],
+            &[channel.socket(), fault.file(), listener.socket.as_fd()],
             channel.stop(),
             None,
         ) {
             Err(e) => return e,
-            Ok([from_client, from_listener]) => {
+            Ok([from_client, from_data_path, from_listener]) => {
+                if from_data_path && let Some(reason) = fault.reason() {
+                    return ChannelError::Protocol(reason.to_string());
+                }
                 if from_client {
                     match channel.take() {
                         Ok((message, _)) => {
@@ -172,8 +185,17 @@ fn watch(channel: &Channel<'_>, listener: &Listener) -> ChannelError {
                         Err(e) => return e,
                     }
                 }
-                if from_listener && let Ok(socket) = listener.accept() {
-                    Channel::new(socket, channel.stop()).disconnect("already connected");
+                if from_listener {
+                    match listener.accept() {
+                        Ok(socket) => {
+                            Channel::new(socket, channel.stop()).disconnect("already connected");
+                        }
+                        Err(_) => {
+                            if let Err(e) = wait(&[], channel.stop(), Some(ACCEPT_PAUSE_MS)) {
+                                return e;
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -182,6 +204,16 @@ fn watch(channel: &Channel<'_>, listener: &Listener) -> ChannelError {
 
 fn protocol<T>(text: impl Into<String>) -> Result<T, ChannelError> {
     Err(ChannelError::Protocol(text.into()))
+}
+
+fn system<T>(error: PortError) -> Result<T, ChannelError> {
+    Err(ChannelError::System(error.to_string()))
+}
+
+/// Whether a file that a peer sent is of the only kind whose readers and writers need not trust it.
+fn is_event_counter(file: &OwnedFd) -> bool {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::read_link(link).is_ok_and(|kind| kind == Path::new("anon_inode:[eventfd]"))
 }
 
 fn shake_hands(
@@ -255,10 +287,16 @@ fn shake_hands(
                 },
                 Some(fd),
             ) => {
-                // The data path reads it, and must not be kept there.
-                fcntl_getfl(&fd)
-                    .and_then(|flags| fcntl_setfl(&fd, flags | OFlags::NONBLOCK))
-                    .or_else(|e| protocol(format!("a ring's interrupt file: {e}")))?;
+                if !is_event_counter(&fd) {
+                    return protocol("a ring's interrupt file is no event counter (eventfd)");
+                }
+                if !(MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE).contains(&log2_ring_size) {
+                    return protocol(format!(
+                        "a ring of 2^{log2_ring_size} descriptors: want {} to {}",
+                        1 << MIN_LOG2_RING_SIZE,
+                        1 << MAX_LOG2_RING_SIZE
+                    ));
+                }
                 let place = RingPlace {
                     region,
                     offset_bytes,
@@ -292,10 +330,17 @@ fn shake_hands(
     if client_to_server.is_empty() || server_to_client.is_empty() {
         return protocol("Connect before a ring in each direction was added");
     }
+    let fault = Fault::new().or_else(system)?;
+    let guards = regions
+        .iter()
+        .map(|region| Guard::new(region.pages(), &fault).or_else(system))
+        .collect::<Result<_, _>>()?;
     let connection = Connection {
+        _guards: guards,
         regions,
         client_to_server,
         server_to_client,
+        fault,
     };
     let places = connection.client_to_server.iter();
     for place in places.chain(&connection.server_to_client) {

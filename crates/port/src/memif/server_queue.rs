@@ -3,6 +3,7 @@
 
 use super::connection::Connection;
 use super::in_turn;
+use super::knock::Knocker;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
 use super::wakes::{self, Wakes};
 use crate::{Alarm, Batch, Packet, PoolHandle, PortCounters};
@@ -12,6 +13,7 @@ pub(super) struct ServerQueue {
     /// For frames that come in pieces.
     pool: PoolHandle,
     rings: Option<Rings>,
+    knocker: &'static Knocker,
     pub(super) counters: PortCounters,
 }
 
@@ -45,10 +47,11 @@ struct Sending {
 }
 
 impl ServerQueue {
-    pub(super) fn new(pool: PoolHandle) -> Self {
+    pub(super) fn new(pool: PoolHandle, knocker: &'static Knocker) -> Self {
         Self {
             pool,
             rings: None,
+            knocker,
             counters: PortCounters::default(),
         }
     }
@@ -57,13 +60,15 @@ impl ServerQueue {
         self.rings.is_some()
     }
 
+    /// Packets that lie in the connection's memory.
+    pub(super) fn in_place(&self) -> usize {
+        let rings = self.rings.iter().flat_map(|rings| &rings.rx);
+        rings.map(|rx| rx.ledger.outstanding()).sum()
+    }
+
     /// Lets the connection go, unless packets still lie in its memory.
     pub(super) fn disconnect(&mut self) -> bool {
-        if self
-            .rings
-            .as_ref()
-            .is_some_and(|r| r.rx.iter().any(|rx| rx.ledger.outstanding() > 0))
-        {
+        if self.in_place() > 0 {
             return false;
         }
         self.rings = None;
@@ -133,7 +138,8 @@ impl ServerQueue {
         };
         let sent = tx.send(batch, connection, &mut self.counters);
         if sent > 0 && tx.wakes.asked(tx.ring) {
-            wakes::interrupt(&connection.server_to_client[0].interrupt);
+            self.knocker
+                .knock(&connection.server_to_client[0].interrupt);
         }
         sent
     }
@@ -165,15 +171,15 @@ impl Receiving {
         counters: &mut PortCounters,
     ) -> usize {
         let head = self.ring.head();
-        let mut filled = head.wrapping_sub(self.next);
-        if filled == 0 {
+        if head == self.next {
             return 0;
         }
-        if head.wrapping_sub(self.tail) > self.ring.size() {
-            // More filled than the ring holds: believe nothing, wait for the control channel to end it.
-            counters.rx_malformed += 1;
+        // What is not given back yet cannot be filled again: so no more is taken than the ledger has room for.
+        let held = self.next.wrapping_sub(self.tail);
+        let Some(mut filled) = Ring::advance(head, self.next, self.ring.size() - held) else {
+            connection.end_for_wrong_index(counters);
             return 0;
-        }
+        };
         let before = batch.len();
         let tail_before = self.tail;
         let mut bytes = 0;
@@ -321,12 +327,13 @@ impl Sending {
     ) -> usize {
         let mut free = self.offered.wrapping_sub(self.tail);
         if usize::from(free) < batch.len() {
-            self.offered = self.ring.head();
-            free = self.offered.wrapping_sub(self.tail);
-            if free > self.ring.size() {
-                self.offered = self.tail;
+            let Some(more) = Ring::advance(self.ring.head(), self.offered, self.ring.size() - free)
+            else {
+                connection.end_for_wrong_index(counters);
                 return 0;
-            }
+            };
+            self.offered = self.offered.wrapping_add(more);
+            free += more;
         }
         let n = batch.len().min(usize::from(free));
         let (ring, mut tail) = (self.ring, self.tail);

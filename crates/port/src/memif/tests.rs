@@ -4,11 +4,12 @@
 use super::channel::Channel;
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
+use super::server::Listener;
 use crate::memory::Mapping;
 use crate::{Alarm, Batch, Link, Port, PortSpec, Resources};
-use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -257,8 +258,10 @@ fn a_socket_left_by_a_killed_server_is_replaced() {
 
 /// A client that speaks the protocol by hand and may say anything.
 struct Liar {
-    _channel: Channel<'static>,
+    channel: Channel<'static>,
     memory: Mapping,
+    /// Of all of its rings.
+    interrupt: OwnedFd,
 }
 
 const LIAR_LOG2: u8 = 5;
@@ -270,6 +273,11 @@ fn lie(path: &Path) -> Liar {
 
 /// With further rings to the server at these offsets.
 fn lie_with(path: &Path, further: &[u32]) -> Liar {
+    let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
+    shake_hands_with(path, further, super::interrupt_file().unwrap(), memory)
+}
+
+fn shake_hands_with(path: &Path, further: &[u32], interrupt: OwnedFd, memory: Mapping) -> Liar {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -278,10 +286,8 @@ fn lie_with(path: &Path, further: &[u32]) -> Liar {
     )
     .unwrap();
     connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    let never: &'static std::os::fd::OwnedFd =
-        Box::leak(Box::new(super::interrupt_file().unwrap()));
+    let never: &'static OwnedFd = Box::leak(Box::new(super::interrupt_file().unwrap()));
     let channel = Channel::new(socket, never.as_fd());
-    let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
     channel.receive().unwrap();
     let mut said = vec![
         (
@@ -333,8 +339,9 @@ fn lie_with(path: &Path, further: &[u32]) -> Liar {
         said.push((ring, true));
     }
     let liar = Liar {
-        _channel: channel,
+        channel,
         memory,
+        interrupt,
     };
     for offset in further {
         liar.ring(*offset as usize).initialise();
@@ -342,13 +349,17 @@ fn lie_with(path: &Path, further: &[u32]) -> Liar {
     liar.ring(0).initialise();
     liar.ring(4096).initialise();
     for (message, file) in said {
-        let fd = liar.memory.fd();
-        liar._channel
-            .send(&message, file.then_some(fd.as_fd()))
-            .unwrap();
-        liar._channel.expect_ack().unwrap();
+        let (memory, interrupt) = (liar.memory.fd(), liar.interrupt.try_clone().unwrap());
+        let of_ring = matches!(message, Message::AddRing { .. });
+        let fd = if of_ring {
+            interrupt.as_fd()
+        } else {
+            memory.as_fd()
+        };
+        liar.channel.send(&message, file.then_some(fd)).unwrap();
+        liar.channel.expect_ack().unwrap();
     }
-    liar._channel
+    liar.channel
         .send(
             &Message::Connect {
                 interface: String::new(),
@@ -357,7 +368,7 @@ fn lie_with(path: &Path, further: &[u32]) -> Liar {
         )
         .unwrap();
     assert!(matches!(
-        liar._channel.receive().unwrap().0,
+        liar.channel.receive().unwrap().0,
         Message::Connected { .. }
     ));
     liar
@@ -367,43 +378,6 @@ impl Liar {
     fn ring(&self, offset: usize) -> Ring {
         // SAFETY: inside the liar's own memory, aligned, and used as a ring only.
         unsafe { Ring::at(self.memory.base().add(offset), LIAR_LOG2) }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Whatever a client writes into its rings, the server counts it and stays sound.
-    #[test]
-    fn a_lying_client_costs_packets_and_nothing_else(
-        descriptors in proptest::collection::vec(
-            (0_u16..3, prop_oneof![Just(0_u16), any::<u16>()],
-             prop_oneof![0_u32..3000, any::<u32>()], prop_oneof![0_u32..70_000, any::<u32>()]), 32),
-        heads in proptest::collection::vec(any::<u16>(), 1..6),
-        offers in proptest::collection::vec(any::<u16>(), 1..6),
-    ) {
-        let (_folder, path) = folder();
-        let (mut server, resources) = open(&path, "");
-        let liar = lie(&path);
-        eventually("connecting", || server.link().is_up());
-        for (i, (flags, region, length, offset)) in descriptors.into_iter().enumerate() {
-            let d = Descriptor { flags: flags & FLAG_NEXT, region, length, offset };
-            liar.ring(0).write(i as u16, d);
-            liar.ring(4096).write(i as u16, d);
-        }
-        let mut batch = Batch::new();
-        for (head, offer) in heads.into_iter().zip(offers) {
-            liar.ring(0).publish_head(head);
-            liar.ring(4096).publish_head(offer);
-            server.rx(&mut batch);
-            let total: usize = batch.packets().iter().map(|p| p.bytes().iter().map(|&b| usize::from(b)).sum::<usize>()).sum();
-            prop_assert!(total < usize::MAX);
-            batch.clear();
-            resources.pool().fill(&mut batch, 8, 1500);
-            server.tx(&mut batch);
-            batch.clear();
-        }
-        prop_assert_eq!(resources.pool().outstanding(), 0);
     }
 }
 
@@ -481,6 +455,13 @@ fn a_handshake_that_lies_about_its_rings_is_refused() {
         },
         Message::AddRing {
             client_to_server: true,
+            index: 0,
+            region: 0,
+            offset_bytes: 0,
+            log2_ring_size: 4,
+        },
+        Message::AddRing {
+            client_to_server: true,
             index: 9,
             region: 0,
             offset_bytes: 0,
@@ -535,7 +516,12 @@ fn a_handshake_that_lies_about_its_rings_is_refused() {
             )
             .unwrap();
         channel.expect_ack().unwrap();
-        channel.send(&bad, Some(fd.as_fd())).unwrap();
+        let interrupt = super::interrupt_file().unwrap();
+        let file = match bad {
+            Message::AddRing { .. } => interrupt.as_fd(),
+            _ => fd.as_fd(),
+        };
+        channel.send(&bad, Some(file)).unwrap();
         let mut answer = channel.receive();
         if matches!(answer, Ok((Message::Ack, _))) {
             let other = Message::AddRing {
@@ -545,7 +531,7 @@ fn a_handshake_that_lies_about_its_rings_is_refused() {
                 offset_bytes: 4096,
                 log2_ring_size: 5,
             };
-            channel.send(&other, Some(fd.as_fd())).unwrap();
+            channel.send(&other, Some(interrupt.as_fd())).unwrap();
             answer = channel.receive();
         }
         if matches!(answer, Ok((Message::Ack, _))) {
@@ -566,6 +552,232 @@ fn a_handshake_that_lies_about_its_rings_is_refused() {
     eventually("an honest client", || {
         server.link().is_up() && client.0.link().is_up()
     });
+}
+
+#[test]
+fn an_interrupt_file_that_is_no_event_counter_is_refused() {
+    let (_folder, path) = folder();
+    let (mut server, _resources) = open(&path, "");
+    let (pipe, _other_end) = rustix::pipe::pipe().unwrap();
+    let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
+    let refused = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        shake_hands_with(&path, &[], pipe, memory)
+    }));
+    assert!(refused.is_err());
+    eventually(
+        "the reason",
+        || matches!(server.link(), Link::Down(why) if why.contains("no event counter")),
+    );
+}
+
+#[test]
+fn a_client_whose_head_goes_back_is_cut_off_with_the_reason() {
+    let (_folder, path) = folder();
+    let (mut server, resources) = open(&path, "");
+    for sends in [false, true] {
+        let liar = lie(&path);
+        eventually("the connection", || server.link().is_up());
+        let mut held = Batch::new();
+        let ring = liar.ring(if sends { 4096 } else { 0 });
+        for at in 0..8 {
+            place_frame(&liar.memory, ring, at, 8192 + 256 * u32::from(at), 7);
+        }
+        ring.publish_head(8);
+        let before = server.counters().rx_malformed;
+        let mut act = |batch: &mut Batch| {
+            if sends {
+                resources.pool().fill(batch, 16, FRAME_BYTES as u16);
+                server.tx(batch)
+            } else {
+                server.rx(batch)
+            }
+        };
+        assert_eq!(act(&mut held), 8);
+        ring.publish_head(1);
+        assert_eq!(act(&mut Batch::new()), 0);
+        eventually(
+            "the end",
+            || matches!(server.link(), Link::Down(why) if why.contains("an index of a ring went back")),
+        );
+        assert_eq!(server.counters().rx_malformed - before, 1);
+        assert!(liar.channel.receive().is_err(), "the liar is told");
+        if !sends {
+            assert!(
+                held.packets().iter().all(|p| p.bytes() == [7; 60]),
+                "still there"
+            );
+        }
+    }
+    let mut client = open(&path, ",role=client");
+    eventually("an honest client", || {
+        server.link().is_up() && client.0.link().is_up()
+    });
+}
+
+#[test]
+fn a_server_whose_tail_goes_where_it_cannot_is_left_with_the_reason() {
+    let (_folder, path) = folder();
+    let listener = Listener::bind(&path).unwrap();
+    let (mut client, resources) = open(&path, ",role=client,ring=32");
+    let never = super::interrupt_file().unwrap();
+    // Twice, with the same reason.
+    for _ in 0..2 {
+        let channel = Channel::new(accept(&listener), never.as_fd());
+        let (regions, rings) = serve_by_hand(&channel, 1);
+        eventually("the connection", || client.link().is_up());
+        let (_, _, offset, log2) = rings.iter().find(|ring| !ring.0).unwrap();
+        // SAFETY: where the client says that its ring lies, in memory that stays mapped.
+        let ring = unsafe { Ring::at(regions[0].base().add(*offset as usize), *log2) };
+        ring.publish_tail(33);
+        assert_eq!(client.rx(&mut Batch::new()), 0);
+        eventually(
+            "the end",
+            || matches!(client.link(), Link::Down(why) if why.contains("an index of a ring went back")),
+        );
+    }
+    drop(client);
+    assert_eq!(resources.pool().outstanding(), 0);
+}
+
+#[test]
+fn a_client_that_shortens_its_memory_is_cut_off_and_harms_no_worker() {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    let (_folder, path) = folder();
+    let (mut server, _resources) = open(&path, "");
+    for held in [false, true] {
+        // Not sealed, as packet memory on huge pages cannot be.
+        let file = memfd_create("liar", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, LIAR_BYTES as u64).unwrap();
+        let memory = Mapping::of_file(file, LIAR_BYTES).unwrap();
+        let interrupt = super::interrupt_file().unwrap();
+        let liar = shake_hands_with(&path, &[], interrupt, memory);
+        eventually("the connection", || server.link().is_up());
+        let mut batch = Batch::new();
+        if held {
+            place_frame(&liar.memory, liar.ring(0), 0, 8192, 7);
+            liar.ring(0).publish_head(1);
+            assert_eq!(server.rx(&mut batch), 1);
+            assert_eq!(batch.packets()[0].bytes(), [7; 60]);
+        }
+        ftruncate(liar.memory.fd(), 0).unwrap();
+        for packet in batch.packets_mut() {
+            assert_eq!(packet.bytes(), [0; 60]);
+            packet.bytes_mut().fill(1);
+        }
+        batch.clear();
+        server.rx(&mut batch);
+        eventually(
+            "the end",
+            || matches!(server.link(), Link::Down(why) if why.contains("a region became shorter")),
+        );
+    }
+    let mut client = open(&path, ",role=client");
+    eventually("an honest client", || {
+        server.link().is_up() && client.0.link().is_up()
+    });
+}
+
+/// Makes reads and writes wait that say nothing else, and leaves no room to write.
+fn obstruct(counter: &OwnedFd, filled: bool) {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(counter).unwrap();
+    fcntl_setfl(counter, flags | OFlags::NONBLOCK).unwrap();
+    let mut value = [0; 8];
+    let _ = rustix::io::read(counter, &mut value);
+    if filled {
+        rustix::io::write(counter, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    }
+    fcntl_setfl(counter, flags & !OFlags::NONBLOCK).unwrap();
+}
+
+/// Runs `work` on a thread of its own, as it may never end.
+fn goes_on(what: &str, work: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        work();
+        let _ = done.send(());
+    });
+    if is_done.recv_timeout(Duration::from_secs(10))
+        == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+    {
+        panic!("{what}: the worker waits for its peer");
+    }
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_client_that_obstructs_its_interrupt_files_holds_no_worker_up() {
+    let (_folder, path) = folder();
+    goes_on("server", move || {
+        let (mut server, resources) = open(&path, "");
+        let liar = lie(&path);
+        eventually("the connection", || server.link().is_up());
+        let offered = liar.ring(4096);
+        for at in 0..32 {
+            place_frame(&liar.memory, offered, at, 8192 + 256 * u32::from(at), 0);
+        }
+        offered.publish_head(32);
+        offered.unmask_interrupts();
+        for filled in [true, false] {
+            obstruct(&liar.interrupt, filled);
+            let mut batch = Batch::new();
+            resources.pool().fill(&mut batch, 1, 60);
+            assert_eq!(server.tx(&mut batch), 1);
+            let mut alarm = Alarm::default();
+            server.arm(&mut alarm);
+            alarm.wait(Duration::from_millis(1));
+            // Once with, and once without anything to read.
+            server.disarm();
+            server.disarm();
+        }
+    });
+}
+
+#[test]
+fn a_server_that_obstructs_its_interrupt_files_holds_no_worker_up() {
+    let (_folder, path) = folder();
+    goes_on("client", move || {
+        let listener = Listener::bind(&path).unwrap();
+        let (mut client, resources) = open(&path, ",role=client,ring=32");
+        let never = super::interrupt_file().unwrap();
+        let channel = Channel::new(accept(&listener), never.as_fd());
+        let (regions, rings, interrupts) = serve_with_interrupts(&channel, 1);
+        eventually("the connection", || client.link().is_up());
+        let (_, _, offset, log2) = rings.iter().find(|ring| ring.0).unwrap();
+        // SAFETY: where the client says that its ring lies, in memory that stays mapped.
+        let ring = unsafe { Ring::at(regions[0].base().add(*offset as usize), *log2) };
+        ring.unmask_interrupts();
+        for filled in [true, false] {
+            interrupts.iter().for_each(|file| obstruct(file, filled));
+            let mut batch = Batch::new();
+            resources.pool().fill(&mut batch, 1, 60);
+            assert_eq!(client.tx(&mut batch), 1);
+            let mut alarm = Alarm::default();
+            client.arm(&mut alarm);
+            alarm.wait(Duration::from_millis(1));
+            client.disarm();
+            client.disarm();
+        }
+    });
+}
+
+#[test]
+fn a_server_that_accepts_nobody_keeps_no_port_from_closing() {
+    let (_folder, path) = folder();
+    let listener = Listener::bind(&path).unwrap();
+    goes_on("closing", move || {
+        // More than wait to be accepted at most.
+        let clients: Vec<_> = (0..12)
+            .map(|_| open(&path, ",role=client,ring=32"))
+            .collect();
+        std::thread::sleep(Duration::from_millis(100));
+        drop(clients);
+        // Nor one from saying that the path is taken.
+        let spec = PortSpec::parse(&format!("memif:{}", path.display())).unwrap();
+        let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
+        assert!(spec.open(&mut resources).is_err());
+    });
+    drop(listener);
 }
 
 /// One descriptor's worth of `byte`, written into memory at `offset`.
@@ -630,6 +842,15 @@ fn more_rings_than_asked_for_are_refused() {
     assert!(refused.is_err() && !server.link().is_up());
 }
 
+fn accept(listener: &Listener) -> OwnedFd {
+    let mut accepted = None;
+    eventually("a client", || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    accepted.unwrap()
+}
+
 /// Says hello as a server that sends with `tx_rings` threads.
 fn greet(channel: &Channel<'_>, tx_rings: u16) {
     let hello = Message::Hello {
@@ -650,8 +871,18 @@ type AddedRing = (bool, u16, u32, u8);
 /// Shakes hands as a server that sends with `tx_rings` threads; the client's rings to it and from it, and the
 /// memory that all of them lie in.
 fn serve_by_hand(channel: &Channel<'_>, tx_rings: u16) -> (Vec<Mapping>, Vec<AddedRing>) {
+    let (regions, rings, _) = serve_with_interrupts(channel, tx_rings);
+    (regions, rings)
+}
+
+/// As [`serve_by_hand`], with the rings' interrupt files.
+fn serve_with_interrupts(
+    channel: &Channel<'_>,
+    tx_rings: u16,
+) -> (Vec<Mapping>, Vec<AddedRing>, Vec<OwnedFd>) {
     greet(channel, tx_rings);
     let (mut regions, mut rings) = (Vec::new(), Vec::new());
+    let mut interrupts = Vec::new();
     loop {
         match channel.receive().unwrap() {
             (Message::AddRegion { size_bytes, .. }, Some(file)) => {
@@ -665,8 +896,11 @@ fn serve_by_hand(channel: &Channel<'_>, tx_rings: u16) -> (Vec<Mapping>, Vec<Add
                     log2_ring_size,
                     ..
                 },
-                Some(_),
-            ) => rings.push((client_to_server, index, offset_bytes, log2_ring_size)),
+                Some(interrupt),
+            ) => {
+                rings.push((client_to_server, index, offset_bytes, log2_ring_size));
+                interrupts.push(interrupt);
+            }
             (Message::Connect { .. }, _) => break,
             _ => {}
         }
@@ -676,16 +910,16 @@ fn serve_by_hand(channel: &Channel<'_>, tx_rings: u16) -> (Vec<Mapping>, Vec<Add
         interface: String::new(),
     };
     channel.send(&connected, None).unwrap();
-    (regions, rings)
+    (regions, rings, interrupts)
 }
 
 #[test]
 fn a_client_receives_from_every_ring_that_the_server_sends_with() {
     for (asked, offered, wanted) in [(3, 2, 2), (2, 8, 2), (1, 2, 1)] {
         let (_folder, path) = folder();
-        let listener = super::server::Listener::bind(&path).unwrap();
+        let listener = Listener::bind(&path).unwrap();
         let (mut client, resources) = open(&path, &format!(",role=client,queues={asked},ring=32"));
-        let socket = listener.accept().unwrap();
+        let socket = accept(&listener);
         let never = super::interrupt_file().unwrap();
         let channel = Channel::new(socket, never.as_fd());
         let (regions, rings) = serve_by_hand(&channel, offered);
@@ -724,9 +958,9 @@ fn a_client_receives_from_every_ring_that_the_server_sends_with() {
 #[test]
 fn a_server_that_takes_fewer_rings_than_it_says_is_quoted_with_the_way_out() {
     let (_folder, path) = folder();
-    let listener = super::server::Listener::bind(&path).unwrap();
+    let listener = Listener::bind(&path).unwrap();
     let (mut client, _resources) = open(&path, ",role=client,queues=4");
-    let socket = listener.accept().unwrap();
+    let socket = accept(&listener);
     let never = super::interrupt_file().unwrap();
     let channel = Channel::new(socket, never.as_fd());
     greet(&channel, 256);

@@ -3,8 +3,8 @@
 use super::connection::RingPlace;
 use super::ring::Ring;
 use crate::Alarm;
-use rustix::io::{read, write};
-use std::os::fd::{AsFd, OwnedFd};
+use rustix::io::{IoSliceMut, ReadWriteFlags, preadv2};
+use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
 
 /// A receiver that has not slept during this many sends is taken for one that polls.
@@ -37,13 +37,6 @@ impl Wakes {
     }
 }
 
-/// Wakes a receiver that sleeps instead of polling.
-#[cold]
-pub(super) fn interrupt(file: &OwnedFd) {
-    // A full counter means that it has been woken already.
-    let _ = write(file, &1_u64.to_ne_bytes());
-}
-
 /// Asks the senders of `rings`, which lie at `places`, to interrupt.
 pub(super) fn arm(rings: impl Iterator<Item = Ring>, places: &[RingPlace], alarm: &mut Alarm) {
     for (ring, place) in rings.zip(places) {
@@ -56,7 +49,9 @@ pub(super) fn arm(rings: impl Iterator<Item = Ring>, places: &[RingPlace], alarm
 pub(super) fn disarm(rings: impl Iterator<Item = Ring>, places: &[RingPlace]) {
     for (ring, place) in rings.zip(places) {
         ring.mask_interrupts();
-        // Not blocking, whoever made the file: see the handshakes.
-        let _ = read(&place.interrupt, &mut [0; 8]);
+        // Not waiting, whatever the peer makes of the file that it shares.
+        let mut counted = [0; 8];
+        let mut to = [IoSliceMut::new(&mut counted)];
+        let _ = preadv2(&place.interrupt, &mut to, u64::MAX, ReadWriteFlags::NOWAIT);
     }
 }

@@ -1,0 +1,168 @@
+//! Adds one to an event counter that a peer has a hand on, without ever waiting.
+//!
+//! Whether a write to an event counter waits is a flag of the open file, which whoever shares it may clear at any time, and a
+//! counter can be filled so that the next write waits for a reader. Writes know no flag of their own against it (`pwritev2` refuses
+//! `RWF_NOWAIT` here). Asynchronous I/O does: the kernel adds one to a counter when a request is done, and never waits for
+//! room (`io_submit(2)`, `IOCB_FLAG_RESFD`). The request itself reads nothing from an empty file.
+
+use crate::PortError;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+/// `IOCB_CMD_PREAD` of linux/aio_abi.h.
+const READ: u16 = 0;
+
+/// `IOCB_FLAG_RESFD`.
+const COUNT_WHEN_DONE: u32 = 1;
+
+/// Requests whose results the kernel keeps until they are asked for; it rounds up.
+const KEPT: usize = 64;
+
+/// `struct iocb` of linux/aio_abi.h (little endian).
+#[repr(C)]
+struct Request {
+    data: u64,
+    key: u32,
+    read_flags: u32,
+    operation: u16,
+    priority: i16,
+    file: u32,
+    buffer: u64,
+    len_bytes: u64,
+    offset_bytes: i64,
+    reserved: u64,
+    flags: u32,
+    counter: u32,
+}
+
+/// `struct io_event`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Done([u64; 4]);
+
+/// The kernel's context of asynchronous I/O, and the file that is read.
+#[derive(Debug)]
+pub(super) struct Knocker {
+    context: libc::c_ulong,
+    empty: File,
+}
+
+impl Knocker {
+    /// The one of this process: the kernel takes milliseconds to end one.
+    pub(super) fn shared() -> Result<&'static Self, PortError> {
+        static SHARED: OnceLock<Knocker> = OnceLock::new();
+        match SHARED.get() {
+            Some(knocker) => Ok(knocker),
+            None => {
+                let new = Self::new()?;
+                Ok(SHARED.get_or_init(|| new))
+            }
+        }
+    }
+
+    fn new() -> Result<Self, PortError> {
+        let what = "asynchronous I/O, to wake memif peers that sleep (see /proc/sys/fs/aio-max-nr)";
+        let empty = File::open("/dev/null").map_err(|e| PortError::system(what, e))?;
+        let mut context = 0;
+        // Miri knows no such call; nobody sleeps in its tests.
+        if !cfg!(miri) {
+            // SAFETY: the kernel writes the context's number, which has to be 0 before.
+            let answer = unsafe { libc::syscall(libc::SYS_io_setup, KEPT, &raw mut context) };
+            if answer < 0 {
+                return Err(PortError::system(what, std::io::Error::last_os_error()));
+            }
+        }
+        Ok(Self { context, empty })
+    }
+
+    /// Adds one to `counter`; one that is full stays so.
+    #[cold]
+    pub(super) fn knock(&self, counter: &OwnedFd) {
+        if cfg!(miri) {
+            return;
+        }
+        let mut request = Request {
+            data: 0,
+            key: 0,
+            read_flags: 0,
+            operation: READ,
+            priority: 0,
+            file: self.empty.as_raw_fd() as u32,
+            buffer: 0,
+            len_bytes: 0,
+            offset_bytes: 0,
+            reserved: 0,
+            flags: COUNT_WHEN_DONE,
+            counter: counter.as_raw_fd() as u32,
+        };
+        if !self.submit(&mut request) {
+            // As many results are kept as there is room for.
+            self.forget_results();
+            self.submit(&mut request);
+        }
+    }
+
+    fn submit(&self, request: &mut Request) -> bool {
+        let mut requests = [&raw mut *request];
+        // SAFETY: a list of one request, whose read of no bytes touches no memory, and is done before the call returns.
+        let taken =
+            unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr()) };
+        taken == 1
+    }
+
+    fn forget_results(&self) {
+        let mut done = [Done([0; 4]); KEPT];
+        let no_time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: the kernel writes at most as many results as the list is long, and does not wait for any.
+        unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.context,
+                0,
+                KEPT,
+                done.as_mut_ptr(),
+                &raw const no_time,
+            );
+        }
+    }
+}
+
+impl Drop for Knocker {
+    fn drop(&mut self) {
+        if !cfg!(miri) {
+            // SAFETY: made by `new`, and used no more.
+            unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::io::{read, write};
+
+    #[test]
+    fn every_knock_counts_and_a_full_counter_makes_nobody_wait() {
+        let knocker = Knocker::new().unwrap();
+        // One that blocks whoever writes to it when it is full.
+        let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let mut value = [0; 8];
+        for _ in 0..1_000 {
+            knocker.knock(&counter);
+        }
+        read(&counter, &mut value).unwrap();
+        assert_eq!(u64::from_ne_bytes(value), 1_000);
+        write(&counter, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        for _ in 0..1_000 {
+            knocker.knock(&counter);
+        }
+        read(&counter, &mut value).unwrap();
+        assert!(u64::from_ne_bytes(value) >= u64::MAX - 1);
+    }
+}
