@@ -292,6 +292,7 @@ fn nat_is_the_same_in_the_kernel_in_both_directions_with_the_same_ports() {
         "forward = [{ protocol = \"udp\", port = 53, to = \"10.0.0.7:1007\" }]",
         "ports = \"2000-2059\"",
         "mappings = 40",
+        "mappings_per_host = 1",
     ] {
         let Some(mut both) = Both::new(&[("nat", &format!("{NAT}{more}"))]) else {
             return;
@@ -335,9 +336,173 @@ fn nat_is_the_same_in_the_kernel_in_both_directions_with_the_same_ports() {
         }
         match more {
             "mappings = 40" => seen("dropped: table full"),
+            "mappings_per_host = 1" => seen("dropped: its host has too many mappings"),
             "ports = \"2000-2059\"" => seen("dropped: no port free"),
             _ => {}
         }
+    }
+}
+
+/// A TCP segment or UDP datagram without options; its transport checksum is wrong, and stays so.
+fn packet_of(from: ([u8; 4], u16), to: ([u8; 4], u16), tcp: Option<(u8, u32, u32)>) -> Vec<u8> {
+    let len = if tcp.is_some() { 20 } else { 8 } + 10;
+    let mut frame = vec![0; 34 + len];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    let ip = Ipv4Repr {
+        traffic_class: 0,
+        identification: 7,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset_bytes: 0,
+        ttl: 64,
+        protocol: if tcp.is_some() {
+            IpProtocol::TCP
+        } else {
+            IpProtocol::UDP
+        },
+        source: from.0.into(),
+        destination: to.0.into(),
+        options: &[],
+        payload_len_bytes: len,
+    };
+    let mut ip = ip.emit(&mut frame[14..]).unwrap();
+    let bytes = ip.payload_mut();
+    bytes[..2].copy_from_slice(&from.1.to_be_bytes());
+    bytes[2..4].copy_from_slice(&to.1.to_be_bytes());
+    match tcp {
+        Some((flags, sequence, acknowledgement)) => {
+            bytes[4..8].copy_from_slice(&sequence.to_be_bytes());
+            bytes[8..12].copy_from_slice(&acknowledgement.to_be_bytes());
+            bytes[12] = 5 << 4;
+            bytes[13] = flags;
+        }
+        None => bytes[4..6].copy_from_slice(&(len as u16).to_be_bytes()),
+    }
+    frame
+}
+
+/// The source of a translated frame, as it is seen outside.
+fn source_of(frame: &[u8]) -> ([u8; 4], u16) {
+    let port = u16::from_be_bytes([frame[34], frame[35]]);
+    (*frame[26..].first_chunk().unwrap(), port)
+}
+
+const PEER: ([u8; 4], u16) = ([198, 51, 100, 7], 443);
+
+#[test]
+fn nat_follows_connections_alike_in_the_kernel() {
+    let settings = format!("{NAT}tcp_closing_timeout = \"1s\"\n");
+    let Some(mut both) = Both::new(&[("nat", &settings)]) else {
+        return;
+    };
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut outside = Vec::new();
+    // Numbers are few, so that some are those that are expected.
+    for number in 0..400_u16 {
+        let inside = ([10, 0, 1, number as u8], 2000 + number);
+        let first = packet_of(inside, PEER, Some((2, 100, 0)));
+        let mapped = source_of(&both.pass(&first, 1, same).unwrap());
+        outside.push(mapped);
+        for _ in 0..random.usize(..12) {
+            let flags = *random
+                .choice(&[16, 16, 16, 2, 18, 1, 17, 4, 20, 0])
+                .unwrap();
+            let numbers = [100, 101, 111, 121];
+            let (sequence, acknowledgement) =
+                (numbers[random.usize(..4)], numbers[random.usize(..4)]);
+            let tcp = Some((flags, sequence, acknowledgement));
+            if random.bool() {
+                both.pass(&packet_of(inside, PEER, tcp), 1, same);
+            } else {
+                both.pass(&packet_of(PEER, mapped, tcp), 0, same);
+            }
+        }
+    }
+    // What opens or closes has timed out then, and what is open has not.
+    std::thread::sleep(std::time::Duration::from_millis(1300));
+    let mut live = 0;
+    for mapped in &outside {
+        let data = packet_of(PEER, *mapped, Some((16, 1, 1)));
+        live += usize::from(both.pass(&data, 0, same).is_some());
+    }
+    both.compare_counts();
+    assert!((50..350).contains(&live), "{live}");
+}
+
+#[test]
+fn cpus_that_make_the_same_mappings_at_once_agree_about_them() {
+    const FLOWS: u16 = 4000;
+    let settings = format!("{NAT}mappings_per_host = {}\n", FLOWS + 5);
+    let Some(both) = Both::new(&[("nat", &settings)]) else {
+        return;
+    };
+    let host = [10, 0, 0, 9];
+    let programs: Vec<DryRun> = (0..4).map(|_| both.kernel.dry_run(1).unwrap()).collect();
+    let seen: Vec<BTreeMap<u16, _>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = programs
+            .into_iter()
+            .map(|program| {
+                scope.spawn(move || {
+                    let pass = |port: u16| {
+                        let frame = packet_of((host, port), PEER, None);
+                        let sent = program.pass(&frame, 1).unwrap().frame;
+                        (port, source_of(&sent.unwrap()))
+                    };
+                    (0..FLOWS).map(pass).collect()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    assert!(seen.iter().all(|it| *it == seen[0]));
+    let different: std::collections::BTreeSet<_> = seen[0].values().collect();
+    assert_eq!(different.len(), usize::from(FLOWS));
+    // Those that came too late have left nothing behind: the host has just as many more as it may.
+    let more = (FLOWS..FLOWS + 10).filter(|port| {
+        let frame = packet_of((host, *port), PEER, None);
+        both.programs[1].pass(&frame, 1).unwrap().frame.is_some()
+    });
+    assert_eq!(more.count(), 5);
+    for (port, mapped) in &seen[0] {
+        let came = both.programs[0].pass(&packet_of(PEER, *mapped, None), 1);
+        let came = came.unwrap().frame.unwrap();
+        assert_eq!(came[30..34], host);
+        assert_eq!(came[36..38], port.to_be_bytes());
+    }
+}
+
+/// How long the program takes for each new flow that finds the table full.
+#[test]
+#[ignore = "a measurement: cargo test --release -p taut-function --test in_kernel flood -- --ignored --nocapture"]
+fn flood_of_new_flows() {
+    for (what, more) in [
+        ("full table", "mappings = 16384\n"),
+        ("ports taken", "mappings = 1000000\nports = \"1024-5119\"\n"),
+    ] {
+        let settings = format!("outside = [1]\naddress = \"203.0.113.1\"\nseed = 1\n{more}");
+        let Some(both) = Both::new(&[("nat", &settings)]) else {
+            return;
+        };
+        let mut number = 0_u32;
+        let mut pass = |flows: u32| {
+            let mut sum_ns = 0;
+            for _ in 0..flows {
+                number += 1;
+                let [_, b, c, d] = number.to_be_bytes();
+                let frame = packet_of(([10, b, c, d], number as u16), PEER, None);
+                sum_ns += both.programs[1].pass(&frame, 1).unwrap().duration_ns;
+            }
+            sum_ns / u64::from(flows)
+        };
+        let filling = pass(16_384);
+        let flood: Vec<_> = (0..5).map(|_| pass(20_000)).collect();
+        let known = packet_of(([10, 0, 0, 1], 1), PEER, None);
+        let known = both.programs[1].pass(&known, 1_000_000).unwrap();
+        println!(
+            "{what}: filling {filling} ns, flood {flood:?} ns, one flow {} ns",
+            known.duration_ns
+        );
+        println!("{:?}", both.kernel.fates(0));
     }
 }
 
