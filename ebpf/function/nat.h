@@ -440,6 +440,9 @@ static long try_port(__u32 index, struct search *search)
 
 	if (!it)
 		return 1;
+	/* Most are taken where ports run out; one that is free is looked at again under its lock. */
+	if (is_live(it, search->now_ns))
+		return 0;
 	bpf_spin_lock(&it->lock);
 	is_free = !is_live(it, search->now_ns);
 	if (is_free) {
