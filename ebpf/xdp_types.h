@@ -30,7 +30,7 @@ enum {
 	BPF_NOEXIST = 1,
 };
 
-#define E2BIG 7
+#define EEXIST 17
 
 struct bpf_spin_lock {
 	__u32 val;

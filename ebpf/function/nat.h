@@ -6,18 +6,20 @@
 
 /* In the order of crates/function/src/nat/fate.rs. */
 enum nat_fate {
-	TO_OUTSIDE, TO_INSIDE, NAT_ERROR, NAT_PASSED, NO_MAPPING, NOT_OURS, HAIRPIN, NO_PORT, TABLE_FULL, NAT_FRAGMENT,
-	OTHER_PROTOCOL, NAT_MALFORMED,
+	TO_OUTSIDE, TO_INSIDE, NAT_ERROR, NAT_PASSED, NO_MAPPING, NOT_OURS, HAIRPIN, NO_PORT, TABLE_FULL, HOST_FULL,
+	NAT_FRAGMENT, OTHER_PROTOCOL, NAT_MALFORMED,
 };
 
 /* What ports are of; the order is that of crates/function/src/nat/seen.rs. */
 enum nat_class { CLASS_UDP, CLASS_TCP, CLASS_ICMP };
 
-/* Of a mapping, as in crates/function/src/nat/table.rs. */
+/* What has been seen of a connection, as in crates/function/src/nat/connection.rs. */
 #define ANSWERED 1
 #define ACKNOWLEDGED 2
-#define CLOSING 4
-#define STATIC 8
+#define FINISHED 4
+#define RESET 8
+#define NUMBERED 16
+#define STATIC 32
 
 #define FIN 1
 #define SYN 2
@@ -33,17 +35,24 @@ enum nat_class { CLASS_UDP, CLASS_TCP, CLASS_ICMP };
 
 /* Ports that are tried for a new mapping. */
 #define TRIES 64
-/* Mappings that are looked through when there is no room for another. */
-#define SWEPT 256
+/* Of a sweep, as in crates/function/src/nat/table.rs. */
+#define SWEPT 64
+#define MOST_SWEEPS 4
+/* Of a bucket, as in crates/function/src/nat/hosts.rs. */
+#define HOSTS 15
 #define PORTS 65536
 
-/* At the place of its outside port. */
+/* At the place of its outside port. All of it is read and written under its lock: what was looked up before may have become
+ * that of another inside endpoint. */
 struct mapping {
 	/* Key of the inside endpoint; 0 for none. */
 	__u64 inside;
 	__u64 last_used_ns;
 	struct bpf_spin_lock lock;
 	__u32 state;
+	/* The sequence number that the host sends next, and the one that it expects. */
+	__u32 next;
+	__u32 expected;
 };
 
 struct {
@@ -53,7 +62,9 @@ struct {
 	__type(value, struct mapping);
 } nat_mappings SEC(".maps");
 
-/* The place of the mapping of an inside endpoint. */
+/* The place of the mapping of an inside endpoint. Whoever made the mapping puts it here, if there is none yet, and whoever ends
+ * the mapping takes it out, after the mapping and before the counts: so nobody takes out one that is newer, and there
+ * is room for all that are counted. A reader checks whose the mapping is. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -61,13 +72,42 @@ struct {
 	__type(value, __u32);
 } nat_inside SEC(".maps");
 
-/* Where the last sweep ended. */
+struct hand {
+	/* Up to when sweeps are made up for. */
+	__u64 swept_ns;
+	struct bpf_spin_lock lock;
+	/* Where the last sweep ended. */
+	__u32 cursor;
+	/* Mappings that there are. */
+	__u32 count;
+	__u32 unused;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
-} nat_cursor SEC(".maps");
+	__type(value, struct hand);
+} nat_hand SEC(".maps");
+
+/* An inside address that has mappings; a count of 0 is an empty place. */
+struct host {
+	__u32 address;
+	__u32 count;
+};
+
+struct host_bucket {
+	struct bpf_spin_lock lock;
+	__u32 unused;
+	struct host host[HOSTS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct host_bucket);
+} nat_hosts SEC(".maps");
 
 /* A packet that has ports, whole or quoted by an ICMP error. Offsets in bytes from the frame's start; addresses and ports in
  * this machine's byte order. */
@@ -88,6 +128,10 @@ struct flow {
 	__u32 error;
 	__u32 error_source;
 	__u32 error_destination;
+	/* What follows is of a TCP segment, and `segment_end` the number behind it. */
+	__u32 sequence;
+	__u32 acknowledgement;
+	__u32 segment_end;
 };
 
 struct tcp_header {
@@ -195,6 +239,9 @@ static __always_inline int read_flow(struct xdp_md *context, struct flow *flow)
 		flow->source_port = bpf_ntohs(tcp->source);
 		flow->destination_port = bpf_ntohs(tcp->destination);
 		flow->flags = tcp->flags;
+		flow->sequence = bpf_ntohl(tcp->sequence);
+		flow->acknowledgement = bpf_ntohl(tcp->acknowledgement);
+		flow->segment_end = flow->sequence + it.have - header_len + !!(tcp->flags & SYN) + !!(tcp->flags & FIN);
 		return -1;
 	}
 	if (it.protocol == ICMP) {
@@ -241,13 +288,18 @@ static __always_inline __u32 slot_of(__u8 class, __u32 number, __u16 port)
 	return (class * settings.nat.addresses + number) * PORTS + port;
 }
 
+static __always_inline int is_open(__u32 state)
+{
+	return (state & (ANSWERED | ACKNOWLEDGED | FINISHED | RESET)) == (ANSWERED | ACKNOWLEDGED);
+}
+
 static __always_inline __u64 timeout_ns(__u64 inside, __u32 state)
 {
 	switch (inside >> 48) {
 	case CLASS_UDP + 1:
 		return settings.nat.udp_ns;
 	case CLASS_TCP + 1:
-		return (state & 7) == (ANSWERED | ACKNOWLEDGED) ? settings.nat.tcp_ns : settings.nat.tcp_closing_ns;
+		return is_open(state) ? settings.nat.tcp_ns : settings.nat.tcp_closing_ns;
 	default:
 		return settings.nat.icmp_ns;
 	}
@@ -261,6 +313,103 @@ static __always_inline int is_live(const struct mapping *it, __u64 now_ns)
 		return 0;
 	return it->state & STATIC || now_ns <= last_used_ns ||
 	       now_ns - last_used_ns <= timeout_ns(inside, it->state);
+}
+
+static __always_inline struct host_bucket *bucket_of(__u32 address)
+{
+	__u32 index = mix(~settings.nat.seed, address) & (settings.nat.host_buckets - 1);
+
+	return bpf_map_lookup_elem(&nat_hosts, &index);
+}
+
+/* One mapping more of a host; its fate if it cannot have one. */
+__noinline int add_host(__u32 address)
+{
+	struct host_bucket *bucket = bucket_of(address);
+	int fate = TABLE_FULL, empty = -1;
+
+	if (!bucket)
+		return TABLE_FULL;
+	bpf_spin_lock(&bucket->lock);
+	for (int i = 0; i < HOSTS; i++) {
+		struct host *host = &bucket->host[i];
+
+		if (!host->count) {
+			if (empty < 0)
+				empty = i;
+		} else if (host->address == address) {
+			if (host->count < settings.nat.mappings_per_host) {
+				host->count++;
+				fate = TO_OUTSIDE;
+			} else {
+				fate = HOST_FULL;
+			}
+			empty = -1;
+			break;
+		}
+	}
+	if (empty >= 0 && empty < HOSTS) {
+		bucket->host[empty].address = address;
+		bucket->host[empty].count = 1;
+		fate = TO_OUTSIDE;
+	}
+	bpf_spin_unlock(&bucket->lock);
+	return fate;
+}
+
+/* One less. */
+__noinline int remove_host(__u32 address)
+{
+	struct host_bucket *bucket = bucket_of(address);
+
+	if (!bucket)
+		return 0;
+	bpf_spin_lock(&bucket->lock);
+	for (int i = 0; i < HOSTS; i++) {
+		struct host *host = &bucket->host[i];
+
+		if (host->count && host->address == address) {
+			host->count--;
+			break;
+		}
+	}
+	bpf_spin_unlock(&bucket->lock);
+	return 0;
+}
+
+/* Counts a mapping, if there is room for one. */
+static __always_inline int count_one(void)
+{
+	__u32 zero = 0;
+	struct hand *hand = bpf_map_lookup_elem(&nat_hand, &zero);
+	int has_room;
+
+	if (!hand)
+		return 0;
+	bpf_spin_lock(&hand->lock);
+	has_room = hand->count < settings.nat.mappings;
+	hand->count += has_room;
+	bpf_spin_unlock(&hand->lock);
+	return has_room;
+}
+
+static __always_inline void uncount_one(void)
+{
+	__u32 zero = 0;
+	struct hand *hand = bpf_map_lookup_elem(&nat_hand, &zero);
+
+	if (!hand)
+		return;
+	bpf_spin_lock(&hand->lock);
+	hand->count--;
+	bpf_spin_unlock(&hand->lock);
+}
+
+/* Takes a mapping that has ended out of the counts. */
+static __always_inline void forget(__u32 address)
+{
+	remove_host(address);
+	uncount_one();
 }
 
 /* Spreads a hash over 0 to `count` - 1. */
@@ -291,19 +440,24 @@ static long try_port(__u32 index, struct search *search)
 
 	if (!it)
 		return 1;
+	/* Most are taken where ports run out; one that is free is looked at again under its lock. */
+	if (is_live(it, search->now_ns))
+		return 0;
 	bpf_spin_lock(&it->lock);
 	is_free = !is_live(it, search->now_ns);
 	if (is_free) {
 		before = it->inside;
 		it->inside = search->inside;
 		it->last_used_ns = search->now_ns;
-		it->state = 0;
+		it->state = it->next = it->expected = 0;
 	}
 	bpf_spin_unlock(&it->lock);
 	if (!is_free)
 		return 0;
-	if (before)
+	if (before) {
 		bpf_map_delete_elem(&nat_inside, &before);
+		forget(before >> 16);
+	}
 	search->slot = slot;
 	search->found = 1;
 	return 1;
@@ -323,7 +477,8 @@ static long sweep_one(__u32 index, struct sweep *sweep)
 	__u64 before = 0;
 
 	sweep->cursor = slot + 1 >= sweep->slots ? 0 : slot + 1;
-	if (!it)
+	/* Most places are empty, and one that is taken at this moment has not timed out. */
+	if (!it || !it->inside)
 		return 0;
 	bpf_spin_lock(&it->lock);
 	if (it->inside && !is_live(it, sweep->now_ns)) {
@@ -331,8 +486,33 @@ static long sweep_one(__u32 index, struct sweep *sweep)
 		it->inside = 0;
 	}
 	bpf_spin_unlock(&it->lock);
-	if (before)
+	if (before) {
 		bpf_map_delete_elem(&nat_inside, &before);
+		forget(before >> 16);
+	}
+	return 0;
+}
+
+/* Ends what has timed out among the next places, as many of them as the time since the last sweep makes due. */
+__noinline int sweep_due(__u64 now_ns)
+{
+	struct sweep sweep = { .now_ns = now_ns, .slots = 3 * settings.nat.addresses * PORTS };
+	__u64 due, interval = settings.nat.sweep_ns;
+	__u32 zero = 0;
+	struct hand *hand = bpf_map_lookup_elem(&nat_hand, &zero);
+
+	if (!hand || now_ns < hand->swept_ns + interval)
+		return 0;
+	bpf_spin_lock(&hand->lock);
+	/* Another CPU may have swept meanwhile. */
+	due = now_ns < hand->swept_ns ? 0 : (now_ns - hand->swept_ns) / interval;
+	hand->swept_ns = due < MOST_SWEEPS ? hand->swept_ns + due * interval : now_ns;
+	if (due > MOST_SWEEPS)
+		due = MOST_SWEEPS;
+	sweep.cursor = hand->cursor;
+	hand->cursor = (sweep.cursor + due * SWEPT) % sweep.slots;
+	bpf_spin_unlock(&hand->lock);
+	bpf_loop(due * SWEPT, sweep_one, &sweep, 0);
 	return 0;
 }
 
@@ -348,40 +528,41 @@ static __always_inline void free_slot(__u32 slot, __u64 inside)
 	bpf_spin_unlock(&it->lock);
 }
 
-/* A new mapping for an inside endpoint; its fate if there is none. */
+/* A new mapping for an inside endpoint; its fate if there is none. Another CPU may be the first to have made it: then
+ * that one is there. */
 __noinline int make_mapping(__u64 inside, __u64 now_ns, __u32 class)
 {
-	__u32 address = inside >> 16, zero = 0, *place, *cursor;
+	__u32 address = inside >> 16;
 	__u32 number = below(mix(settings.nat.seed, address), settings.nat.addresses);
-	struct sweep sweep = { .now_ns = now_ns, .slots = 3 * settings.nat.addresses * PORTS };
 	struct search search = { .inside = inside, .now_ns = now_ns };
-	long answer;
+	int fate;
 
+	sweep_due(now_ns);
+	if (!count_one())
+		return TABLE_FULL;
+	fate = add_host(address);
+	if (fate != TO_OUTSIDE) {
+		uncount_one();
+		return fate;
+	}
 	search.start = mix(settings.nat.seed, inside);
 	search.base = slot_of(class, number, 0);
 	search.first = settings.nat.first_port + ((settings.nat.first_port ^ inside) & 1);
-	if (settings.nat.last_port < search.first)
-		return NO_PORT;
-	search.count = (settings.nat.last_port + 2 - search.first) / 2;
-	bpf_loop(TRIES, try_port, &search, 0);
-	if (!search.found)
-		return NO_PORT;
-	answer = bpf_map_update_elem(&nat_inside, &inside, &search.slot, BPF_NOEXIST);
-	if (!answer)
-		return TO_OUTSIDE;
-	cursor = bpf_map_lookup_elem(&nat_cursor, &zero);
-	if (answer == -E2BIG && cursor) {
-		sweep.cursor = *cursor;
-		bpf_loop(SWEPT, sweep_one, &sweep, 0);
-		*cursor = sweep.cursor;
-		answer = bpf_map_update_elem(&nat_inside, &inside, &search.slot, BPF_NOEXIST);
+	if (search.first <= settings.nat.last_port) {
+		search.count = (settings.nat.last_port + 2 - search.first) / 2;
+		bpf_loop(TRIES, try_port, &search, 0);
+	}
+	fate = NO_PORT;
+	if (search.found) {
+		long answer = bpf_map_update_elem(&nat_inside, &inside, &search.slot, BPF_NOEXIST);
+
 		if (!answer)
 			return TO_OUTSIDE;
+		free_slot(search.slot, inside);
+		fate = answer == -EEXIST ? TO_OUTSIDE : TABLE_FULL;
 	}
-	free_slot(search.slot, inside);
-	/* Another CPU may have made it meanwhile. */
-	place = bpf_map_lookup_elem(&nat_inside, &inside);
-	return place ? TO_OUTSIDE : TABLE_FULL;
+	forget(address);
+	return fate;
 }
 
 static __always_inline __u64 change16(__u16 from, __u16 to)
@@ -476,16 +657,84 @@ static __always_inline int replace_all(struct xdp_md *context, const struct flow
 	return 1;
 }
 
-static __always_inline __u32 closed(__u32 state, __u8 flags)
+/* Whether the first of two sequence numbers is before the other. */
+static __always_inline int is_behind(__u32 first, __u32 other)
 {
-	return flags & (FIN | RST) ? state | CLOSING : state;
+	return (__s32)(other - first) > 0;
+}
+
+/* After a TCP segment from inside; whether the mapping's time begins anew. */
+static __always_inline int left(struct mapping *it, const struct flow *flow)
+{
+	__u32 state = it->state;
+
+	if (flow->flags & RST) {
+		if (!(state & NUMBERED) || flow->sequence != it->next)
+			return 0;
+		it->state = state | RESET;
+		return 1;
+	}
+	if (flow->flags & SYN) {
+		if (!is_open(state))
+			state &= STATIC;
+		it->next = flow->segment_end;
+	} else {
+		state &= ~RESET;
+		if (!(state & NUMBERED) || is_behind(it->next, flow->segment_end))
+			it->next = flow->segment_end;
+		if (flow->flags & ACK) {
+			if (!(state & ACKNOWLEDGED) || is_behind(it->expected, flow->acknowledgement))
+				it->expected = flow->acknowledgement;
+			state |= ACKNOWLEDGED;
+		}
+		if (flow->flags & FIN)
+			state |= FINISHED;
+	}
+	it->state = state | NUMBERED;
+	return 1;
+}
+
+/* The same of one from outside. */
+static __always_inline int came(struct mapping *it, const struct flow *flow)
+{
+	if (!(flow->flags & RST)) {
+		it->state |= ANSWERED;
+		return 0;
+	}
+	if (!is_open(it->state) || flow->sequence != it->expected)
+		return 0;
+	it->state |= RESET;
+	return 1;
+}
+
+/* Notes in the mapping at a place that a packet leaves; whether it is that of the inside endpoint. */
+static __always_inline int leave_by(__u32 slot, __u64 inside, const struct flow *flow, __u64 now_ns)
+{
+	struct mapping *it = bpf_map_lookup_elem(&nat_mappings, &slot);
+	int is_its;
+
+	if (!it)
+		return 0;
+	bpf_spin_lock(&it->lock);
+	is_its = it->inside == inside;
+	if (is_its && flow->is_quoted) {
+		is_its = is_live(it, now_ns);
+	} else if (is_its) {
+		if (!is_live(it, now_ns)) {
+			it->last_used_ns = now_ns;
+			it->state = it->next = it->expected = 0;
+		}
+		if (flow->class != CLASS_TCP || left(it, flow))
+			it->last_used_ns = now_ns;
+	}
+	bpf_spin_unlock(&it->lock);
+	return is_its;
 }
 
 static __always_inline int outwards(struct xdp_md *context, const struct flow *flow, __u64 now_ns)
 {
 	__u32 destination = flow->is_quoted ? flow->error_destination : flow->destination;
-	__u32 slot, *place, number, state;
-	struct mapping *it;
+	__u32 slot = 0, *place, number;
 	__u64 inside;
 	int made;
 
@@ -494,7 +743,9 @@ static __always_inline int outwards(struct xdp_md *context, const struct flow *f
 	inside = flow->is_quoted ? key_of(flow->class, flow->destination, flow->destination_port) :
 				   key_of(flow->class, flow->source, flow->source_port);
 	place = bpf_map_lookup_elem(&nat_inside, &inside);
-	if (!place) {
+	if (place)
+		slot = *place;
+	if (!place || !leave_by(slot, inside, flow, now_ns)) {
 		if (flow->is_quoted)
 			return NO_MAPPING;
 		made = make_mapping(inside, now_ns, flow->class);
@@ -503,22 +754,10 @@ static __always_inline int outwards(struct xdp_md *context, const struct flow *f
 		place = bpf_map_lookup_elem(&nat_inside, &inside);
 		if (!place)
 			return TABLE_FULL;
-	}
-	slot = *place;
-	if (!flow->is_quoted) {
-		it = bpf_map_lookup_elem(&nat_mappings, &slot);
-		if (!it)
-			return NO_MAPPING;
-		it->last_used_ns = now_ns;
-		state = it->state;
-		if (flow->flags & SYN)
-			state &= STATIC;
-		else if (flow->flags & ACK)
-			state |= ACKNOWLEDGED;
-		state = closed(state, flow->flags);
-		/* Written only when it changes, as other CPUs read it. */
-		if (state != it->state)
-			it->state = state;
+		slot = *place;
+		/* Another CPU is ending the former one at this moment. */
+		if (!leave_by(slot, inside, flow, now_ns))
+			return TABLE_FULL;
 	}
 	number = slot / PORTS % settings.nat.addresses;
 	if (number >= NAT_ADDRESSES)
@@ -533,21 +772,24 @@ static __always_inline int inwards(struct xdp_md *context, const struct flow *fl
 	__u32 outside = flow->is_quoted ? flow->error_destination : flow->destination;
 	int number = number_of(outside);
 	struct mapping *it;
-	__u32 slot, state;
-	__u64 inside;
+	__u64 inside = 0;
+	__u32 slot;
 
 	if (number < 0 || (flow->is_quoted && flow->source != outside))
 		return NOT_OURS;
 	slot = slot_of(flow->class, number, flow->is_quoted ? flow->source_port : flow->destination_port);
 	it = bpf_map_lookup_elem(&nat_mappings, &slot);
-	if (!it || !is_live(it, now_ns))
+	if (!it)
 		return NO_MAPPING;
-	inside = it->inside;
-	if (!flow->is_quoted && flow->flags) {
-		state = closed(it->state | ANSWERED, flow->flags);
-		if (state != it->state)
-			it->state = state;
+	bpf_spin_lock(&it->lock);
+	if (is_live(it, now_ns)) {
+		inside = it->inside;
+		if (!flow->is_quoted && flow->class == CLASS_TCP && came(it, flow))
+			it->last_used_ns = now_ns;
 	}
+	bpf_spin_unlock(&it->lock);
+	if (!inside)
+		return NO_MAPPING;
 	if (!replace_all(context, flow, flow->is_quoted, bpf_htonl(inside >> 16), bpf_htons(inside)))
 		return NAT_MALFORMED;
 	return flow->is_quoted ? NAT_ERROR : TO_INSIDE;

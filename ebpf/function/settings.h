@@ -31,6 +31,12 @@ struct nat_settings {
 	__u64 tcp_ns;
 	__u64 tcp_closing_ns;
 	__u64 icmp_ns;
+	/* From one sweep to the next. */
+	__u64 sweep_ns;
+	__u32 mappings;
+	__u32 mappings_per_host;
+	/* A power of two. */
+	__u32 host_buckets;
 	__u32 addresses;
 	__u16 first_port;
 	__u16 last_port;

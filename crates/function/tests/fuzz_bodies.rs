@@ -5,6 +5,8 @@ mod aes;
 mod frames;
 #[path = "../../../fuzz/bodies/nat.rs"]
 mod nat;
+#[path = "../../../fuzz/bodies/nat_sequence.rs"]
+mod nat_sequence;
 
 #[test]
 fn headers_of_encrypted_packets_survive_seeded_noise() {
@@ -33,5 +35,15 @@ fn translated_frames_survive_seeded_damage() {
         let at = random.usize(..frame.len());
         frame[at] = random.u8(..);
         nat::frame(&frame);
+    }
+}
+
+#[test]
+fn a_translator_keeps_its_word_through_seeded_sequences() {
+    let mut random = fastrand::Rng::with_seed(0x5E9);
+    for _ in 0..20_000 {
+        let mut bytes = vec![0; random.usize(..400)];
+        random.fill(&mut bytes);
+        nat_sequence::sequence(&bytes);
     }
 }

@@ -292,6 +292,7 @@ fn nat_is_the_same_in_the_kernel_in_both_directions_with_the_same_ports() {
         "forward = [{ protocol = \"udp\", port = 53, to = \"10.0.0.7:1007\" }]",
         "ports = \"2000-2059\"",
         "mappings = 40",
+        "mappings_per_host = 1",
     ] {
         let Some(mut both) = Both::new(&[("nat", &format!("{NAT}{more}"))]) else {
             return;
@@ -335,9 +336,167 @@ fn nat_is_the_same_in_the_kernel_in_both_directions_with_the_same_ports() {
         }
         match more {
             "mappings = 40" => seen("dropped: table full"),
+            "mappings_per_host = 1" => seen("dropped: its host has too many mappings"),
             "ports = \"2000-2059\"" => seen("dropped: no port free"),
             _ => {}
         }
+    }
+}
+
+/// A TCP segment or UDP datagram without options; its transport checksum is wrong, and stays so.
+fn packet_of(from: ([u8; 4], u16), to: ([u8; 4], u16), tcp: Option<(u8, u32, u32)>) -> Vec<u8> {
+    let len = if tcp.is_some() { 20 } else { 8 } + 10;
+    let mut frame = vec![0; 34 + len];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    let ip = Ipv4Repr {
+        traffic_class: 0,
+        identification: 7,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset_bytes: 0,
+        ttl: 64,
+        protocol: if tcp.is_some() {
+            IpProtocol::TCP
+        } else {
+            IpProtocol::UDP
+        },
+        source: from.0.into(),
+        destination: to.0.into(),
+        options: &[],
+        payload_len_bytes: len,
+    };
+    let mut ip = ip.emit(&mut frame[14..]).unwrap();
+    let bytes = ip.payload_mut();
+    bytes[..2].copy_from_slice(&from.1.to_be_bytes());
+    bytes[2..4].copy_from_slice(&to.1.to_be_bytes());
+    match tcp {
+        Some((flags, sequence, acknowledgement)) => {
+            bytes[4..8].copy_from_slice(&sequence.to_be_bytes());
+            bytes[8..12].copy_from_slice(&acknowledgement.to_be_bytes());
+            bytes[12] = 5 << 4;
+            bytes[13] = flags;
+        }
+        None => bytes[4..6].copy_from_slice(&(len as u16).to_be_bytes()),
+    }
+    frame
+}
+
+/// The source of a translated frame, as it is seen outside.
+fn source_of(frame: &[u8]) -> ([u8; 4], u16) {
+    let port = u16::from_be_bytes([frame[34], frame[35]]);
+    (*frame[26..].first_chunk().unwrap(), port)
+}
+
+const PEER: ([u8; 4], u16) = ([198, 51, 100, 7], 443);
+
+#[test]
+fn nat_follows_connections_alike_in_the_kernel() {
+    let settings = format!("{NAT}tcp_closing_timeout = \"1s\"\n");
+    let Some(mut both) = Both::new(&[("nat", &settings)]) else {
+        return;
+    };
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut outside = Vec::new();
+    // Numbers are few, so that some are those that are expected.
+    for number in 0..400_u16 {
+        let inside = ([10, 0, 1, number as u8], 2000 + number);
+        let first = packet_of(inside, PEER, Some((2, 100, 0)));
+        let mapped = source_of(&both.pass(&first, 1, same).unwrap());
+        outside.push(mapped);
+        for _ in 0..random.usize(..12) {
+            let flags = *random
+                .choice(&[16, 16, 16, 2, 18, 1, 17, 4, 20, 0])
+                .unwrap();
+            let numbers = [100, 101, 111, 121];
+            let (sequence, acknowledgement) =
+                (numbers[random.usize(..4)], numbers[random.usize(..4)]);
+            let tcp = Some((flags, sequence, acknowledgement));
+            if random.bool() {
+                both.pass(&packet_of(inside, PEER, tcp), 1, same);
+            } else {
+                both.pass(&packet_of(PEER, mapped, tcp), 0, same);
+            }
+        }
+    }
+    // What opens or closes has timed out then, and what is open has not.
+    std::thread::sleep(std::time::Duration::from_millis(1300));
+    let mut live = 0;
+    for mapped in &outside {
+        let data = packet_of(PEER, *mapped, Some((16, 1, 1)));
+        live += usize::from(both.pass(&data, 0, same).is_some());
+    }
+    both.compare_counts();
+    assert!((50..350).contains(&live), "{live}");
+}
+
+#[test]
+fn cpus_that_make_the_same_mappings_at_once_agree_about_them_and_leave_none_behind() {
+    const MOST: usize = 24_000;
+    let settings =
+        format!("outside = [1]\naddress = \"203.0.113.1\"\nseed = 1\nmappings_per_host = {MOST}\n");
+    let Some(both) = Both::new(&[("nat", &settings)]) else {
+        return;
+    };
+    // A translated packet comes from an endpoint that is new to the translator: repeated, one frame makes a chain of mappings,
+    // and programs on several CPUs meet at its end, as to follow takes them less than to go ahead.
+    let first = packet_of(([10, 0, 0, 9], 1000), PEER, None);
+    let programs: Vec<DryRun> = (0..2).map(|_| both.kernel.dry_run(1).unwrap()).collect();
+    let start = std::sync::Barrier::new(programs.len());
+    std::thread::scope(|scope| {
+        for program in programs {
+            let (first, start) = (&first, &start);
+            scope.spawn(move || {
+                start.wait();
+                program.pass(first, 3 * MOST as u32).unwrap()
+            });
+        }
+    });
+    // Alone on the same way: as many as there may be, all of them different, each with its way back.
+    let mut frame = first;
+    let mut seen = std::collections::BTreeSet::new();
+    while let Some(sent) = both.programs[1].pass(&frame, 1).unwrap().frame {
+        let outside = source_of(&sent);
+        assert!(seen.insert(outside));
+        let came = both.programs[0].pass(&packet_of(PEER, outside, None), 1);
+        let came = came.unwrap().frame.unwrap();
+        let (address, port) = source_of(&frame);
+        assert_eq!(came[30..34], address);
+        assert_eq!(came[36..38], port.to_be_bytes());
+        frame = sent;
+    }
+    assert_eq!(seen.len(), MOST + 1);
+}
+
+/// How long the program takes for each new flow that finds the table full.
+#[test]
+#[ignore = "a measurement: cargo test --release -p taut-function --test in_kernel flood -- --ignored --nocapture"]
+fn flood_of_new_flows() {
+    for (what, more) in [
+        ("full table", "mappings = 16384\n"),
+        ("ports taken", "mappings = 1000000\nports = \"1024-5119\"\n"),
+    ] {
+        let settings = format!("outside = [1]\naddress = \"203.0.113.1\"\nseed = 1\n{more}");
+        let Some(both) = Both::new(&[("nat", &settings)]) else {
+            return;
+        };
+        let mut number = 0_u32;
+        let mut pass = |flows: u32| {
+            let mut sum_ns = 0;
+            for _ in 0..flows {
+                number += 1;
+                let [_, b, c, d] = number.to_be_bytes();
+                let frame = packet_of(([10, b, c, d], number as u16), PEER, None);
+                sum_ns += both.programs[1].pass(&frame, 1).unwrap().duration_ns;
+            }
+            sum_ns / u64::from(flows)
+        };
+        let filling = pass(16_384);
+        let flood: Vec<_> = (0..5).map(|_| pass(20_000)).collect();
+        let known = packet_of(([10, 0, 0, 1], 1), PEER, None);
+        let known_ns = (0..20_000).map(|_| both.programs[1].pass(&known, 1).unwrap().duration_ns);
+        let known_ns = known_ns.sum::<u64>() / 20_000;
+        println!("{what}: filling {filling} ns, flood {flood:?} ns, a known flow {known_ns} ns");
+        println!("{:?}", both.kernel.fates(0));
     }
 }
 

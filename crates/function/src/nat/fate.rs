@@ -12,13 +12,14 @@ pub(crate) enum Fate {
     Hairpin,
     NoPort,
     TableFull,
+    HostFull,
     Fragment,
     Protocol,
     Malformed,
 }
 
 /// By name, in the order of the enumeration.
-pub(super) const FATES: [&str; 12] = [
+pub(super) const FATES: [&str; 13] = [
     "translated to outside",
     "translated to inside",
     "translated: ICMP error",
@@ -28,6 +29,7 @@ pub(super) const FATES: [&str; 12] = [
     "dropped: from inside to an outside address",
     "dropped: no port free",
     "dropped: table full",
+    "dropped: its host has too many mappings",
     "dropped: fragment",
     "dropped: another protocol",
     "dropped: malformed",

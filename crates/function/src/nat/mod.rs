@@ -1,7 +1,9 @@
 //! Source NAT with port translation: hosts inside share the outside addresses. (RFC 3022; RFC 4787 for UDP, RFC 5382 for
 //! TCP, RFC 5508 for ICMP.) Mappings do not depend on who is talked to, and whoever is may answer through them.
 
+mod connection;
 mod fate;
+mod hosts;
 mod rewrite;
 mod seen;
 mod setting;
@@ -10,13 +12,14 @@ mod table;
 mod tests;
 
 use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use connection::{Connection, state};
 use fate::{FATES, Fate};
 use rewrite::{End, replace, replace_error};
-use seen::{Flow, Seen};
+use seen::{Class as Protocol, Flow, Seen};
 use setting::Checked;
 pub(crate) use setting::Settings;
 use std::time::Duration;
-use table::{Refused, Table, Timeouts, key, state};
+use table::{Refused, Table, Timeouts, key};
 use taut_port::xdp_functions::{KernelFunction, KernelNat};
 use taut_port::{BATCH_CAPACITY, Batch, Clock, PortError};
 
@@ -37,12 +40,6 @@ pub(crate) const ENTRY: Entry = Entry {
 /// Timeouts are of seconds.
 const CALIBRATION: Duration = Duration::from_millis(5);
 
-/// Bits of the TCP header's flags.
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
-
 struct Nat {
     checked: Checked,
     table: Option<Table>,
@@ -57,14 +54,18 @@ pub(crate) fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunctio
         choice,
         timeouts,
         most,
+        per_host,
         forwards,
         ..
     } = checked;
     let nat = KernelNat {
+        sweep: choice.sweep_interval(),
         addresses: choice.addresses,
         ports: (choice.first_port, choice.last_port),
         seed: choice.seed,
         mappings: most,
+        mappings_per_host: per_host,
+        host_buckets: hosts::buckets(most),
         udp: timeouts.udp,
         tcp: timeouts.tcp,
         tcp_closing: timeouts.tcp_closing,
@@ -101,10 +102,18 @@ impl Nat {
                     Ok(slot) => slot,
                     Err(Refused::NoPort) => return Fate::NoPort,
                     Err(Refused::Full) => return Fate::TableFull,
+                    Err(Refused::HostFull) => return Fate::HostFull,
                 };
+                let is_live = table.is_live(slot, now);
                 let mapping = table.mapping_mut(slot);
-                mapping.last_used = now;
-                mapping.state = left(mapping.state, flow.flags);
+                if !is_live {
+                    // The host gets the same port again, and all else begins anew.
+                    mapping.last_used = now;
+                    mapping.connection = Connection::default();
+                }
+                if flow.class != Protocol::Tcp || mapping.connection.left(&flow.segment) {
+                    mapping.last_used = now;
+                }
                 replace(frame, flow, End::Source, table.choice.endpoint(slot));
                 Fate::ToOutside
             }
@@ -118,7 +127,8 @@ impl Nat {
                 if table.choice.number(*destination).is_some() {
                     return Fate::Hairpin;
                 }
-                let Some(slot) = table.find(key(about.class, about.destination)) else {
+                let slot = table.find(key(about.class, about.destination));
+                let Some(slot) = slot.filter(|slot| table.is_live(*slot, now)) else {
                     return Fate::NoMapping;
                 };
                 let outside = table.choice.endpoint(slot);
@@ -143,7 +153,9 @@ impl Nat {
                     return Fate::NoMapping;
                 }
                 let mapping = table.mapping_mut(slot);
-                mapping.state = came(mapping.state, flow.flags);
+                if flow.class == Protocol::Tcp && mapping.connection.came(&flow.segment) {
+                    mapping.last_used = now;
+                }
                 replace(frame, flow, End::Destination, mapping.endpoint());
                 Fate::ToInside
             }
@@ -172,36 +184,6 @@ impl Nat {
     }
 }
 
-/// The state of a mapping after a packet from inside; flags are 0 where it is not TCP.
-fn left(before: u8, flags: u8) -> u8 {
-    let mut after = before;
-    if flags & SYN != 0 {
-        after &= state::STATIC;
-    } else if flags & ACK != 0 {
-        after |= state::ACKNOWLEDGED;
-    }
-    closed(after, flags)
-}
-
-/// The same after one from outside.
-fn came(before: u8, flags: u8) -> u8 {
-    closed(
-        if flags == 0 {
-            before
-        } else {
-            before | state::ANSWERED
-        },
-        flags,
-    )
-}
-
-fn closed(state: u8, flags: u8) -> u8 {
-    match flags & (FIN | RST) {
-        0 => state,
-        _ => state | state::CLOSING,
-    }
-}
-
 impl Function for Nat {
     fn prepare(&mut self) -> Result<(), PortError> {
         let clock = Clock::calibrate(CALIBRATION);
@@ -210,6 +192,7 @@ impl Function for Nat {
             choice,
             timeouts,
             most,
+            per_host,
             forwards,
             ..
         } = &self.checked;
@@ -218,10 +201,12 @@ impl Function for Nat {
             tcp: ticks(timeouts.tcp),
             tcp_closing: ticks(timeouts.tcp_closing),
             icmp: ticks(timeouts.icmp),
+            sweep: ticks(choice.sweep_interval()),
         };
-        let mut table = Table::new(choice.clone(), timeouts, *most);
+        let mut table = Table::new(choice.clone(), timeouts, *most, *per_host);
         for forward in forwards {
-            table.put(forward.slot, forward.inside, 0, state::STATIC);
+            let connection = Connection::of(state::STATIC);
+            table.put(forward.slot, forward.inside, 0, connection);
         }
         self.table = Some(table);
         Ok(())

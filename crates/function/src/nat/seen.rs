@@ -1,5 +1,6 @@
 //! What the translator reads of a frame, before it looks anything up.
 
+use super::connection::{FIN, SYN};
 use super::fate::Fate;
 use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Tcp, Udp};
 
@@ -25,6 +26,16 @@ impl Class {
 /// Address and port, or identifier.
 pub(crate) type Endpoint = (u32, u16);
 
+/// What a TCP header says of the connection; all 0 otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Segment {
+    pub flags: u8,
+    pub sequence: u32,
+    pub acknowledgement: u32,
+    /// The sequence number behind it.
+    pub end: u32,
+}
+
 /// A packet that has ports, whole or quoted by an ICMP error. Places in bytes from the frame's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
@@ -35,8 +46,7 @@ pub(crate) struct Flow {
     pub class: Class,
     pub source: Endpoint,
     pub destination: Endpoint,
-    /// Of TCP; 0 otherwise.
-    pub flags: u8,
+    pub segment: Segment,
 }
 
 /// What a frame is to the translator.
@@ -83,14 +93,16 @@ impl Seen {
         }
         let transport = at + ip.header_len_bytes();
         let payload = ip.payload();
-        let (class, ports, flags) = match ip.protocol() {
+        let mut segment = Segment::default();
+        let (class, ports) = match ip.protocol() {
             IpProtocol::UDP => {
                 let udp = Udp::new(payload).map_err(|_| Fate::Malformed)?;
-                (Class::Udp, (udp.source_port(), udp.destination_port()), 0)
+                (Class::Udp, (udp.source_port(), udp.destination_port()))
             }
             IpProtocol::TCP => {
                 Tcp::new(payload).map_err(|_| Fate::Malformed)?;
-                (Class::Tcp, ports_of(payload), payload[13])
+                segment = Segment::of(payload);
+                (Class::Tcp, ports_of(payload))
             }
             IpProtocol::ICMP => {
                 if payload.len() < QUOTED {
@@ -99,7 +111,7 @@ impl Seen {
                 match payload[0] {
                     ECHO_REPLY | ECHO_REQUEST => {
                         let identifier = u16::from_be_bytes([payload[4], payload[5]]);
-                        (Class::Icmp, (identifier, identifier), 0)
+                        (Class::Icmp, (identifier, identifier))
                     }
                     UNREACHABLE | SOURCE_QUENCH | TIME_EXCEEDED | PARAMETER_PROBLEM => {
                         let about = quoted(payload, transport)?;
@@ -123,8 +135,29 @@ impl Seen {
             class,
             source: (ip.source().to_bits(), ports.0),
             destination: (ip.destination().to_bits(), ports.1),
-            flags,
+            segment,
         }))
+    }
+}
+
+impl Segment {
+    /// Of a whole segment, the header of which was found to be all there.
+    fn of(bytes: &[u8]) -> Self {
+        let word = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let flags = bytes[13];
+        let header_len = usize::from(bytes[12] >> 4) * 4;
+        // SYN and FIN take a number each (RFC 9293 section 3.4).
+        let len = (bytes.len() - header_len) as u32
+            + u32::from(flags & SYN != 0)
+            + u32::from(flags & FIN != 0);
+        Self {
+            flags,
+            sequence: word(4),
+            acknowledgement: word(8),
+            end: word(4).wrapping_add(len),
+        }
     }
 }
 
@@ -170,6 +203,6 @@ fn quoted(icmp: &[u8], icmp_at: usize) -> Result<Flow, Fate> {
         class,
         source: (address(12), ports.0),
         destination: (address(16), ports.1),
-        flags: 0,
+        segment: Segment::default(),
     })
 }

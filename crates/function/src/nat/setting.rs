@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     ports: String,
     #[serde(default = "mappings")]
     mappings: i64,
+    #[serde(default = "mappings_per_host")]
+    mappings_per_host: i64,
     udp_timeout: Option<String>,
     tcp_timeout: Option<String>,
     tcp_closing_timeout: Option<String>,
@@ -64,6 +66,11 @@ fn mappings() -> i64 {
     65_536
 }
 
+/// A sixteenth of the default table.
+fn mappings_per_host() -> i64 {
+    4096
+}
+
 /// Without packets from inside.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
@@ -87,6 +94,7 @@ pub(crate) struct Checked {
     pub(super) choice: Choice,
     pub(super) timeouts: Times,
     pub(super) most: usize,
+    pub(super) per_host: u32,
     pub(super) forwards: Vec<Static>,
 }
 
@@ -127,11 +135,13 @@ impl Settings {
                 self.ports
             ));
         };
-        if !(1..=MOST_MAPPINGS).contains(&self.mappings) {
-            return wrong(format!(
-                "mappings = {}: want 1 to {MOST_MAPPINGS}",
-                self.mappings
-            ));
+        for (key, count) in [
+            ("mappings", self.mappings),
+            ("mappings_per_host", self.mappings_per_host),
+        ] {
+            if !(1..=MOST_MAPPINGS).contains(&count) {
+                return wrong(format!("{key} = {count}: want 1 to {MOST_MAPPINGS}"));
+            }
         }
         let time = |key: &str, text: Option<String>, otherwise_s: u64| match text {
             None => Ok(Duration::from_secs(otherwise_s)),
@@ -160,6 +170,7 @@ impl Settings {
                 icmp: time("icmp_timeout", self.icmp_timeout, 60)?,
             },
             most,
+            per_host: self.mappings_per_host as u32,
             choice,
         })
     }

@@ -1,26 +1,21 @@
 //! Which outside port stands for which inside one: mappings lie where their outside port says, and are found by their
 //! inside one through a hash table. All memory is taken at once.
 
+use super::connection::Connection;
+use super::hosts::{Hosts, NoMore};
 use super::seen::{Class, Endpoint};
 use crate::mix::mix;
+use std::time::Duration;
 
 /// Ports that are tried for a new mapping.
 pub(super) const TRIES: u64 = 64;
-/// Mappings that are looked through for such as have timed out when there is no room for another.
-pub(super) const SWEPT: usize = 256;
+/// Places that a sweep looks through for mappings that have timed out.
+pub(super) const SWEPT: usize = 64;
+/// Sweeps that one new flow makes up for at most.
+pub(super) const MOST_SWEEPS: u64 = 4;
+/// While enough new flows come, sweeps come by every place once in so long.
+const REVOLUTION: Duration = Duration::from_secs(4);
 const PORTS: usize = 1 << 16;
-
-/// What has been seen of a mapping's packets.
-pub(super) mod state {
-    /// TCP: a packet came from outside.
-    pub const ANSWERED: u8 = 1;
-    /// TCP: one without SYN left.
-    pub const ACKNOWLEDGED: u8 = 2;
-    /// TCP: a FIN or RST passed.
-    pub const CLOSING: u8 = 4;
-    /// Never times out.
-    pub const STATIC: u8 = 8;
-}
 
 /// Time without packets from inside after which a mapping ends, in the unit of `now`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,6 +24,8 @@ pub(super) struct Timeouts {
     pub tcp: u64,
     pub tcp_closing: u64,
     pub icmp: u64,
+    /// From one sweep to the next.
+    pub sweep: u64,
 }
 
 /// One mapping, at the place of its outside port.
@@ -37,7 +34,7 @@ pub(super) struct Mapping {
     /// Key of the inside endpoint; 0 for none.
     pub inside: u64,
     pub last_used: u64,
-    pub state: u8,
+    pub connection: Connection,
 }
 
 impl Mapping {
@@ -56,6 +53,7 @@ pub(super) fn key(class: Class, (address, port): Endpoint) -> u64 {
 pub(super) enum Refused {
     NoPort,
     Full,
+    HostFull,
 }
 
 /// What decides which ports are taken.
@@ -87,6 +85,11 @@ impl Choice {
 
     pub fn slots(&self) -> usize {
         3 * self.addresses.len() * PORTS
+    }
+
+    /// Time from one sweep to the next.
+    pub fn sweep_interval(&self) -> Duration {
+        REVOLUTION / (self.slots() / SWEPT) as u32
     }
 
     /// The places to try for an inside endpoint, in order: all of the address that belongs to the inside address, of ports as
@@ -123,22 +126,27 @@ pub(super) struct Table {
     mappings: Vec<Mapping>,
     /// Open addressing, at most half full.
     entries: Vec<Entry>,
+    hosts: Hosts,
     count: usize,
     most: usize,
     /// Where the last sweep ended.
-    cursor: usize,
+    hand: usize,
+    /// Up to when sweeps are made up for.
+    swept: u64,
 }
 
 impl Table {
-    pub fn new(choice: Choice, timeouts: Timeouts, most: usize) -> Self {
+    pub fn new(choice: Choice, timeouts: Timeouts, most: usize, per_host: u32) -> Self {
         Self {
+            hosts: Hosts::new(most, per_host, choice.seed),
             mappings: vec![Mapping::default(); choice.slots()],
             entries: vec![Entry::default(); (2 * most).next_power_of_two()],
             choice,
             timeouts,
             count: 0,
             most,
-            cursor: 0,
+            hand: 0,
+            swept: 0,
         }
     }
 
@@ -174,7 +182,7 @@ impl Table {
     fn timeout(&self, mapping: &Mapping) -> u64 {
         match mapping.inside >> 48 {
             1 => self.timeouts.udp,
-            2 if mapping.state & 7 == state::ANSWERED | state::ACKNOWLEDGED => self.timeouts.tcp,
+            2 if mapping.connection.is_open() => self.timeouts.tcp,
             2 => self.timeouts.tcp_closing,
             _ => self.timeouts.icmp,
         }
@@ -184,33 +192,39 @@ impl Table {
     pub fn is_live(&self, slot: u32, now: u64) -> bool {
         let mapping = self.mapping(slot);
         mapping.inside != 0
-            && (mapping.state & state::STATIC != 0
+            && (mapping.connection.is_static()
                 || now.saturating_sub(mapping.last_used) <= self.timeout(mapping))
     }
 
     /// Makes a mapping for an inside endpoint that has none.
     pub fn make(&mut self, class: Class, inside: u64, now: u64) -> Result<u32, Refused> {
-        let mut candidates = self.choice.candidates(class, inside);
-        let slot = candidates.find(|slot| !self.is_live(*slot, now));
-        let slot = slot.ok_or(Refused::NoPort)?;
-        drop(candidates);
-        self.end(slot);
-        if self.count == self.most {
-            self.sweep(now);
-        }
-        if self.count == self.most {
+        self.sweep(now);
+        if self.count >= self.most {
             return Err(Refused::Full);
         }
-        self.put(slot, inside, now, 0);
+        let host = (inside >> 16) as u32;
+        self.hosts.add(host).map_err(|no_more| match no_more {
+            NoMore::Limit => Refused::HostFull,
+            NoMore::Room => Refused::Full,
+        })?;
+        let mut candidates = self.choice.candidates(class, inside);
+        let Some(slot) = candidates.find(|slot| !self.is_live(*slot, now)) else {
+            drop(candidates);
+            self.hosts.remove(host);
+            return Err(Refused::NoPort);
+        };
+        drop(candidates);
+        self.end(slot);
+        self.put(slot, inside, now, Connection::default());
         Ok(slot)
     }
 
-    /// Puts a mapping at a free place.
-    pub fn put(&mut self, slot: u32, inside: u64, now: u64, state: u8) {
+    /// Puts a mapping at a free place; those of a host that count for its limit are added to it before.
+    pub fn put(&mut self, slot: u32, inside: u64, now: u64, connection: Connection) {
         *self.mapping_mut(slot) = Mapping {
             inside,
             last_used: now,
-            state,
+            connection,
         };
         let mut at = self.home(inside);
         while self.entries[at].inside != 0 {
@@ -220,7 +234,7 @@ impl Table {
         self.count += 1;
     }
 
-    /// Ends the mapping at a place, if there is one.
+    /// Ends the mapping at a place, if there is one; static ones never do.
     fn end(&mut self, slot: u32) {
         let inside = std::mem::take(&mut self.mapping_mut(slot).inside);
         if inside == 0 {
@@ -247,23 +261,35 @@ impl Table {
         }
         self.entries[hole] = Entry::default();
         self.count -= 1;
+        self.hosts.remove((inside >> 16) as u32);
     }
 
-    /// Ends mappings that have timed out among the next few.
-    fn sweep(&mut self, now: u64) {
-        for _ in 0..SWEPT {
-            let slot = self.cursor as u32;
-            self.cursor = (self.cursor + 1) % self.mappings.len();
+    /// Ends mappings that have timed out among the next places, as many of them as the time since the last sweep makes due:
+    /// what that costs depends on the time that passes, not on how many new flows come. Returns how many it looked at.
+    fn sweep(&mut self, now: u64) -> usize {
+        let interval = self.timeouts.sweep.max(1);
+        let due = now.saturating_sub(self.swept) / interval;
+        self.swept = if due < MOST_SWEEPS {
+            self.swept + due * interval
+        } else {
+            now
+        };
+        let places = due.min(MOST_SWEEPS) as usize * SWEPT;
+        for _ in 0..places {
+            let slot = self.hand as u32;
+            self.hand = (self.hand + 1) % self.mappings.len();
             if self.mapping(slot).inside != 0 && !self.is_live(slot, now) {
                 self.end(slot);
             }
         }
+        places
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::connection::state;
     use super::*;
     use std::collections::HashMap;
 
@@ -279,8 +305,9 @@ mod tests {
             tcp: 1000,
             tcp_closing: 50,
             icmp: 10,
+            sweep: 1,
         };
-        Table::new(choice, timeouts, most)
+        Table::new(choice, timeouts, most, 100)
     }
 
     #[test]
@@ -349,7 +376,7 @@ mod tests {
         // A sweep takes several calls to come by all places.
         let mut tries = 0..10_000;
         assert_eq!(places.make(Class::Udp, inside(2), 10), Err(Refused::Full));
-        assert!(tries.any(|_| places.make(Class::Udp, inside(2), 11).is_ok()));
+        assert!(tries.any(|n| places.make(Class::Udp, inside(2), 11 + n).is_ok()));
     }
 
     #[test]
@@ -357,11 +384,50 @@ mod tests {
         let mut table = table(10, (1024, 2048));
         let slot = table.make(Class::Tcp, key(Class::Tcp, (7, 1)), 0).unwrap();
         assert!(table.is_live(slot, 50) && !table.is_live(slot, 51));
-        table.mapping_mut(slot).state = state::ANSWERED | state::ACKNOWLEDGED;
+        table.mapping_mut(slot).connection = Connection::of(state::OPEN);
         assert!(table.is_live(slot, 1000) && !table.is_live(slot, 1001));
-        table.mapping_mut(slot).state |= state::CLOSING;
-        assert!(!table.is_live(slot, 51));
-        table.mapping_mut(slot).state |= state::STATIC;
+        for done in [state::FINISHED, state::RESET] {
+            table.mapping_mut(slot).connection = Connection::of(state::OPEN | done);
+            assert!(table.is_live(slot, 50) && !table.is_live(slot, 51));
+        }
+        table.mapping_mut(slot).connection = Connection::of(state::STATIC);
         assert!(table.is_live(slot, u64::MAX));
+    }
+
+    #[test]
+    fn a_flood_that_meets_a_full_table_has_no_more_swept_than_time_passes() {
+        let mut table = table(1000, (1024, 65535));
+        let second = 1_000_000_000;
+        table.timeouts.udp = 300 * second;
+        table.timeouts.sweep = table.choice.sweep_interval().as_nanos() as u64;
+        let start = 1000 * second;
+        let inside = |n: u32| key(Class::Udp, (n, 9));
+        (0..1000).for_each(|n| {
+            table.make(Class::Udp, inside(n), start).unwrap();
+        });
+        let slots = table.choice.slots();
+        let mut looked_at = 0;
+        // A million a second for four seconds, and then everything has timed out.
+        for n in 0..4_000_000 {
+            let now = start + u64::from(n) * 1000;
+            let places = table.sweep(now);
+            assert!(places <= SWEPT * MOST_SWEEPS as usize);
+            looked_at += places;
+            if n % 1000 == 0 {
+                let made = table.make(Class::Udp, inside(1000 + n), now);
+                assert_eq!(made, Err(Refused::Full));
+            }
+        }
+        assert!(
+            looked_at <= slots && looked_at > slots * 9 / 10,
+            "{looked_at}"
+        );
+        // All room is there again after one revolution, however few flows come.
+        let late = start + 400 * second;
+        let due = table.timeouts.sweep * MOST_SWEEPS;
+        (0..=slots as u64 / 256).for_each(|n| {
+            table.sweep(late + n * due);
+        });
+        assert_eq!(table.count, 0);
     }
 }

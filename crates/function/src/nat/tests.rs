@@ -1,6 +1,9 @@
 //! What the translator does to packets, checked by a parser that is not ours.
 #![allow(clippy::unwrap_used)]
 
+mod connections;
+mod limits;
+
 use super::*;
 use crate::batch_of::batch_of;
 use etherparse::{Icmpv4Slice, PacketBuilder, SlicedPacket, TransportSlice};
@@ -228,7 +231,10 @@ fn what_cannot_be_translated_is_dropped_and_counted_by_cause_and_what_is_not_ipv
     arp[12..14].copy_from_slice(&[8, 6]);
     assert_eq!(out(&mut *nat, &arp), Some(arp));
     let malformed = whole.len() as u64;
-    assert_eq!(counts(&*nat), [2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, malformed]);
+    assert_eq!(
+        counts(&*nat),
+        [2, 0, 0, 1, 1, 1, 1, 1, 1, 0, 1, 1, malformed]
+    );
 }
 
 #[test]
@@ -303,7 +309,14 @@ fn settings_that_cannot_be_are_named() {
             "twice",
         ),
         (&format!("{base}ports = \"9-9\""), "1024-65535"),
-        (&format!("{base}mappings = 0"), "1 to 1048576"),
+        (
+            &format!("{base}mappings = 0"),
+            "mappings = 0: want 1 to 1048576",
+        ),
+        (
+            &format!("{base}mappings_per_host = 0"),
+            "mappings_per_host = 0",
+        ),
         (
             &format!("{base}udp_timeout = \"5ms\""),
             "udp_timeout = \"5ms\": want 1s",

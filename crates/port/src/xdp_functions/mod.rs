@@ -84,6 +84,12 @@ pub struct KernelNat {
     pub seed: u64,
     /// Mappings there can be.
     pub mappings: usize,
+    /// Mappings that an inside address can have.
+    pub mappings_per_host: u32,
+    /// Of the array that counts them, a power of two.
+    pub host_buckets: usize,
+    /// From one sweep for mappings that have timed out to the next.
+    pub sweep: Duration,
     /// After so long without packets from inside a mapping ends.
     pub udp: Duration,
     /// The same of a TCP connection that is open.
