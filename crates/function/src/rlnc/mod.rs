@@ -8,6 +8,7 @@
 
 mod decode;
 mod encode;
+mod following;
 mod header;
 mod order;
 mod recode;
@@ -191,10 +192,18 @@ struct Counts {
     not_coded: u64,
     malformed: u64,
     broken: u64,
+    elsewhere: u64,
     no_room: u64,
     late: u64,
     waited: u64,
     overdue: u64,
+}
+
+impl Counts {
+    /// Numbers of packets may be forged.
+    fn lose(&mut self, packets: u64) {
+        self.lost = self.lost.saturating_add(packets);
+    }
 }
 
 /// What a packet that was handled is from now on.
@@ -426,6 +435,7 @@ impl Function for Rlnc {
             ("repairs taken in", c.repairs_used),
             ("dropped: malformed", c.malformed),
             ("dropped: broken coding header", c.broken),
+            ("dropped: repair of elsewhere", c.elsewhere),
             ("dropped: no memory", c.no_room),
             ("dropped: behind its turn", c.late),
             ("repairs sent, beside the above", c.repairs_sent),
