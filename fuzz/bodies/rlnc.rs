@@ -1,7 +1,8 @@
 //! What the fuzz target of the network decoder does with its bytes; `cargo test` runs the same over seeded operations.
 
 use std::cell::RefCell;
-use taut_function::{Context, Function, build};
+use taut_function::rlnc::simulated;
+use taut_function::{Context, Function};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::UdpFlow;
 
@@ -10,6 +11,8 @@ const PACKETS: u64 = 120;
 const STREAMS: u64 = 2;
 const MOST_OPERATIONS: usize = 96;
 const PAYLOAD: usize = 42;
+/// Packets that a decoder has memory for: more than wait in order.
+const SLOTS: u32 = 128;
 /// How many coded packets in a row may be lost and the next is near all the same.
 const NEAR: usize = 10;
 
@@ -42,7 +45,7 @@ fn coded() -> (Vec<Vec<Vec<u8>>>, PoolHandle) {
 
 fn function(settings: &str) -> Box<dyn Function> {
     let settings = format!("{COMMON}{settings}");
-    let mut function = build("rlnc", settings.parse().expect("settings")).expect("a function");
+    let mut function = simulated(settings.parse().expect("settings"), SLOTS).expect("a function");
     function.prepare().expect("memory");
     function
 }

@@ -33,18 +33,20 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "aes",
     summary: "encrypts UDP payloads out of the ports `encrypt` by AES, decrypts them out of the others",
     class: Class::Advanced,
-    build: |table| with_clock(table, clock::of_the_machine),
+    build: |table| simulated(table, clock::of_the_machine, POOL_SLOTS),
 };
 
-/// The function by another clock, for simulations; `clock` gives the time since 1970.
+/// The function by another clock and with other memory, for simulations: `clock` gives the time since 1970, `slots` are
+/// the packets that it has memory for.
 ///
 /// # Errors
 /// As [`crate::build`].
-pub fn with_clock(
+pub fn simulated(
     table: toml::Table,
     clock: fn() -> Duration,
+    slots: u32,
 ) -> Result<Box<dyn Function>, SettingsError> {
-    Ok(Box::new(Aes::new(settings(table)?, clock)?))
+    Ok(Box::new(Aes::new(settings(table)?, clock, slots)?))
 }
 
 /// Copies of packets that came without room in front, as many as wait to be sent at most.
@@ -131,12 +133,13 @@ struct Aes {
     number: u64,
     senders: Senders,
     clock: Clock,
+    slots: u32,
     pool: Option<PoolHandle>,
     counts: [u64; FATES.len()],
 }
 
 impl Aes {
-    fn new(settings: Settings, clock: fn() -> Duration) -> Result<Self, SettingsError> {
+    fn new(settings: Settings, clock: fn() -> Duration, slots: u32) -> Result<Self, SettingsError> {
         let wrong = |text: &str| Err(SettingsError(text.to_string()));
         let (mode, name) = match settings.mode {
             ModeName::Gcm => (Mode::Gcm, "gcm"),
@@ -176,6 +179,7 @@ impl Aes {
             number: 0,
             senders: Senders::new(other, mode, settings.table_free, clock::units(clock_error)),
             clock: Clock::new(clock),
+            slots,
             pool: None,
             counts: [0; FATES.len()],
         })
@@ -303,7 +307,7 @@ fn associated(frame: &[u8], it: &Datagram, header: &Header) -> ([u8; 60], usize)
 
 impl Function for Aes {
     fn prepare(&mut self) -> Result<(), PortError> {
-        self.pool = Some(PoolHandle::new(POOL_SLOTS, false)?);
+        self.pool = Some(PoolHandle::new(self.slots, false)?);
         self.senders.begin(self.clock.read());
         Ok(())
     }

@@ -48,7 +48,7 @@ fn just_made(settings: &str, key: &str) -> Result<Aes, SettingsError> {
         .unwrap();
     file.write_all(key.as_bytes()).unwrap();
     let text = format!("{settings}\nkey_file = {path:?}");
-    let mut aes = Aes::new(settings_of(&text)?, || NOW.get())?;
+    let mut aes = Aes::new(settings_of(&text)?, || NOW.get(), 64)?;
     aes.prepare().unwrap();
     Ok(aes)
 }
