@@ -4,12 +4,19 @@
 //! in a column where all others have 0. As soon as a row has one column left, its symbol is known. (Gauss-Jordan
 //! elimination, one row at a time.)
 
-use crate::encoder::Symbols;
-use crate::field::{inverse, product};
-use crate::{Combination, MOST_COMBINED};
+use crate::encoder::{Symbols, two};
+use crate::field::inverse;
+use crate::{Combination, MOST_COMBINED, kernel};
 
-/// Numbers further ahead than this of what came so far are taken for forged.
-const MOST_AHEAD: u64 = 1 << 16;
+/// How far ahead of all others a packet's numbers may be for a decoder that looks back on `span` source symbols: half of
+/// them. So one packet, whatever its header says, leaves the newer half of them to be looked back on.
+pub fn reach(span: usize) -> u64 {
+    (span as u64 / 2).max(8)
+}
+
+/// Of the unknown symbols that one packet has given up, so many are taken out of the combinations they are in; for the
+/// others these combinations are given up as well, which costs no arithmetic.
+const MOST_TAKEN_OUT: usize = 8;
 
 /// What a packet says that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +30,8 @@ pub enum Refused {
     /// What it is about was given up already.
     #[error("about symbols that were given up already")]
     TooOld,
-    /// Its number is far from all others.
+    /// Its number is further ahead of all others than [`reach`]: whoever is sure that it is right has the decoder begin
+    /// again.
     #[error("far ahead of all others")]
     TooFarAhead,
 }
@@ -46,6 +54,10 @@ pub struct Account {
 }
 
 /// Decodes one stream in bounded memory. Nothing is allocated once it is made.
+///
+/// Work is bounded as well, whatever comes: one packet costs at most [`Decoder::most_row_operations`] additions of a
+/// multiple of one row (`span` bytes of coefficients and one symbol) to another, beside looking at `span` x `span`
+/// coefficients once or twice.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     size: usize,
@@ -62,6 +74,9 @@ pub struct Decoder {
     coefficients: Vec<u8>,
     sums: Symbols,
     account: Account,
+    /// Additions of rows and symbols.
+    #[cfg(test)]
+    operations: u64,
 }
 
 impl Decoder {
@@ -80,11 +95,22 @@ impl Decoder {
             coefficients: vec![0; span * span],
             sums: Symbols::new(span, size),
             account: Account::default(),
+            #[cfg(test)]
+            operations: 0,
         }
     }
 
-    /// Forgets all but the account: another stream begins.
+    /// How many additions of one row's multiple to another a single packet costs at most.
+    pub fn most_row_operations(&self) -> usize {
+        // A combination: what is known is taken out, then what others have, then its column out of the others.
+        (MOST_TAKEN_OUT + 3) * self.span
+    }
+
+    /// Forgets all but the account: another stream begins, or this one somewhere else. What was looked back on and is not
+    /// known is lost. Costs no more than `span` steps.
     pub fn begin_again(&mut self) {
+        let is_unknown = |number: &u64| !self.known[self.place(*number)];
+        self.account.lost += (self.base..self.end).filter(is_unknown).count() as u64;
         (self.base, self.end) = (0, 0);
         self.known.fill(false);
         self.pivots.fill(None);
@@ -181,6 +207,8 @@ impl Decoder {
             if self.known[place] {
                 let symbol = self.symbols.get(place, self.symbols.length(place));
                 self.sums.add_multiple(row, *coefficient, symbol);
+                #[cfg(test)]
+                (self.operations += 1);
             } else {
                 self.coefficients[row * self.span + place] = *coefficient;
             }
@@ -208,7 +236,7 @@ impl Decoder {
         if end <= self.end {
             return Ok(());
         }
-        if end - self.end > MOST_AHEAD && self.end > 0 {
+        if end - self.end > reach(self.span) && self.end > 0 {
             return Err(Refused::TooFarAhead);
         }
         if self.end == 0 {
@@ -217,31 +245,42 @@ impl Decoder {
             self.end = first;
         }
         let base = end.saturating_sub(self.span as u64).max(self.base);
+        let mut taken_out = 0;
         for number in self.base..base {
-            self.give_up(number);
+            taken_out += usize::from(self.give_up(number, taken_out < MOST_TAKEN_OUT));
         }
         self.base = base;
         self.end = end;
         Ok(())
     }
 
-    fn give_up(&mut self, number: u64) {
+    /// Whether it was taken out of the rows, as `takes_out` has it; otherwise rows with it go.
+    fn give_up(&mut self, number: u64, takes_out: bool) -> bool {
         let place = self.place(number);
         if number >= self.end {
             // Never heard of: lost with all that was said of it.
             self.account.lost += 1;
-            return;
+            return false;
         }
         if self.known[place] {
             self.known[place] = false;
-            return;
+            return false;
         }
         self.account.lost += 1;
+        let span = self.span;
+        if !takes_out {
+            for row in 0..span {
+                if self.coefficients[row * span + place] != 0 {
+                    self.pivots[row] = None;
+                }
+            }
+            return false;
+        }
         // What a row says of it can't be used any more; one row can free the others of it.
-        let column = |row: usize| self.coefficients[row * self.span + place] != 0;
+        let column = |row: usize| self.coefficients[row * span + place] != 0;
         let with_it = |row: &usize| self.pivots[*row].is_some() && column(*row);
-        let Some(row) = (0..self.span).find(with_it) else {
-            return;
+        let Some(row) = (0..span).find(with_it) else {
+            return false;
         };
         let own = self.coefficients[row * self.span + place];
         self.scale(row, inverse(own));
@@ -251,6 +290,7 @@ impl Decoder {
             }
         }
         self.pivots[row] = None;
+        true
     }
 
     /// Notes a source symbol as known, and takes it out of all rows.
@@ -266,6 +306,8 @@ impl Decoder {
             }
             self.coefficients[column] = 0;
             self.sums.add_multiple(row, coefficient, symbol);
+            #[cfg(test)]
+            (self.operations += 1);
             if self.pivots[row] == Some(number) {
                 self.pivots[row] = None;
                 self.reduce(row);
@@ -279,17 +321,18 @@ impl Decoder {
         if coefficient == 0 || to == from {
             return;
         }
-        for place in 0..self.span {
-            let other = self.coefficients[from * self.span + place];
-            self.coefficients[to * self.span + place] ^= product(coefficient, other);
-        }
+        let (sum, row) = two(&mut self.coefficients, self.span, to, from);
+        kernel::add_multiple(sum, coefficient, row);
         self.sums.add_own_multiple(to, coefficient, from);
+        #[cfg(test)]
+        (self.operations += 1);
     }
 
     fn scale(&mut self, row: usize, factor: u8) {
-        for coefficient in &mut self.coefficients[row * self.span..][..self.span] {
-            *coefficient = product(*coefficient, factor);
-        }
+        kernel::scale(
+            &mut self.coefficients[row * self.span..][..self.span],
+            factor,
+        );
         self.sums.scale(row, factor);
     }
 

@@ -130,11 +130,9 @@ impl Symbols {
 
     /// Adds `coefficient` times `from` to `to`, two different ones.
     pub(crate) fn add_own_multiple(&mut self, to: usize, coefficient: u8, from: usize) {
-        let (size, length) = (self.size, self.lengths[from]);
-        let (low, high) = (to.min(from), to.max(from));
-        let (head, tail) = self.bytes.split_at_mut(high * size);
-        let (low, high) = (&mut head[low * size..][..length], &mut tail[..length]);
-        let (sum, symbol) = if to < from { (low, high) } else { (high, low) };
+        let length = self.lengths[from];
+        let (sum, symbol) = two(&mut self.bytes, self.size, to, from);
+        let (sum, symbol) = (&mut sum[..length], &symbol[..length]);
         kernel::add_multiple(sum, coefficient, symbol);
         self.lengths[to] = self.lengths[to].max(length);
     }
@@ -143,6 +141,14 @@ impl Symbols {
         let used = self.lengths[index];
         kernel::scale(&mut self.bytes[index * self.size..][..used], coefficient);
     }
+}
+
+/// Two different pieces of `size` bytes each, the first to be changed.
+pub(crate) fn two(bytes: &mut [u8], size: usize, to: usize, from: usize) -> (&mut [u8], &[u8]) {
+    let (low, high) = (to.min(from), to.max(from));
+    let (head, tail) = bytes.split_at_mut(high * size);
+    let (low, high) = (&mut head[low * size..][..size], &mut tail[..size]);
+    if to < from { (low, high) } else { (high, low) }
 }
 
 /// Makes repairs for a stream of source symbols. Nothing is allocated once it is made.

@@ -16,7 +16,7 @@ pub mod recoder;
 
 pub use coefficients::Coefficients;
 pub use combination::Combination;
-pub use decoder::{Account, Decoder, Refused};
+pub use decoder::{Account, Decoder, Refused, reach};
 pub use encoder::{Encoder, Scheme, WrongScheme};
 pub use recoder::Recoder;
 

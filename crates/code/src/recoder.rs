@@ -36,6 +36,12 @@ impl Recoder {
         }
     }
 
+    /// Forgets what it holds: another stream begins.
+    pub fn begin_again(&mut self) {
+        self.ranges.fill((0, 0));
+        self.next = 0;
+    }
+
     /// Takes a source symbol in.
     ///
     /// # Errors
@@ -135,5 +141,7 @@ mod tests {
         };
         assert_eq!(recoder.push(&none), Err(Refused::Range));
         assert_eq!(recoder.combine().unwrap().first, 1_000);
+        recoder.begin_again();
+        assert_eq!(recoder.combine(), None);
     }
 }

@@ -24,7 +24,7 @@ mod mix;
 mod mtu;
 mod nat;
 mod resize;
-mod rlnc;
+pub mod rlnc;
 mod size;
 mod tuple;
 mod walk;

@@ -2,11 +2,41 @@
 
 #[path = "../../../fuzz/bodies/aes.rs"]
 mod aes;
+#[path = "../../../fuzz/bodies/aes_session.rs"]
+mod aes_session;
 mod frames;
 #[path = "../../../fuzz/bodies/nat.rs"]
 mod nat;
 #[path = "../../../fuzz/bodies/nat_sequence.rs"]
 mod nat_sequence;
+#[path = "../../../fuzz/bodies/rlnc.rs"]
+mod rlnc;
+
+#[test]
+fn encrypted_sessions_survive_seeded_operations() {
+    let mut random = fastrand::Rng::with_seed(0x5E5);
+    for _ in 0..1_000 {
+        let mut bytes = vec![0; random.usize(..64)];
+        random.fill(&mut bytes);
+        aes_session::session(&bytes);
+    }
+}
+
+#[test]
+fn coded_streams_survive_seeded_operations() {
+    let mut random = fastrand::Rng::with_seed(0xC0D);
+    for round in 0..600 {
+        let mut bytes = vec![0; random.usize(..150)];
+        random.fill(&mut bytes);
+        // Half of them without forgeries.
+        for operation in bytes.iter_mut().skip(1).step_by(2) {
+            if round % 2 == 0 && *operation % 16 > 12 {
+                *operation = 0;
+            }
+        }
+        rlnc::decoder(&bytes);
+    }
+}
 
 #[test]
 fn headers_of_encrypted_packets_survive_seeded_noise() {
@@ -15,7 +45,7 @@ fn headers_of_encrypted_packets_survive_seeded_noise() {
         let mut bytes = vec![0; random.usize(..40)];
         random.fill(&mut bytes);
         if let Some(first) = bytes.first_mut() {
-            *first &= 0x13;
+            *first &= 0x23;
         }
         aes::header(&bytes);
     }

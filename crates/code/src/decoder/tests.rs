@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::field::product;
 use crate::{Encoder, Recoder, Scheme};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -179,7 +180,8 @@ proptest! {
                 *first + coefficients.iter().position(|it| *it != 0).unwrap() as u64 >= begin
             }
         }).collect();
-        let mut decoder = Decoder::new(SIZE, 128);
+        // Half of it is how far packets may overtake each other.
+        let mut decoder = Decoder::new(SIZE, 256);
         let known = decoded(&mut decoder, &arrived);
         is_right(&known);
         let known: Vec<u64> = known.into_keys().collect();
@@ -246,7 +248,7 @@ proptest! {
                 out.push(Sent::Repair(it.first, it.coefficients.to_vec(), it.sum.to_vec()));
             }
         }
-        let mut decoder = Decoder::new(SIZE, 64);
+        let mut decoder = Decoder::new(SIZE, 128);
         let known = decoded(&mut decoder, &lossy(&out, 0.2, !seed));
         is_right(&known);
         prop_assert!(known.len() >= 370, "{}", known.len());
@@ -328,16 +330,106 @@ fn what_cannot_be_used_is_refused_by_name() {
     assert_eq!(combination(u64::MAX, &[1, 1], &[0; 5]), Err(Refused::Range));
     assert_eq!(combination(100, &[1, 1], &[0; 5]), Ok(true));
     assert_eq!(combination(99, &[1, 1], &[0; 5]), Err(Refused::TooOld));
-    assert_eq!(
-        combination(100 + (1 << 17), &[1], &[0; 5]),
-        Err(Refused::TooFarAhead)
-    );
-    assert_eq!(combination(200, &[1], &[0; 5]), Ok(true));
-    assert_eq!(combination(100, &[1], &[0; 5]), Err(Refused::TooOld));
+    // From 102 on, half of the span and no more.
+    assert_eq!(combination(110, &[1], &[0; 5]), Err(Refused::TooFarAhead));
+    for number in [109, 117, 125] {
+        assert_eq!(combination(number, &[1], &[0; 5]), Ok(true), "{number}");
+    }
+    assert_eq!(combination(109, &[1], &[0; 5]), Err(Refused::TooOld));
     assert_eq!(
         decoder.source(u64::MAX, &[], |_, _| ()),
         Err(Refused::Range)
     );
-    assert_eq!(decoder.source(200, &[], |_, _| ()), Ok(false));
-    assert_eq!(decoder.account().lost, 200 - 15 - 100);
+    assert_eq!(decoder.source(125, &[], |_, _| ()), Ok(false));
+    assert_eq!(decoder.account().lost, 125 - 15 - 100 - 1);
+    // What was looked back on and is not known is lost with it.
+    decoder.begin_again();
+    assert_eq!(decoder.account().lost, 126 - 100 - 3);
+    assert_eq!(decoder.source(1 << 40, &[], |_, _| ()), Ok(true));
+}
+
+#[test]
+fn one_forged_packet_ahead_leaves_what_repairs_may_still_give_back() {
+    let scheme = Scheme::Window {
+        symbols: 8,
+        redundancy: 0.5,
+    };
+    let all = sent(scheme, 200, 1.0, 1);
+    for ahead in [1, 8, 31, 32, 33, 1000, 1 << 16, 1 << 40] {
+        let mut decoder = Decoder::new(SIZE, 64);
+        let mut arrived = 0;
+        let mut recovered = Vec::new();
+        for packet in &all {
+            match packet {
+                // Lost, every time right before the forged packet; one that is near comes once only.
+                Sent::Source(number) if *number == 13 || (ahead > 32 && number % 25 == 13) => {
+                    let (end, lost) = (decoder.range().end, decoder.account().lost);
+                    let taken = decoder.source(end + ahead - 1, &[7; 9], |_, _| ());
+                    assert_eq!(taken.is_ok(), ahead <= 32, "{ahead}");
+                    assert!(ahead <= 32 || decoder.range().end == end);
+                    assert!(decoder.account().lost <= lost + 32);
+                }
+                Sent::Source(number) => {
+                    let known = decoder.source(*number, &symbol(*number), |number, _| {
+                        recovered.push(number);
+                    });
+                    arrived += u64::from(known.is_ok());
+                }
+                Sent::Repair(first, coefficients, sum) => {
+                    let it = Combination {
+                        first: *first,
+                        coefficients,
+                        sum,
+                    };
+                    let _ = decoder.combination(&it, |number, _| recovered.push(number));
+                }
+            }
+        }
+        assert!(arrived > 190, "{ahead}: {arrived}");
+        if ahead > 32 {
+            assert_eq!(recovered, [13, 38, 63, 88, 113, 138, 163, 188], "{ahead}");
+        }
+    }
+}
+
+#[test]
+fn whatever_comes_costs_no_more_than_the_stated_number_of_row_operations() {
+    let mut random = fastrand::Rng::with_seed(2);
+    for span in [16, 64, 200] {
+        let mut decoder = Decoder::new(SIZE, span);
+        let mut most = 0;
+        let mut number = 0;
+        for round in 0..20 {
+            // Rows of all that they can be about, then as far ahead as goes.
+            for _ in 0..random.usize(span / 4..span) {
+                let coefficients: Vec<u8> = (0..span).map(|_| random.u8(..)).collect();
+                let it = Combination {
+                    first: number,
+                    coefficients: &coefficients,
+                    sum: &[1],
+                };
+                decoder.operations = 0;
+                let _ = decoder.combination(&it, |_, _| ());
+                most = most.max(decoder.operations);
+            }
+            decoder.operations = 0;
+            let ahead = decoder.range().end + reach(span) - 1;
+            if round % 2 == 0 {
+                decoder.source(ahead, &[1], |_, _| ()).unwrap();
+            } else {
+                let coefficients: Vec<u8> = (0..span).map(|_| random.u8(..)).collect();
+                let it = Combination {
+                    first: ahead + 1 - span as u64,
+                    coefficients: &coefficients,
+                    sum: &[1],
+                };
+                let _ = decoder.combination(&it, |_, _| ());
+            }
+            most = most.max(decoder.operations);
+            number = decoder.range().start;
+        }
+        let bound = decoder.most_row_operations();
+        assert!(most as usize <= bound, "{most} of {bound} with {span}");
+        assert!(most as usize > bound / 8, "{most} of {bound} with {span}");
+    }
 }

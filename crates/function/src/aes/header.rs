@@ -1,4 +1,4 @@
-//! What stands between the UDP header and the cipher text: which session's key, which nonce.
+//! What stands between the UDP header and the cipher text: which session's key, which nonce, and when it was sent.
 
 /// How payloads are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,8 +9,8 @@ pub enum Mode {
     Ctr,
 }
 
-/// Number of the first byte's upper half.
-const VERSION: u8 = 1;
+/// Number of the first byte's upper half. Version 1 had no time in it and one key for both directions.
+const VERSION: u8 = 2;
 
 /// The first bytes of an encrypted payload. In GCM the tag of 16 bytes follows, then the cipher text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,9 @@ pub struct Header {
     /// How the rest is encrypted.
     pub mode: Mode,
     /// Drawn by the sender when it started.
-    pub session: [u8; 15],
+    pub session: [u8; 9],
+    /// When it was sent, by the sender's clock: since 1970, in units of 2^-16 s, below 2^48.
+    pub sent: u64,
     /// Of the packet in its session, from 0.
     pub number: u64,
 }
@@ -31,7 +33,8 @@ impl Header {
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN_BYTES] = payload.first_chunk()?;
         let (first, rest) = bytes.split_first()?;
-        let (session, number) = rest.split_first_chunk()?;
+        let (session, rest) = rest.split_first_chunk()?;
+        let ([a, b, c, d, e, f], number) = rest.split_first_chunk()?;
         let mode = match (first >> 4, first & 0xF) {
             (VERSION, 1) => Mode::Gcm,
             (VERSION, 2) => Mode::Ctr,
@@ -40,6 +43,7 @@ impl Header {
         Some(Self {
             mode,
             session: *session,
+            sent: u64::from_be_bytes([0, 0, *a, *b, *c, *d, *e, *f]),
             number: u64::from_be_bytes(*number.first_chunk()?),
         })
     }
@@ -52,9 +56,15 @@ impl Header {
                 Mode::Gcm => 1,
                 Mode::Ctr => 2,
             };
-        bytes[1..16].copy_from_slice(&self.session);
+        bytes[1..10].copy_from_slice(&self.session);
+        bytes[10..16].copy_from_slice(&self.sent.to_be_bytes()[2..]);
         bytes[16..].copy_from_slice(&self.number.to_be_bytes());
         bytes
+    }
+
+    /// Which of its session's keys it is encrypted with.
+    pub(super) fn epoch(&self) -> u32 {
+        (self.number >> 32) as u32
     }
 
     /// Never twice with one key, as the upper half of `number` chooses the key. (NIST SP 800-38D section 8.2.1.)

@@ -3,6 +3,7 @@
 
 use crate::SettingsError;
 use ring::hkdf;
+use serde::Deserialize;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,23 @@ use std::path::{Path, PathBuf};
 pub(super) struct Master {
     extract: Vec<u8>,
     info: Vec<u8>,
+}
+
+/// An end of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum End {
+    A,
+    B,
+}
+
+impl End {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
 }
 
 /// How many bytes are wanted of a derivation.
@@ -46,19 +64,24 @@ impl Master {
         }
     }
 
-    /// `use_of_it` keeps apart what is derived for different ends.
-    pub(super) fn new(key: Vec<u8>, use_of_it: &str) -> Self {
+    /// For the packets that one end sends; `mode` and `from` keep apart what is derived for different uses.
+    pub(super) fn new(key: Vec<u8>, mode: &str, from: Option<End>) -> Self {
+        let from = match from {
+            None => "",
+            Some(End::A) => " from a",
+            Some(End::B) => " from b",
+        };
         Self {
-            info: format!("taut aes {} {use_of_it}", 8 * key.len()).into_bytes(),
+            info: format!("taut aes 2 {} {mode}{from}", 8 * key.len()).into_bytes(),
             extract: key,
         }
     }
 
     /// The key of a session's packets from `epoch` * 2^32 on, of the master's length. (HKDF of RFC 5869 with SHA-256.)
-    pub(super) fn derive(&self, session: &[u8; 15], epoch: u32) -> ([u8; 32], usize) {
-        let mut salt = [0; 19];
-        salt[..15].copy_from_slice(session);
-        salt[15..].copy_from_slice(&epoch.to_be_bytes());
+    pub(super) fn derive(&self, session: &[u8; 9], epoch: u32) -> ([u8; 32], usize) {
+        let mut salt = [0; 13];
+        salt[..9].copy_from_slice(session);
+        salt[9..].copy_from_slice(&epoch.to_be_bytes());
         let length = self.extract.len();
         let mut key = [0; 32];
         let pseudo_random = hkdf::Salt::new(hkdf::HKDF_SHA256, &salt).extract(&self.extract);
@@ -148,22 +171,25 @@ mod tests {
     }
 
     #[test]
-    fn every_session_epoch_use_and_master_has_a_key_of_its_own() {
-        let derive = |byte, length, what, session, epoch| {
-            let (key, length) = Master::new(vec![byte; length], what).derive(&[session; 15], epoch);
+    fn every_session_epoch_mode_end_and_master_has_a_key_of_its_own() {
+        let derive = |byte, length, mode, from, session, epoch| {
+            let master = Master::new(vec![byte; length], mode, from);
+            let (key, length) = master.derive(&[session; 9], epoch);
             key[..length].to_vec()
         };
-        let base = derive(1, 16, "gcm", 2, 3);
+        let base = derive(1, 16, "gcm", None, 2, 3);
         assert_eq!(base.len(), 16);
-        assert_eq!(base, derive(1, 16, "gcm", 2, 3));
-        for other in [
-            derive(9, 16, "gcm", 2, 3),
-            derive(1, 32, "gcm", 2, 3),
-            derive(1, 16, "ctr", 2, 3),
-            derive(1, 16, "gcm", 9, 3),
-            derive(1, 16, "gcm", 2, 9),
-        ] {
-            assert_ne!(other[..16], base[..]);
-        }
+        assert_eq!(base, derive(1, 16, "gcm", None, 2, 3));
+        let others = [
+            derive(9, 16, "gcm", None, 2, 3),
+            derive(1, 32, "gcm", None, 2, 3),
+            derive(1, 16, "ctr", None, 2, 3),
+            derive(1, 16, "gcm", Some(End::A), 2, 3),
+            derive(1, 16, "gcm", Some(End::B), 2, 3),
+            derive(1, 16, "gcm", None, 9, 3),
+            derive(1, 16, "gcm", None, 2, 9),
+        ];
+        let keys = others.iter().map(|key| &key[..16]).chain([&base[..]]);
+        assert_eq!(keys.collect::<std::collections::HashSet<_>>().len(), 8);
     }
 }

@@ -1,12 +1,15 @@
 //! Encrypts UDP payloads on their way through some ports and decrypts them on their way through the others.
 //!
-//! No nonce is ever used twice with one key, whatever restarts: a sender draws a session identifier of 120 random bits
+//! No nonce is ever used twice with one key, whatever restarts: a sender draws a session identifier of 72 random bits
 //! when it starts, derives a key for it from the shared one, and numbers its packets; after 2^32 packets it derives the
 //! next. A receiver derives the same from the header that the packet carries. (NIST SP 800-38D section 8; RFC 5869.)
+//! Among a million starts of senders with one shared key, two of a kind have a probability below 2^-32.
 
 mod cipher;
+mod clock;
 mod header;
 mod key;
+mod senders;
 mod table_free;
 mod window;
 
@@ -17,24 +20,39 @@ use crate::mtu::Mtu;
 use crate::resize::move_start;
 use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use cipher::Cipher;
-use key::Master;
+use clock::Clock;
+use key::{End, Master};
 use ring::rand::{SecureRandom, SystemRandom};
+use senders::{Senders, Sent, Session, TooMany};
 use serde::Deserialize;
 use std::path::PathBuf;
-use taut_port::{Batch, Packet, PoolHandle, PortError};
-use window::Window;
+use std::time::Duration;
+use taut_port::{Batch, Packet, PoolHandle, PortError, duration};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "aes",
     summary: "encrypts UDP payloads out of the ports `encrypt` by AES, decrypts them out of the others",
     class: Class::Advanced,
-    build: |table| Ok(Box::new(Aes::new(settings(table)?)?) as Box<dyn Function>),
+    build: |table| simulated(table, clock::of_the_machine, POOL_SLOTS),
 };
+
+/// The function by another clock and with other memory, for simulations: `clock` gives the time since 1970, `slots` are
+/// the packets that it has memory for.
+///
+/// # Errors
+/// As [`crate::build`].
+pub fn simulated(
+    table: toml::Table,
+    clock: fn() -> Duration,
+    slots: u32,
+) -> Result<Box<dyn Function>, SettingsError> {
+    Ok(Box::new(Aes::new(settings(table)?, clock, slots)?))
+}
 
 /// Copies of packets that came without room in front, as many as wait to be sent at most.
 const POOL_SLOTS: u32 = 2048;
-/// Senders whose keys a receiver keeps; the one unheard for longest makes room.
-const MOST_SESSIONS: usize = 64;
+/// What clocks that are set over the network are within, on the whole.
+const CLOCK_ERROR: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -51,6 +69,8 @@ struct Settings {
     mode: ModeName,
     key_file: Option<PathBuf>,
     key_env: Option<String>,
+    end: Option<End>,
+    clock_error: Option<String>,
     #[serde(default)]
     mtu: Mtu,
     #[serde(default)]
@@ -73,11 +93,14 @@ enum Fate {
     NotEncrypted,
     Forged,
     Replayed,
+    TooEarly,
+    Ahead,
+    TooManySenders,
     Malformed,
 }
 
 /// By name, in the order of the enumeration.
-const FATES: [&str; 10] = [
+const FATES: [&str; 13] = [
     "encrypted",
     "decrypted",
     "passed: no UDP",
@@ -87,6 +110,9 @@ const FATES: [&str; 10] = [
     "dropped: not encrypted",
     "dropped: forged or another key",
     "dropped: replayed",
+    "dropped: sent before this end began",
+    "dropped: sender's clock ahead",
+    "dropped: too many new senders",
     "dropped: malformed",
 ];
 
@@ -94,17 +120,6 @@ impl Fate {
     fn is_sent(self) -> bool {
         matches!(self, Self::Encrypted | Self::Decrypted | Self::Passed)
     }
-}
-
-/// What one sender's packets with one key are encrypted with.
-struct Session {
-    id: [u8; 15],
-    /// Upper half of the packets' numbers.
-    epoch: u32,
-    cipher: Cipher,
-    window: Window,
-    /// When it was of use last, by [`Aes::clock`].
-    used: u64,
 }
 
 struct Aes {
@@ -116,15 +131,15 @@ struct Aes {
     own: Session,
     /// Of the next packet to encrypt.
     number: u64,
-    others: Vec<Session>,
-    /// Packets decrypted.
-    clock: u64,
+    senders: Senders,
+    clock: Clock,
+    slots: u32,
     pool: Option<PoolHandle>,
     counts: [u64; FATES.len()],
 }
 
 impl Aes {
-    fn new(settings: Settings) -> Result<Self, SettingsError> {
+    fn new(settings: Settings, clock: fn() -> Duration, slots: u32) -> Result<Self, SettingsError> {
         let wrong = |text: &str| Err(SettingsError(text.to_string()));
         let (mode, name) = match settings.mode {
             ModeName::Gcm => (Mode::Gcm, "gcm"),
@@ -138,8 +153,19 @@ impl Aes {
                 "encrypt = []: want the numbers of the ports that packets leave through encrypted: [1]",
             );
         }
-        let master = Master::new(Master::read(settings.key_file, settings.key_env)?, name);
-        let mut id = [0; 15];
+        let clock_error = match settings.clock_error {
+            Some(_) if mode == Mode::Ctr => {
+                return wrong("clock_error: only with mode = \"gcm\"; ctr tells no repeats apart");
+            }
+            Some(text) => duration(&text).ok_or_else(|| {
+                SettingsError(format!("clock_error = \"{text}\": want a time, such as 1s"))
+            })?,
+            None => CLOCK_ERROR,
+        };
+        let key = Master::read(settings.key_file, settings.key_env)?;
+        let master = Master::new(key.clone(), name, settings.end);
+        let other = Master::new(key, name, settings.end.map(End::other));
+        let mut id = [0; 9];
         if SystemRandom::new().fill(&mut id).is_err() {
             return wrong("the machine gives no random numbers to encrypt with");
         }
@@ -151,8 +177,9 @@ impl Aes {
             mtu: settings.mtu,
             master,
             number: 0,
-            others: Vec::with_capacity(MOST_SESSIONS),
-            clock: 0,
+            senders: Senders::new(other, mode, settings.table_free, clock::units(clock_error)),
+            clock: Clock::new(clock),
+            slots,
             pool: None,
             counts: [0; FATES.len()],
         })
@@ -164,10 +191,6 @@ impl Aes {
             Mode::Gcm => Header::LEN_BYTES + Cipher::TAG_LEN_BYTES,
             Mode::Ctr => Header::LEN_BYTES,
         }
-    }
-
-    fn session(&self, id: [u8; 15], epoch: u32) -> Session {
-        Session::new(&self.master, self.mode, self.table_free, id, epoch)
     }
 
     fn encrypt(&mut self, packet: &mut Packet, it: Datagram) -> Fate {
@@ -185,11 +208,13 @@ impl Aes {
         }
         let epoch = (self.number >> 32) as u32;
         if epoch != self.own.epoch {
-            self.own = self.session(self.own.id, epoch);
+            let (mode, table_free) = (self.mode, self.table_free);
+            self.own = Session::new(&self.master, mode, table_free, self.own.id, epoch);
         }
         let header = Header {
             mode: self.mode,
             session: self.own.id,
+            sent: self.clock.now(),
             number: self.number,
         };
         self.number += 1;
@@ -219,23 +244,25 @@ impl Aes {
         if header.session == self.own.id {
             return Fate::Replayed;
         }
-        let epoch = (header.number >> 32) as u32;
-        let known = self
-            .others
-            .iter()
-            .position(|s| s.epoch == epoch && s.id == header.session);
-        let mut new = None;
-        let session = match known {
-            Some(at) => &mut self.others[at],
-            None => new.insert(Session::new(
-                &self.master,
-                self.mode,
-                self.table_free,
-                header.session,
-                epoch,
-            )),
+        // Whoever can change packets can write any time and any number into them.
+        let is_protected = self.mode == Mode::Gcm;
+        if is_protected {
+            let (now, clock) = (self.clock.now(), &mut self.clock);
+            match self.senders.sent(&header, now, || clock.read()) {
+                Sent::InTime => {}
+                Sent::TooEarly => return Fate::TooEarly,
+                Sent::Ahead => return Fate::Ahead,
+            }
+        }
+        let now = self.clock.now();
+        let place = match self.senders.find(&header, now) {
+            Ok(place) => place,
+            Err(TooMany) => return Fate::TooManySenders,
         };
-        if self.mode == Mode::Gcm && !session.window.is_new(header.number) {
+        let Some(session) = self.senders.at(place) else {
+            return Fate::TooManySenders;
+        };
+        if is_protected && !session.window.is_new(header.number) {
             return Fate::Replayed;
         }
         let before = it.sum(packet.bytes());
@@ -253,41 +280,12 @@ impl Aes {
         {
             return Fate::Forged;
         }
-        self.clock += 1;
-        session.window.see(header.number);
-        session.used = self.clock;
-        if let Some(new) = new {
-            self.remember(new);
-        }
+        self.senders.accept(place, &header, now);
         frame.copy_within(..payload, added);
         packet.drop_front(added as u16);
         let frame = packet.bytes_mut();
         it.ends_with(frame).update_checksum(frame, before);
         Fate::Decrypted
-    }
-
-    /// Of senders that proved in GCM that they have the key, so that nobody else makes others be forgotten.
-    #[cold]
-    fn remember(&mut self, session: Session) {
-        if self.others.len() < MOST_SESSIONS {
-            self.others.push(session);
-        } else if let Some(unheard) = self.others.iter_mut().min_by_key(|s| s.used) {
-            *unheard = session;
-        }
-    }
-}
-
-impl Session {
-    fn new(master: &Master, mode: Mode, table_free: bool, id: [u8; 15], epoch: u32) -> Self {
-        let (key, length) = master.derive(&id, epoch);
-        let cipher = Cipher::new(mode, table_free, &key[..length]);
-        Self {
-            id,
-            epoch,
-            cipher: cipher.unwrap_or_else(|| unreachable!("keys have 16 or 32 bytes")),
-            window: Window::default(),
-            used: 0,
-        }
     }
 }
 
@@ -309,12 +307,14 @@ fn associated(frame: &[u8], it: &Datagram, header: &Header) -> ([u8; 60], usize)
 
 impl Function for Aes {
     fn prepare(&mut self) -> Result<(), PortError> {
-        self.pool = Some(PoolHandle::new(POOL_SLOTS, false)?);
+        self.pool = Some(PoolHandle::new(self.slots, false)?);
+        self.senders.begin(self.clock.read());
         Ok(())
     }
 
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         let encrypts = self.encrypt.contains(&context.to_port);
+        self.clock.advance(context.now_ticks);
         for i in 0..batch.len() {
             if !batch.is_kept(i) {
                 continue;

@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used)]
+use super::senders::{MOST_SESSIONS, NEW_AT_ONCE};
 use super::*;
 use crate::batch_of::batch_of;
 use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
@@ -18,7 +21,22 @@ const IN: Context = Context {
     to_port: 0,
 };
 
+thread_local! {
+    static NOW: Cell<Duration> = const { Cell::new(Duration::from_secs(1_700_000_000)) };
+}
+
+fn pass_time(seconds: f64) {
+    NOW.set(Duration::from_secs_f64(NOW.get().as_secs_f64() + seconds));
+}
+
+/// It has begun long enough ago to take what is sent now.
 fn made(settings: &str, key: &str) -> Result<Aes, SettingsError> {
+    let aes = just_made(settings, key);
+    pass_time(1.5);
+    aes
+}
+
+fn just_made(settings: &str, key: &str) -> Result<Aes, SettingsError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");
     let mut file = std::fs::OpenOptions::new();
@@ -30,7 +48,7 @@ fn made(settings: &str, key: &str) -> Result<Aes, SettingsError> {
         .unwrap();
     file.write_all(key.as_bytes()).unwrap();
     let text = format!("{settings}\nkey_file = {path:?}");
-    let mut aes = Aes::new(settings_of(&text)?)?;
+    let mut aes = Aes::new(settings_of(&text)?, || NOW.get(), 64)?;
     aes.prepare().unwrap();
     Ok(aes)
 }
@@ -48,7 +66,11 @@ fn gcm_128() -> Aes {
 /// As it leaves; with more headroom than packets of a pool have, less or none.
 fn through(aes: &mut Aes, context: &Context, frame: &[u8], headroom: u16) -> Option<Vec<u8>> {
     let mut batch = batch_of(frame, headroom);
-    aes.process(&mut batch, context);
+    let context = Context {
+        now_ticks: NOW.get().as_nanos() as u64,
+        ..*context
+    };
+    aes.process(&mut batch, &context);
     let bytes = batch.packets()[0].bytes().to_vec();
     batch.is_kept(0).then_some(bytes)
 }
@@ -156,14 +178,18 @@ fn in_gcm_nothing_that_was_changed_or_sent_elsewhere_is_forwarded() {
     for at in bytes {
         let mut changed = sent.clone();
         changed[at] ^= 0x10;
+        pass_time(0.002);
         assert_eq!(through(&mut receiver, &IN, &changed, 0), None, "{at}");
         tried += 1;
     }
-    assert_eq!(count(&receiver, Fate::Forged), tried);
+    let by_time = count(&receiver, Fate::TooEarly) + count(&receiver, Fate::Ahead);
+    assert_eq!(count(&receiver, Fate::Forged) + by_time, tried);
+    assert!(by_time <= 6);
     // Forged ones take nobody's place, and the true one still counts as new.
-    assert!(receiver.others.is_empty());
+    assert_eq!(receiver.senders.known(), 0);
     assert!(through(&mut receiver, &IN, &sent, 0).is_some());
     let mut stranger = made("encrypt = [1]", &"7".repeat(32)).unwrap();
+    let sent = through(&mut sender, &OUT, &frame(false, 90, 1), 100).unwrap();
     assert_eq!(through(&mut stranger, &IN, &sent, 0), None);
     assert_eq!(count(&stranger, Fate::Forged), 1);
 }
@@ -189,7 +215,7 @@ fn in_gcm_a_packet_is_taken_once_in_any_order_and_never_by_its_sender() {
 
 #[test]
 fn no_key_and_nonce_come_twice_over_restarts_and_over_ends_of_numbers() {
-    let mut used = std::collections::HashSet::new();
+    let mut used = HashSet::new();
     let mut receiver = gcm_128();
     let plain = frame(false, 90, 1);
     for _ in 0..20 {
@@ -198,14 +224,14 @@ fn no_key_and_nonce_come_twice_over_restarts_and_over_ends_of_numbers() {
         for _ in 0..6 {
             let sent = through(&mut sender, &OUT, &plain, 100).unwrap();
             let header = Header::parse(&sent[42..]).unwrap();
-            let (key, _) = (sender.master).derive(&header.session, (header.number >> 32) as u32);
+            let (key, _) = (sender.master).derive(&header.session, header.epoch());
             assert!(used.insert((key, header.nonce())));
             assert_eq!(through(&mut receiver, &IN, &sent, 0).unwrap(), plain);
         }
         assert_eq!(sender.own.epoch, 1);
     }
     assert_eq!(used.len(), 120);
-    let keys: std::collections::HashSet<_> = used.iter().map(|(key, _)| key).collect();
+    let keys: HashSet<_> = used.iter().map(|(key, _)| key).collect();
     assert_eq!(keys.len(), 40);
 }
 
@@ -222,9 +248,136 @@ fn of_too_many_senders_the_one_unheard_for_longest_is_forgotten() {
         let sent = through(&mut steady, &OUT, &plain, 100).unwrap();
         assert!(through(&mut receiver, &IN, &sent, 0).is_some());
     }
-    assert_eq!(receiver.others.len(), MOST_SESSIONS);
+    assert_eq!(receiver.senders.known(), MOST_SESSIONS);
     // Still known, so that its first packet is known as well.
     assert_eq!(through(&mut receiver, &IN, &first, 0), None);
+    assert_eq!(count(&receiver, Fate::TooManySenders), 0);
+}
+
+#[test]
+fn after_a_restart_of_the_receiver_nothing_is_taken_that_was_taken_before() {
+    let plain = frame(false, 90, 1);
+    // By how much the sender's clock is ahead of the receiver's, s: by a second it may be, and packets take 10 ms.
+    for ahead in [-5.0, -1.0, -0.1, 0.0, 0.1, 0.999, 1.02, 5.0] {
+        let mut before = gcm_128();
+        let mut sender = gcm_128();
+        pass_time(10.0);
+        let mut recorded = Vec::new();
+        for _ in 0..100 {
+            pass_time(ahead);
+            let sent = through(&mut sender, &OUT, &plain, 100).unwrap();
+            pass_time(0.01 - ahead);
+            if through(&mut before, &IN, &sent, 0).is_some() {
+                recorded.push(sent);
+            }
+        }
+        assert_eq!(recorded.is_empty(), ahead > 1.0, "{ahead}");
+        drop(before);
+        let mut after = just_made("encrypt = [1]", KEY).unwrap();
+        let mut taken = 0;
+        for number in 0..1000 {
+            pass_time(ahead);
+            let sent = through(&mut sender, &OUT, &plain, 100).unwrap();
+            pass_time(0.01 - ahead);
+            if number % 100 == 0 {
+                for sent in &recorded {
+                    assert_eq!(through(&mut after, &IN, sent, 0), None, "{ahead}");
+                }
+            }
+            // The session that goes on is taken again.
+            taken += u32::from(through(&mut after, &IN, &sent, 0).is_some());
+        }
+        // What the sender's clock says has to be a second later than what the receiver's said.
+        let expected = if ahead > 1.0 {
+            0.0
+        } else {
+            900.0 + 100.0 * ahead
+        };
+        assert!(
+            (f64::from(taken) - expected).abs() < 3.0,
+            "{ahead}: {taken}"
+        );
+        let ahead_of_it = count(&after, Fate::Ahead);
+        assert_eq!(ahead_of_it > 0, ahead > 1.0, "{ahead}: {ahead_of_it}");
+    }
+}
+
+#[test]
+fn a_packet_sent_back_is_not_taken_by_any_worker_of_its_end_though_they_start_again() {
+    let plain = frame(false, 90, 1);
+    for mode in ["gcm", "ctr"] {
+        let end = |end: &str| made(&format!("encrypt = [1]\nmode = {mode:?}\n{end}"), KEY).unwrap();
+        let mut near = end("end = 'a'");
+        let mut beside = end("end = 'a'");
+        let mut far = end("end = 'b'");
+        let sent = through(&mut near, &OUT, &plain, 100).unwrap();
+        assert_eq!(through(&mut near, &IN, &sent, 0), None);
+        // In ctr what comes out is no more than noise.
+        assert_ne!(through(&mut beside, &IN, &sent, 0), Some(plain.clone()));
+        let mut near = end("end = 'a'");
+        assert_ne!(through(&mut near, &IN, &sent, 0), Some(plain.clone()));
+        assert_eq!(through(&mut far, &IN, &sent, 0), Some(plain.clone()));
+        // And the other way, each with keys of its own.
+        let back = through(&mut far, &OUT, &plain, 100).unwrap();
+        assert_eq!(through(&mut near, &IN, &back, 0), Some(plain.clone()));
+        // Ends without a name are as before: they know what they sent themselves.
+        let (mut one, mut other) = (end(""), end(""));
+        let sent = through(&mut one, &OUT, &plain, 100).unwrap();
+        assert_eq!(through(&mut one, &IN, &sent, 0), None);
+        assert_eq!(through(&mut other, &IN, &sent, 0), Some(plain.clone()));
+        let mut named = end("end = 'a'");
+        let sent = through(&mut one, &OUT, &plain, 100).unwrap();
+        assert_ne!(through(&mut named, &IN, &sent, 0), Some(plain.clone()));
+    }
+}
+
+/// A packet of a session that does not exist.
+fn forged(sent: &[u8], number: u64) -> Vec<u8> {
+    let mut forged = sent.to_vec();
+    forged[43..51].copy_from_slice(&number.to_be_bytes());
+    forged
+}
+
+#[test]
+fn forged_sessions_cost_a_bounded_number_of_keys_and_no_session_its_place() {
+    let plain = frame(false, 90, 1);
+    let (mut receiver, mut steady) = (gcm_128(), gcm_128());
+    let begun = NOW.get();
+    let (mut flood, mut failed, mut new_ones) = (0, 0, 0);
+    for round in 0..300 {
+        pass_time(0.001);
+        let sent = through(&mut steady, &OUT, &plain, 100).unwrap();
+        assert!(through(&mut receiver, &IN, &sent, 0).is_some());
+        for number in 0..20 {
+            flood += 1;
+            let forged = forged(&sent, round * 100 + number);
+            assert_eq!(through(&mut receiver, &IN, &forged, 0), None);
+        }
+        if round % 100 == 99 {
+            // A new sender has to try again and again, but is let in.
+            let mut new = gcm_128();
+            pass_time(-1.5);
+            new_ones += 1;
+            let tries = (0..5).take_while(|_| {
+                pass_time(0.001);
+                let sent = through(&mut new, &OUT, &plain, 100).unwrap();
+                through(&mut receiver, &IN, &sent, 0).is_none()
+            });
+            failed += tries.count() as u64;
+        }
+    }
+    let seconds = (NOW.get() - begun).as_secs_f64();
+    let derived = count(&receiver, Fate::Forged);
+    assert!(
+        derived as f64 <= NEW_AT_ONCE as f64 + 1024.0 * seconds,
+        "{derived} in {seconds} s"
+    );
+    assert!(derived > 100);
+    assert_eq!(
+        derived + count(&receiver, Fate::TooManySenders),
+        flood + failed
+    );
+    assert_eq!(receiver.senders.known(), 1 + new_ones);
 }
 
 #[test]
@@ -272,6 +425,9 @@ fn settings_that_make_no_sense_are_refused_with_what_to_do() {
     assert!(wrong("encrypt = [1]\nmtu = 70").contains("576 to 65535"));
     assert!(wrong("encrypt = [1]\nkey_env = \"K\"").contains("one of them"));
     assert!(wrong("encrypt = [1]\nkey = \"00\"").contains("key"));
+    assert!(wrong("encrypt = [1]\nend = \"c\"").contains("`a` or `b`"));
+    assert!(wrong("encrypt = [1]\nclock_error = \"long\"").contains("such as 1s"));
+    assert!(wrong("encrypt = [1]\nmode = \"ctr\"\nclock_error = \"1s\"").contains("gcm"));
 }
 
 #[test]
@@ -289,8 +445,7 @@ fn openssl_decrypts_counter_mode() {
         let plain = frame(false, 1000, 4);
         let sent = through(&mut aes, &OUT, &plain, 100).unwrap();
         let header = Header::parse(&sent[42..]).unwrap();
-        let epoch = (header.number >> 32) as u32;
-        let (derived, length) = aes.master.derive(&header.session, epoch);
+        let (derived, length) = aes.master.derive(&header.session, header.epoch());
         let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
         let mut openssl = Command::new("openssl")
             .args(["enc", "-d", name, "-K", &hex(&derived[..length]), "-iv"])

@@ -1,5 +1,6 @@
 //! Packets on their way out of the code.
 
+use super::following::{Following, Place};
 use super::header::{Header, Kind, LEN_BYTES};
 use super::order::{InOrder, Turn};
 use super::symbol::{self, Recovered};
@@ -8,52 +9,13 @@ use crate::datagram::Datagram;
 use taut_code::{Combination, Decoder, Refused};
 use taut_port::{Batch, Packet};
 
-/// Packets in a row of another session before it takes the place of the present one: a forged packet ends none.
-const PROOF: u32 = 4;
-
 pub(super) struct Decode {
     decoder: Decoder,
-    session: Sessions,
+    following: Following,
     most_payload_bytes: usize,
     symbol: Vec<u8>,
     /// Where packets leave in order.
     order: Option<InOrder>,
-}
-
-/// Whose numbers count.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sessions {
-    present: Option<u32>,
-    /// Another one, and how many packets of it came since the last of the present one.
-    other: (u32, u32),
-}
-
-/// What a packet's session says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Session {
-    Present,
-    /// From now on, the present one.
-    Begins,
-    Strange,
-}
-
-impl Sessions {
-    pub(super) fn see(&mut self, session: u32) -> Session {
-        if self.present == Some(session) {
-            self.other.1 = 0;
-            return Session::Present;
-        }
-        self.other = match self.other {
-            (other, seen) if other == session => (other, seen + 1),
-            _ => (session, 1),
-        };
-        if self.present.is_none() || self.other.1 >= PROOF {
-            self.present = Some(session);
-            self.other.1 = 0;
-            return Session::Begins;
-        }
-        Session::Strange
-    }
 }
 
 impl Decode {
@@ -61,7 +23,7 @@ impl Decode {
         let size = settings.symbol_bytes();
         Self {
             decoder: Decoder::new(size, settings.span()),
-            session: Sessions::default(),
+            following: Following::new(settings.span()),
             most_payload_bytes: settings.payload,
             symbol: vec![0; size],
             order: (settings.patience()).map(|patience| InOrder::new(settings.span(), patience)),
@@ -80,23 +42,28 @@ impl Decode {
             Ok(header) => header,
             Err(verdict) => return verdict,
         };
-        let session = self.session.see(header.session);
-        if session == Session::Begins {
+        let place = self.following.see(&header);
+        if let Place::Begins { missed } = place {
+            let before = self.decoder.account().lost;
             self.decoder.begin_again();
             self.order.iter_mut().for_each(InOrder::begin_again);
+            counts.lose(self.decoder.account().lost - before);
+            counts.lose(missed);
         }
-        let is_ours = session != Session::Strange;
-        match header.kind {
-            Kind::Source => self.source(packet, datagram, header, is_ours, port, own, counts),
-            Kind::Repair(count) => {
-                if is_ours {
-                    self.repair(packet, datagram, header, count, port, own, counts);
-                } else {
-                    counts.broken += 1;
-                }
+        let verdict = match (header.kind, place) {
+            (Kind::Source, _) => self.source(packet, datagram, header, place, port, own, counts),
+            (Kind::Repair(_), Place::Late | Place::Elsewhere) => {
+                counts.elsewhere += 1;
                 Verdict::Ends
             }
-        }
+            (Kind::Repair(count), _) => {
+                self.repair(packet, datagram, header, count, port, own, counts);
+                Verdict::Ends
+            }
+        };
+        let end = self.decoder.range().end;
+        self.following.reached((end > 0).then_some(end));
+        verdict
     }
 
     #[expect(clippy::too_many_arguments, reason = "one packet and what it touches")]
@@ -105,7 +72,7 @@ impl Decode {
         packet: &mut Packet,
         datagram: &Datagram,
         header: Header,
-        is_ours: bool,
+        place: Place,
         port: usize,
         own: &mut Own,
         counts: &mut Counts,
@@ -116,9 +83,16 @@ impl Decode {
         }
         let length = symbol::write(packet.bytes(), datagram, LEN_BYTES, &mut self.symbol);
         datagram.remove(packet, LEN_BYTES, &own.pool);
-        if !is_ours {
-            counts.uncoded += 1;
-            return Verdict::Goes;
+        match place {
+            Place::Present | Place::Begins { .. } => {}
+            Place::Late if self.order.is_some() => {
+                counts.late += 1;
+                return Verdict::Ends;
+            }
+            Place::Late | Place::Elsewhere => {
+                counts.uncoded += 1;
+                return Verdict::Goes;
+            }
         }
         let Self {
             decoder,
@@ -133,7 +107,7 @@ impl Decode {
             let packet = recovered(symbol, *most_payload_bytes, like, own);
             send(number, packet, order.as_mut(), port, own, counts);
         });
-        counts.lost += decoder.account().lost - before;
+        counts.lose(decoder.account().lost - before);
         let verdict = match (order, taken) {
             (Some(_), Err(Refused::TooOld)) => {
                 counts.late += 1;
@@ -176,9 +150,10 @@ impl Decode {
             let packet = recovered(symbol, most, like, own);
             send(number, packet, order.as_mut(), port, own, counts);
         });
-        counts.lost += self.decoder.account().lost - before;
+        counts.lose(self.decoder.account().lost - before);
         match taken {
             Ok(_) => counts.repairs_used += 1,
+            Err(Refused::TooOld | Refused::TooFarAhead) => counts.elsewhere += 1,
             Err(_) => counts.broken += 1,
         }
         if let (Some(order), Ok(_)) = (order, taken) {
@@ -265,6 +240,6 @@ fn send(
     if sent {
         counts.recovered += 1;
     } else {
-        counts.lost += 1;
+        counts.lose(1);
     }
 }

@@ -21,6 +21,9 @@ pub(super) const LEN_BYTES: usize = 16;
 
 const MAGIC: [u8; 2] = [0x7A, 0xC5];
 
+/// No sender comes that far, so that sums with numbers of packets always fit.
+const MOST_NUMBER: u64 = u64::MAX >> 1;
+
 /// What a coded packet is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -61,10 +64,14 @@ impl Front {
             (2, count) if count > 0 && rest.len() > usize::from(count) => Kind::Repair(count),
             _ => return Self::Broken,
         };
+        let number = u64::from_be_bytes(number);
+        if number > MOST_NUMBER {
+            return Self::Broken;
+        }
         Self::Coded(Header {
             kind,
             session: u32::from_be_bytes([a, b, c, d]),
-            number: u64::from_be_bytes(number),
+            number,
         })
     }
 }
@@ -83,6 +90,15 @@ impl Header {
                 Err(Verdict::Ends)
             }
         }
+    }
+
+    /// Behind the last number that it is about.
+    pub(super) fn end(&self) -> u64 {
+        self.number
+            + match self.kind {
+                Kind::Source => 1,
+                Kind::Repair(count) => u64::from(count),
+            }
     }
 
     pub(super) fn bytes(&self) -> [u8; LEN_BYTES] {
@@ -109,7 +125,7 @@ mod tests {
             let header = Header {
                 kind,
                 session: 0x1234_5678,
-                number: u64::MAX - 5,
+                number: MOST_NUMBER - 5,
             };
             let mut payload = header.bytes().to_vec();
             payload.extend([7; 9]);
@@ -124,6 +140,9 @@ mod tests {
                     _ => assert_eq!(front, Front::Coded(header)),
                 }
             }
+            payload[8] |= 0x80;
+            assert_eq!(Front::of(&payload), Front::Broken);
+            payload[8] &= 0x7F;
             payload[2] = 3;
             assert_eq!(Front::of(&payload), Front::Broken);
             payload[1] = 0;

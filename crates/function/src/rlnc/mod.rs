@@ -8,6 +8,7 @@
 
 mod decode;
 mod encode;
+mod following;
 mod header;
 mod order;
 mod recode;
@@ -32,8 +33,16 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "rlnc",
     summary: "network coding: makes lost UDP packets good by repairs sent along; encodes, decodes and recodes",
     class: Class::Advanced,
-    build: |table| Rlnc::new(settings(table)?).map(|rlnc| Box::new(rlnc) as Box<dyn Function>),
+    build: |table| simulated(table, SLOTS),
 };
+
+/// The function with memory for `slots` packets of its own, for simulations.
+///
+/// # Errors
+/// As [`crate::build`].
+pub fn simulated(table: toml::Table, slots: u32) -> Result<Box<dyn Function>, SettingsError> {
+    Ok(Box::new(Rlnc::new(settings(table)?, slots)?))
+}
 
 /// Packets of its own that may wait, or be on their way.
 const SLOTS: u32 = 2048;
@@ -191,10 +200,18 @@ struct Counts {
     not_coded: u64,
     malformed: u64,
     broken: u64,
+    elsewhere: u64,
     no_room: u64,
     late: u64,
     waited: u64,
     overdue: u64,
+}
+
+impl Counts {
+    /// Numbers of packets may be forged.
+    fn lose(&mut self, packets: u64) {
+        self.lost = self.lost.saturating_add(packets);
+    }
 }
 
 /// What a packet that was handled is from now on.
@@ -302,13 +319,13 @@ struct Rlnc {
 }
 
 impl Rlnc {
-    fn new(settings: Settings) -> Result<Self, SettingsError> {
+    fn new(settings: Settings, slots: u32) -> Result<Self, SettingsError> {
         settings.check()?;
         let flush_after = duration(&settings.flush).ok_or_else(|| {
             let text = &settings.flush;
             SettingsError(format!("flush = \"{text}\": want a time, such as 2ms"))
         })?;
-        let pool = PoolHandle::new(SLOTS, false).map_err(|e| SettingsError(e.to_string()))?;
+        let pool = PoolHandle::new(slots, false).map_err(|e| SettingsError(e.to_string()))?;
         let largest = LEN_BYTES + 255 + settings.symbol_bytes() + 100;
         if largest > pool.room() {
             return Err(SettingsError(format!(
@@ -426,6 +443,7 @@ impl Function for Rlnc {
             ("repairs taken in", c.repairs_used),
             ("dropped: malformed", c.malformed),
             ("dropped: broken coding header", c.broken),
+            ("dropped: repair of elsewhere", c.elsewhere),
             ("dropped: no memory", c.no_room),
             ("dropped: behind its turn", c.late),
             ("repairs sent, beside the above", c.repairs_sent),

@@ -1,7 +1,7 @@
 //! Packets on their way through a hop that combines anew: repairs that come are replaced by others, of all that the
 //! hop holds, and more are sent along.
 
-use super::decode::{Session, Sessions};
+use super::following::{Following, Place};
 use super::header::{Header, Kind, LEN_BYTES};
 use super::{Counts, Own, Settings, Verdict, symbol};
 use crate::datagram::Datagram;
@@ -10,10 +10,9 @@ use taut_port::Packet;
 
 pub(super) struct Recode {
     recoder: Recoder,
-    session: Sessions,
-    packets: usize,
-    size: usize,
-    seed: u64,
+    following: Following,
+    /// Behind the newest number that it holds.
+    newest: u64,
     most_payload_bytes: usize,
     redundancy: f64,
     credit: f64,
@@ -25,10 +24,8 @@ impl Recode {
         let (size, packets) = (settings.symbol_bytes(), settings.symbols());
         Self {
             recoder: Recoder::new(size, packets, seed),
-            session: Sessions::default(),
-            packets,
-            size,
-            seed,
+            following: Following::new(settings.span()),
+            newest: 0,
             most_payload_bytes: settings.payload,
             redundancy: settings.redundancy,
             credit: 0.0,
@@ -50,15 +47,18 @@ impl Recode {
             Err(verdict) => return verdict,
         };
         let rest = &payload[LEN_BYTES..];
-        let session = self.session.see(header.session);
-        if session == Session::Begins {
-            self.recoder = Recoder::new(self.size, self.packets, self.seed);
-        }
         let is_source = header.kind == Kind::Source;
-        if session == Session::Strange {
+        match self.following.see(&header) {
+            Place::Present => {}
+            Place::Begins { .. } => {
+                self.recoder.begin_again();
+                self.newest = 0;
+            }
             // Of a stream that it does not combine: goes on as it came.
-            counts.recoded += 1;
-            return Verdict::Goes;
+            Place::Late | Place::Elsewhere => {
+                counts.recoded += 1;
+                return Verdict::Goes;
+            }
         }
         let taken = match header.kind {
             Kind::Source if rest.len() <= self.most_payload_bytes => {
@@ -77,9 +77,13 @@ impl Recode {
             }
         };
         if taken.is_err() {
+            self.following
+                .reached((self.newest > 0).then_some(self.newest));
             counts.broken += 1;
             return Verdict::Ends;
         }
+        self.newest = self.newest.max(header.end());
+        self.following.reached(Some(self.newest));
         counts.recoded += 1;
         self.credit += if is_source { self.redundancy } else { 1.0 };
         while self.credit >= 1.0 {

@@ -380,3 +380,83 @@ fn an_order_that_cannot_be_is_refused() {
         assert!(refused.to_string().contains(part), "{refused}");
     }
 }
+
+/// With another number in its header.
+fn numbered(frame: &[u8], number: u64) -> Vec<u8> {
+    let Seen::Datagram(datagram) = Seen::of(frame) else {
+        panic!("no datagram");
+    };
+    let mut frame = frame.to_vec();
+    frame[datagram.payload().start + 8..][..8].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+#[test]
+fn one_forged_number_takes_nothing_from_a_stream() {
+    for order in ["", "order = 'in-order'\npatience = '100s'"] {
+        for number in [
+            200,
+            60_000,
+            1 << 40,
+            1 << 62,
+            1 << 63,
+            u64::MAX - 10,
+            u64::MAX,
+        ] {
+            let mut encoder = function("encode = [1]\nseed = 1");
+            let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
+            let mut coded = pass(&mut *encoder, &sent, 1, 32);
+            // In place of one that a repair gives back.
+            coded[24] = numbered(&coded[20], number);
+            let mut decoder = function(&format!("encode = [0]\n{order}"));
+            let received = pass(&mut *decoder, &coded, 1, 32);
+            assert_eq!(count(&*decoder, "recovered"), 1, "{number}");
+            assert_eq!(count(&*decoder, "lost"), 0, "{number}");
+            let all = sorted(sent.clone());
+            assert!(all.iter().all(|it| received.contains(it)), "{number}");
+        }
+    }
+}
+
+#[test]
+fn a_first_packet_of_any_number_is_survived() {
+    let mut encoder = function("encode = [1]");
+    let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
+    let coded = pass(&mut *encoder, &sent, 1, 32);
+    for number in [u64::MAX - 20, (1 << 63) - 20] {
+        let mut decoder = function("encode = [0]\norder = 'in-order'\npatience = '0ns'");
+        let mut recoder = function("recode = true");
+        let first = [
+            numbered(&coded[0], number),
+            numbered(&coded[1], number + 10),
+        ];
+        pass(&mut *decoder, &first, 1, 1);
+        pass(&mut *recoder, &first, 1, 1);
+        // What comes after is followed once it has proved itself, as it is behind: by a whole span, or at once.
+        for _ in 0..3 {
+            pass(&mut *decoder, &coded, 1, 32);
+        }
+        assert!(count(&*decoder, "repairs taken in") > 0, "{number}");
+    }
+}
+
+#[test]
+fn after_an_outage_of_any_length_the_code_goes_on() {
+    for outage in [20, 33, 1_000, 80_000] {
+        for order in ["", "order = 'in-order'"] {
+            let mut encoder = function("encode = [1]\nseed = 1\nsymbols = 8");
+            let mut decoder = function(&format!("encode = [0]\n{order}"));
+            let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
+            pass(&mut *decoder, &pass(&mut *encoder, &sent, 1, 32), 1, 32);
+            let gone: Vec<Vec<u8>> = (0..outage).map(|_| frame(1)).collect();
+            pass(&mut *encoder, &gone, 1, 64);
+            let mut coded = pass(&mut *encoder, &sent, 1, 32);
+            coded.remove(24);
+            pass(&mut *decoder, &coded, 1, 32);
+            assert_eq!(count(&*decoder, "recovered"), 1, "{outage}");
+            // What the decoder still looks back on is not lost for good yet.
+            let lost = if outage > 32 { outage } else { 0 };
+            assert_eq!(count(&*decoder, "lost"), lost, "{outage}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Which senders a receiver listens to: those that it knows, and new ones as far as they can be told from recordings and
+//! do not come too fast.
+//!
+//! A one-way link has no handshake, so a receiver that has just started cannot know what the one before it took. It
+//! therefore takes nothing that was sent before it began, by the time in the header. A packet that an earlier receiver took
+//! was stamped with at most `clock_error` more than that receiver's time, and this one begins at `clock_error` more than
+//! its own: whatever the sender's clock shows, none is taken twice.
+
+use super::cipher::Cipher;
+use super::clock::UNITS_PER_S;
+use super::header::{Header, Mode};
+use super::key::Master;
+use super::window::Window;
+
+/// Sessions whose keys a receiver keeps.
+pub(super) const MOST_SESSIONS: usize = 64;
+
+/// Keys that are derived for senders not heard of before: so many a second, and at once. Anyone can ask for one.
+const NEW_PER_S: u64 = 1024;
+pub(super) const NEW_AT_ONCE: u64 = 64;
+
+/// What one sender's packets with one key are encrypted with.
+pub(super) struct Session {
+    pub(super) id: [u8; 9],
+    /// Upper half of the packets' numbers.
+    pub(super) epoch: u32,
+    pub(super) cipher: Cipher,
+    pub(super) window: Window,
+    /// When its latest packet came, by the receiver's clock.
+    heard: u64,
+    /// The latest time that one of its packets was sent at.
+    newest: u64,
+    /// The key of the next epoch is there.
+    is_followed: bool,
+}
+
+impl Session {
+    pub(super) fn new(
+        master: &Master,
+        mode: Mode,
+        table_free: bool,
+        id: [u8; 9],
+        epoch: u32,
+    ) -> Self {
+        let (key, length) = master.derive(&id, epoch);
+        let cipher = Cipher::new(mode, table_free, &key[..length]);
+        Self {
+            id,
+            epoch,
+            cipher: cipher.unwrap_or_else(|| unreachable!("keys have 16 or 32 bytes")),
+            window: Window::default(),
+            heard: 0,
+            newest: 0,
+            is_followed: false,
+        }
+    }
+}
+
+/// Where a packet's session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Known(usize),
+    /// Its key was derived; it is known once one of its packets was decrypted.
+    New,
+}
+
+/// There are too many senders, or too many new ones at once.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMany;
+
+/// When a packet was sent, as far as that matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    InTime,
+    /// Before this receiver began, or another that has its place now was heard last.
+    TooEarly,
+    /// By a clock that is ahead by more than clocks may be.
+    Ahead,
+}
+
+pub(super) struct Senders {
+    master: Master,
+    mode: Mode,
+    table_free: bool,
+    /// How far clocks may be apart, in the header's units of time.
+    clock_error: u64,
+    /// What was sent up to then is not taken.
+    barrier: u64,
+    known: Vec<Session>,
+    new: Option<Session>,
+    /// Keys that may be derived, and until when that was reckoned.
+    budget: u64,
+    reckoned: u64,
+}
+
+impl Senders {
+    pub(super) fn new(master: Master, mode: Mode, table_free: bool, clock_error: u64) -> Self {
+        Self {
+            master,
+            mode,
+            table_free,
+            clock_error,
+            // Nothing before it begins.
+            barrier: u64::MAX,
+            known: Vec::with_capacity(MOST_SESSIONS),
+            new: None,
+            budget: NEW_AT_ONCE,
+            reckoned: 0,
+        }
+    }
+
+    /// The first packet may come from `now` on.
+    pub(super) fn begin(&mut self, now: u64) {
+        self.barrier = now + self.clock_error;
+    }
+
+    /// Compares with what the clock showed when it was read last; only what seems ahead has it read again.
+    #[inline]
+    pub(super) fn sent(&self, header: &Header, now: u64, read: impl FnOnce() -> u64) -> Sent {
+        if header.sent <= self.barrier {
+            Sent::TooEarly
+        } else if header.sent > now + self.clock_error && header.sent > read() + self.clock_error {
+            Sent::Ahead
+        } else {
+            Sent::InTime
+        }
+    }
+
+    /// The session of a packet. One that is not known costs the derivation of a key, which is why they are counted.
+    #[inline]
+    pub(super) fn find(&mut self, header: &Header, now: u64) -> Result<Place, TooMany> {
+        let (id, epoch) = (header.session, header.epoch());
+        match self.position(id, epoch) {
+            Some(at) => Ok(Place::Known(at)),
+            None => self.derive(id, epoch, now),
+        }
+    }
+
+    fn position(&self, id: [u8; 9], epoch: u32) -> Option<usize> {
+        (self.known.iter()).position(|it| it.epoch == epoch && it.id == id)
+    }
+
+    #[cold]
+    fn derive(&mut self, id: [u8; 9], epoch: u32, now: u64) -> Result<Place, TooMany> {
+        let earned = now.saturating_sub(self.reckoned) / (UNITS_PER_S / NEW_PER_S);
+        if earned > 0 {
+            self.budget = (self.budget + earned).min(NEW_AT_ONCE);
+            self.reckoned = now;
+        }
+        let has_room = self.known.len() < MOST_SESSIONS || self.unheard(now).is_some();
+        if !has_room || self.budget == 0 {
+            return Err(TooMany);
+        }
+        self.budget -= 1;
+        self.new = Some(self.session(id, epoch));
+        Ok(Place::New)
+    }
+
+    fn session(&self, id: [u8; 9], epoch: u32) -> Session {
+        Session::new(&self.master, self.mode, self.table_free, id, epoch)
+    }
+
+    #[inline]
+    pub(super) fn at(&mut self, place: Place) -> Option<&mut Session> {
+        match place {
+            Place::Known(at) => self.known.get_mut(at),
+            Place::New => self.new.as_mut(),
+        }
+    }
+
+    /// A packet was decrypted, which in GCM only those can send who have the key. Only now its session takes a place.
+    #[inline]
+    pub(super) fn accept(&mut self, place: Place, header: &Header, now: u64) {
+        let Some(session) = self.at(place) else {
+            return;
+        };
+        session.window.see(header.number);
+        session.heard = now;
+        session.newest = session.newest.max(header.sent);
+        // The next key is there long before its first packet, which then need not pass for a new sender's.
+        let follows = header.number as u32 >= 1 << 31 && !session.is_followed;
+        session.is_followed |= follows;
+        if place == Place::New || follows {
+            self.remember_new(place, header, follows, now);
+        }
+    }
+
+    #[cold]
+    fn remember_new(&mut self, place: Place, header: &Header, follows: bool, now: u64) {
+        // One that was derived for a forged packet may still be there.
+        if let Some(new) = self.new.take().filter(|_| place == Place::New) {
+            self.remember(new, now);
+        }
+        if let Some(epoch) = header.epoch().checked_add(1).filter(|_| follows)
+            && self.position(header.session, epoch).is_none()
+        {
+            let mut next = self.session(header.session, epoch);
+            next.heard = now;
+            self.remember(next, now);
+        }
+    }
+
+    /// In the place of one that was not heard of for long enough, if need be. As that is forgotten, nothing is taken any
+    /// more that was sent no later than what it sent.
+    fn remember(&mut self, session: Session, now: u64) {
+        if self.known.len() < MOST_SESSIONS {
+            self.known.push(session);
+        } else if let Some(at) = self.unheard(now) {
+            self.barrier = self.barrier.max(self.known[at].newest);
+            self.known[at] = session;
+        }
+    }
+
+    /// The one unheard for longest, and for so long that no packets that others send now were sent, by their own clocks,
+    /// earlier than its last.
+    fn unheard(&self, now: u64) -> Option<usize> {
+        let silence = |at: usize| now.saturating_sub(self.known[at].heard);
+        let least = 2 * self.clock_error + UNITS_PER_S;
+        let at = (0..self.known.len()).max_by_key(|at| silence(*at))?;
+        (silence(at) >= least).then_some(at)
+    }
+
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.known.len()
+    }
+}

@@ -1,0 +1,221 @@
+//! Which packets belong to the stream that is decoded: those of its session whose numbers are near its latest.
+//!
+//! Nothing in a header is proved, so no single packet moves a decoder elsewhere, to another session or to far numbers of
+//! its own. Several source packets in a row do that all agree and between which none came of the stream so far: after
+//! the sender began again, or after an outage.
+
+use super::header::{Header, Kind};
+use taut_code::reach;
+
+/// Source packets in a row of another session, or far ahead.
+const PROOF: u64 = 4;
+
+/// Where in the world a packet is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct At {
+    session: u32,
+    /// Behind the last number that it is about.
+    end: u64,
+}
+
+/// What a packet has to do with the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Present,
+    /// From now on it is the stream; of the same session, so many source packets were missed in between.
+    Begins {
+        missed: u64,
+    },
+    /// Of the stream, but too old.
+    Late,
+    /// Of another stream, or far ahead.
+    Elsewhere,
+}
+
+#[derive(Debug)]
+pub(super) struct Following {
+    span: u64,
+    reach: u64,
+    present: Option<At>,
+    /// Where the latest packets were from that were not of the present stream, and how many source packets of it came.
+    other: Option<(At, u64)>,
+}
+
+impl Following {
+    /// Of a decoder that looks back on `span` source packets.
+    pub(super) fn new(span: usize) -> Self {
+        Self {
+            span: span as u64,
+            reach: reach(span),
+            present: None,
+            other: None,
+        }
+    }
+
+    pub(super) fn see(&mut self, header: &Header) -> Place {
+        let is_source = header.kind == Kind::Source;
+        let at = At {
+            session: header.session,
+            end: header.end(),
+        };
+        let Some(present) = self.present else {
+            self.present = Some(at);
+            return Place::Begins { missed: 0 };
+        };
+        if self.is_near(present, at) {
+            self.other = None;
+            return Place::Present;
+        }
+        let before = self.other.filter(|(other, _)| self.is_near(*other, at));
+        let (other, seen) = before.unwrap_or((at, 0));
+        let other = At {
+            end: other.end.max(at.end),
+            ..at
+        };
+        let seen = seen + u64::from(is_source);
+        let is_same = at.session == present.session;
+        let is_behind = is_same && at.end < present.end;
+        // Late packets come in bunches: one that is held up somewhere takes those behind it along.
+        let needed = if is_behind { self.span } else { PROOF };
+        // What a repair is about may have left already.
+        if is_source && seen >= needed {
+            self.present = Some(at);
+            self.other = None;
+            let between = if is_same {
+                header.number.saturating_sub(present.end)
+            } else {
+                0
+            };
+            return Place::Begins {
+                missed: between.saturating_sub(seen - 1),
+            };
+        }
+        self.other = Some((other, seen));
+        if is_behind {
+            Place::Late
+        } else {
+            Place::Elsewhere
+        }
+    }
+
+    /// A packet of the stream was used, or refused: it has come so far, or not yet begun.
+    pub(super) fn reached(&mut self, end: Option<u64>) {
+        self.present = self.present.and_then(|present| {
+            Some(At {
+                end: end?,
+                ..present
+            })
+        });
+    }
+
+    fn is_near(&self, stream: At, at: At) -> bool {
+        let is_near = at.end + self.span > stream.end && at.end <= stream.end + self.reach;
+        stream.session == at.session && is_near
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(session: u32, number: u64) -> Header {
+        Header {
+            kind: Kind::Source,
+            session,
+            number,
+        }
+    }
+
+    /// As a decoder has it that takes it.
+    fn see(following: &mut Following, header: Header) -> Place {
+        let place = following.see(&header);
+        if place == Place::Present {
+            let end = following.present.map(|it| it.end.max(header.number + 1));
+            following.reached(end);
+        }
+        place
+    }
+
+    const BEGINS: Place = Place::Begins { missed: 0 };
+
+    #[test]
+    fn a_stream_is_followed_over_losses_and_left_only_for_packets_in_a_row() {
+        let mut following = Following::new(64);
+        assert_eq!(see(&mut following, source(1, 1000)), BEGINS);
+        for number in [1001, 1005, 1004, 1037, 1069, 1006] {
+            assert_eq!(
+                see(&mut following, source(1, number)),
+                Place::Present,
+                "{number}"
+            );
+        }
+        // Forged ones in between, as many as there are, are never in a row.
+        for number in 0..200 {
+            for elsewhere in [
+                source(1, u64::MAX >> 2),
+                source(1, 1200 + number),
+                source(2, 7 + number),
+            ] {
+                assert_eq!(see(&mut following, elsewhere), Place::Elsewhere);
+            }
+            assert_eq!(see(&mut following, source(1, 1)), Place::Late);
+            assert_eq!(
+                see(&mut following, source(1, 1030 + number)),
+                Place::Present
+            );
+        }
+        // Those that do not agree are not either.
+        for number in 0..50 {
+            assert_eq!(
+                see(&mut following, source(3, number * 1000)),
+                Place::Elsewhere
+            );
+        }
+        let repair = Header {
+            kind: Kind::Repair(8),
+            ..source(1, 5003)
+        };
+        for _ in 0..9 {
+            assert_eq!(see(&mut following, repair), Place::Elsewhere);
+        }
+        for number in 5000..5003 {
+            assert_eq!(see(&mut following, source(1, number)), Place::Elsewhere);
+        }
+        let missed = 5003 - 1230 - 3;
+        assert_eq!(
+            see(&mut following, source(1, 5003)),
+            Place::Begins { missed }
+        );
+        assert_eq!(see(&mut following, source(1, 5001)), Place::Present);
+        for number in 0..3 {
+            assert_eq!(see(&mut following, source(9, number)), Place::Elsewhere);
+        }
+        assert_eq!(see(&mut following, source(9, 3)), BEGINS);
+        // One that could not be used began nothing.
+        following.reached(None);
+        assert_eq!(see(&mut following, source(1, 77)), BEGINS);
+    }
+
+    #[test]
+    fn far_numbers_that_were_forged_in_a_row_are_left_again() {
+        let mut following = Following::new(64);
+        see(&mut following, source(1, 10));
+        for number in 0..3 {
+            assert_eq!(
+                see(&mut following, source(1, (1 << 62) + number)),
+                Place::Elsewhere
+            );
+        }
+        let end = see(&mut following, source(1, (1 << 62) + 3));
+        assert!(matches!(end, Place::Begins { .. }));
+        for number in 11..74 {
+            assert_eq!(
+                see(&mut following, source(1, number)),
+                Place::Late,
+                "{number}"
+            );
+        }
+        assert_eq!(see(&mut following, source(1, 74)), BEGINS);
+        assert_eq!(see(&mut following, source(1, 75)), Place::Present);
+    }
+}

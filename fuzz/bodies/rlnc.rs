@@ -1,0 +1,219 @@
+//! What the fuzz target of the network decoder does with its bytes; `cargo test` runs the same over seeded operations.
+
+use std::cell::RefCell;
+use taut_function::rlnc::simulated;
+use taut_function::{Context, Function};
+use taut_port::{Batch, PoolHandle};
+use taut_wire::UdpFlow;
+
+/// Packets of each stream, and how many streams follow one another.
+const PACKETS: u64 = 120;
+const STREAMS: u64 = 2;
+const MOST_OPERATIONS: usize = 96;
+const PAYLOAD: usize = 42;
+/// Packets that a decoder has memory for: more than wait in order.
+const SLOTS: u32 = 128;
+/// How many coded packets in a row may be lost and the next is near all the same.
+const NEAR: usize = 10;
+
+const CODES: [&str; 2] = [
+    "symbols = 6\nredundancy = 0.5",
+    "code = \"block\"\nsymbols = 8",
+];
+const COMMON: &str = "payload = 80\nspan = 32\nseed = 7\n";
+
+thread_local! {
+    static CODED: RefCell<(Vec<Vec<Vec<u8>>>, PoolHandle)> = RefCell::new(coded());
+}
+
+/// By code: the coded packets of all streams, as real encoders sent them.
+fn coded() -> (Vec<Vec<Vec<u8>>>, PoolHandle) {
+    let pool = PoolHandle::new(64, false).expect("memory");
+    let all = CODES.map(|code| {
+        let streams = (0..STREAMS).flat_map(|stream| {
+            let mut encoder = function(&format!("encode = [1]\n{code}"));
+            let packets = 0..PACKETS;
+            let sent: Vec<_> = packets
+                .flat_map(|packet| through(&mut *encoder, &pool, &frame(stream * PACKETS + packet)))
+                .collect();
+            sent
+        });
+        streams.collect()
+    });
+    (all.to_vec(), pool)
+}
+
+fn function(settings: &str) -> Box<dyn Function> {
+    let settings = format!("{COMMON}{settings}");
+    let mut function = simulated(settings.parse().expect("settings"), SLOTS).expect("a function");
+    function.prepare().expect("memory");
+    function
+}
+
+/// What is in packet `number`, of a length of its own.
+fn payload(number: u64) -> Vec<u8> {
+    let mut payload = number.to_be_bytes().to_vec();
+    let fill = |at: u64| (number * 31 + at * 7) as u8 | 1;
+    payload.extend((0..11 + number % 50).map(fill));
+    payload
+}
+
+fn frame(number: u64) -> Vec<u8> {
+    let payload = payload(number);
+    let mut frame = UdpFlow::default()
+        .frame(PAYLOAD + payload.len() + 4)
+        .expect("a frame");
+    frame[PAYLOAD..].copy_from_slice(&payload);
+    frame[40..42].fill(0);
+    frame
+}
+
+/// A frame, or none, through a function: all that leaves then.
+fn through(function: &mut dyn Function, pool: &PoolHandle, frame: &[u8]) -> Vec<Vec<u8>> {
+    let mut batch = Batch::new();
+    if !frame.is_empty() {
+        pool.fill(&mut batch, 1, frame.len() as u16);
+        batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
+    }
+    let context = Context {
+        to_port: 1,
+        ..Context::default()
+    };
+    function.process(&mut batch, &context);
+    (0..batch.len())
+        .filter(|i| batch.is_kept(*i))
+        .map(|i| batch.packets()[i].bytes().to_vec())
+        .collect()
+}
+
+struct Link<'a> {
+    decoder: Box<dyn Function>,
+    pool: &'a PoolHandle,
+    is_in_order: bool,
+    arrived: u64,
+    /// Something was forged, or so much lost in a row that packets leave before it is clear where they belong.
+    is_forged: bool,
+    is_torn: bool,
+    latest: Option<u64>,
+}
+
+impl Link<'_> {
+    fn arrive(&mut self, frame: &[u8]) {
+        let left = through(&mut *self.decoder, self.pool, frame);
+        self.arrived += u64::from(!frame.is_empty());
+        for frame in left {
+            if !self.is_forged {
+                self.check(&frame);
+            }
+        }
+        let counted: u64 = (self.decoder.fates().iter())
+            .filter(|(name, _)| !name.ends_with("above"))
+            .map(|(_, count)| count)
+            .sum();
+        // What waits for its turn is counted as well.
+        assert_eq!(counted, self.arrived);
+        assert!(self.decoder.held() <= 512);
+    }
+
+    /// Of true packets only, what leaves is what went in.
+    fn check(&mut self, frame: &[u8]) {
+        let number = frame[PAYLOAD..].first_chunk().copied();
+        let number = u64::from_be_bytes(number.expect("a number"));
+        assert!(number < STREAMS * PACKETS, "{number}");
+        assert_eq!(frame[PAYLOAD..], payload(number), "{number}");
+        if self.is_in_order && !self.is_torn {
+            assert!(self.latest.is_none_or(|latest| latest < number), "{number}");
+            self.latest = Some(number);
+        }
+    }
+}
+
+/// Two bytes an operation: packets of a real encoder arrive, are lost, overtaken or doubled, the encoder starts again, and
+/// forged ones come in between.
+pub fn decoder(bytes: &[u8]) {
+    let Some((choice, operations)) = bytes.split_first() else {
+        return;
+    };
+    CODED.with_borrow(|(coded, pool)| {
+        let code = usize::from(choice & 1);
+        let is_in_order = choice & 2 != 0;
+        let order = if is_in_order {
+            "order = \"in-order\"\npatience = \"100s\""
+        } else {
+            ""
+        };
+        let mut link = Link {
+            decoder: function(&format!("encode = [0]\n{}\n{order}", CODES[code])),
+            pool,
+            is_in_order,
+            arrived: 0,
+            is_forged: false,
+            is_torn: false,
+            latest: None,
+        };
+        let coded = &coded[code];
+        let second = coded.len() / STREAMS as usize;
+        let (mut next, mut lost_in_a_row) = (0, 0);
+        for operation in operations.chunks_exact(2).take(MOST_OPERATIONS) {
+            let argument = usize::from(operation[1]);
+            link.is_torn |= next >= second;
+            match operation[0] % 16 {
+                // Some, one after the other.
+                0..=5 => {
+                    for frame in coded.iter().skip(next).take(1 + argument % 8) {
+                        // Between the streams of two senders nobody knows where a packet belongs.
+                        link.is_torn |= next >= second;
+                        link.arrive(frame);
+                        next += 1;
+                    }
+                    lost_in_a_row = 0;
+                }
+                6..=8 => {
+                    next += 1 + argument % 3;
+                    lost_in_a_row += 1 + argument % 3;
+                    link.is_torn |= lost_in_a_row > NEAR;
+                }
+                // Late, or twice.
+                9 | 10 => {
+                    if let Some(frame) = next
+                        .checked_sub(1 + argument % 12)
+                        .and_then(|at| coded.get(at))
+                    {
+                        link.arrive(frame);
+                    }
+                }
+                // The sender starts again.
+                11 => next = next.max(second),
+                12 => link.arrive(&[]),
+                _ => {
+                    if let Some(frame) = coded.get(next.saturating_sub(argument % 4)) {
+                        let mut frame = frame.clone();
+                        forge(&mut frame, operation[0], argument);
+                        link.is_forged = true;
+                        link.arrive(&frame);
+                    }
+                }
+            }
+        }
+        for _ in 0..4 {
+            link.arrive(&[]);
+        }
+    });
+}
+
+/// Changes a header, or a coefficient behind it.
+fn forge(frame: &mut [u8], how: u8, argument: usize) {
+    let number = &mut frame[PAYLOAD + 8..PAYLOAD + 16];
+    match how % 8 {
+        // A little ahead, far ahead, as far as goes.
+        0..=2 => number[7] = number[7].wrapping_add(argument as u8),
+        3 => number[5] ^= argument as u8,
+        4 => number.fill(argument as u8),
+        5 => frame[PAYLOAD + 4 + argument % 4] ^= 1 << (argument % 8),
+        6 => frame[PAYLOAD + 2 + argument % 2] = argument as u8,
+        _ => {
+            let at = PAYLOAD + 16 + argument % (frame.len() - PAYLOAD - 16);
+            frame[at] ^= argument as u8;
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Encrypted sessions: senders and a receiver that start again, recorded, reflected, changed and made-up packets.
+#![no_main]
+
+#[path = "../bodies/aes_session.rs"]
+mod aes_session;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| aes_session::session(bytes));
