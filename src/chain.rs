@@ -135,8 +135,7 @@ fn detach(up: &Up) -> Result<(), Failure> {
     let chain = Chain::load(&up.file)?;
     let name = name_of(&chain, &up.file)?;
     let failed = |what: &str, e: std::io::Error| Failure::Missing(format!("cannot {what}: {e}"));
-    let folder = run_folder::all_chains();
-    fs::create_dir_all(&folder).map_err(|e| failed("make the run folder", e))?;
+    let folder = run_folder::make_all_chains()?;
     // Beside the chain's own folder, which is its supervisor's to make and to remove.
     let words = folder.join(format!(".{name}.supervisor"));
     let log = File::create(&words).map_err(|e| failed("write the supervisor's log", e))?;
@@ -174,7 +173,7 @@ fn detach(up: &Up) -> Result<(), Failure> {
 fn status(name: Option<&str>, json: bool) -> Result<(), Failure> {
     let names = match name {
         Some(name) => vec![name.to_string()],
-        None => run_folder::names(),
+        None => run_folder::names()?,
     };
     let mut found = Vec::new();
     for each in &names {
@@ -216,7 +215,7 @@ fn update(file: &Path) -> Result<(), Failure> {
 fn take_down(name: Option<&str>, all: bool) -> Result<(), Failure> {
     let names = match name {
         Some(name) if !all => vec![name.to_string()],
-        _ => run_folder::names(),
+        _ => run_folder::names()?,
     };
     for name in names {
         match down(&name)? {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_experiment::{Changes, Experiment, Variant};
+use taut_host::private::{Claim, LockError};
 use taut_lab::comparison::{
     self, Choice, ComparisonError, FRAME_SIZE_BYTES, Lengths, Observer, Plan,
 };
@@ -248,23 +249,20 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
 
 /// Held while measuring: two measurements on the same cores would only measure each other.
 pub(crate) struct Alone {
-    _name: std::os::unix::net::UnixListener,
+    _claim: Claim,
 }
 
 impl Alone {
-    /// Binds an abstract socket name, which the kernel frees however this process ends.
+    /// Takes the machine's lock for measuring, which the kernel frees however this process ends.
     pub(crate) fn claim() -> Result<Self, Failure> {
-        use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::net::{SocketAddr, UnixListener};
-        SocketAddr::from_abstract_name("taut-measuring")
-            .and_then(|name| UnixListener::bind_addr(&name))
-            .map(|_name| Self { _name })
-            .map_err(|_| {
-                Failure::Missing(
-                    "another taut demo or taut bench is measuring on this machine; both would only measure each other: wait for it to end"
-                        .to_string(),
-                )
-            })
+        match Claim::take("measuring") {
+            Ok(_claim) => Ok(Self { _claim }),
+            Err(held @ LockError::Held { .. }) => Err(Failure::Missing(format!(
+                "another taut demo or taut bench is measuring on this machine ({held}); both would only measure each other: \
+                 wait for it to end"
+            ))),
+            Err(e) => Err(Failure::Missing(format!("cannot take this machine: {e}"))),
+        }
     }
 }
 

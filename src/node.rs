@@ -118,12 +118,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         What::Begin { folder } => done(agent::begin(&folder)),
         What::Collect { folder } => done(agent::collect(&folder)),
         What::Hold { folder } => {
-            let Some(held) = agent::Held::claim() else {
-                return Err(Failure::Missing(
-                    "another experiment, or another node of this one, is on this machine; both would only measure each other: wait for it to end"
-                        .to_string(),
-                ));
-            };
+            let held = agent::Held::claim().map_err(Failure::Missing)?;
             done(held.keep(&folder))
         }
     }

@@ -147,7 +147,8 @@ fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), 
         duration: Duration::from_secs_f64(whole_s),
         ..plan.clone()
     };
-    let folder = Scratch::new()?;
+    let folder = taut_host::private::scratch()
+        .map_err(|e| Failure::Missing(format!("cannot make a folder for their results: {e}")))?;
     let mut heard: Option<Heard> = None;
     let mut figures: Vec<(Peer, Option<PeerFigures>)> = peers().map(|peer| (peer, None)).to_vec();
     for _ in 0..ROUNDS {
@@ -164,7 +165,7 @@ fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), 
                 break;
             }
             let part = peer
-                .run(cpu, system_cpu, whole_s as u64, plan.fifo, &folder.0)
+                .run(cpu, system_cpu, whole_s as u64, plan.fifo, folder.path())
                 .map_err(Failure::Missing)?;
             *figures = Some(match figures.take() {
                 Some(so_far) => so_far.with(&part),
@@ -181,23 +182,6 @@ fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), 
             .filter_map(|(_, figures)| figures)
             .collect(),
     ))
-}
-
-/// A folder that goes away.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self, Failure> {
-        let path = std::env::temp_dir().join(format!("taut-noise-{}", std::process::id()));
-        std::fs::create_dir_all(&path).map_err(|e| unwritable(&path, &e))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn print_heard(heard: &Heard) {

@@ -32,6 +32,7 @@ mod in_turn {
     mod interruptions;
     mod leaves_nothing_behind;
     mod payload_chain;
+    mod private_folders;
     mod probe;
     mod replay;
     mod routed;

@@ -56,7 +56,7 @@ fn ours(sources: usize, repairs: usize) -> f64 {
 /// ISA-L's program, if it can be built here.
 fn isal() -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/isal.c");
-    let program = std::env::temp_dir().join(format!("taut-isal-{}", std::process::id()));
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("isal");
     let built = Command::new("cc")
         .args(["-O3", "-march=native", source, "-lisal", "-o"])
         .arg(&program)

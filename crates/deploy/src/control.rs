@@ -3,13 +3,14 @@
 use crate::{DeployError, Status, run_folder};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use taut_host::Testbed;
 use taut_host::veth::sweep_stale_wires;
+use taut_port::listen_privately;
 
 /// How long a supervisor may take to answer: it may be changing functions, or taking a chain down.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +56,7 @@ pub(crate) fn listen<E: From<Asked> + Send + 'static>(
     socket: &Path,
     asked: Sender<E>,
 ) -> Result<(), DeployError> {
-    let listener = UnixListener::bind(socket)
+    let listener = listen_privately(socket)
         .map_err(|e| DeployError::system(format!("cannot listen at {}", socket.display()), e))?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -102,10 +103,10 @@ fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
 /// # Errors
 /// [`DeployError::Unknown`] where none is up; [`DeployError::Chain`] for what it refuses.
 pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
-    if !run_folder::is_up(name) {
-        return Err(unknown(name));
-    }
-    let socket = run_folder::all_chains().join(name).join("control.sock");
+    let Some(folder) = run_folder::of_running(name)? else {
+        return Err(unknown(name)?);
+    };
+    let socket = folder.join("control.sock");
     let failed = |e: std::io::Error| {
         let what = match e.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not answer",
@@ -137,18 +138,18 @@ pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
 /// # Errors
 /// [`DeployError::Unknown`], and as [`ask`].
 pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
-    let last = if run_folder::is_up(name) {
+    let last = if run_folder::of_running(name)?.is_some() {
         Some(ask(name, &Request::Down)?)
-    } else if run_folder::names().iter().any(|known| known == name) {
+    } else if run_folder::names()?.iter().any(|known| known == name) {
         // Removed as it goes out of scope.
         run_folder::RunFolder::take(name)?;
         sweep();
         None
     } else {
-        return Err(unknown(name));
+        return Err(unknown(name)?);
     };
     let deadline = Instant::now() + PATIENCE;
-    while run_folder::is_up(name) && Instant::now() < deadline {
+    while run_folder::of_running(name)?.is_some() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
     Ok(last)
@@ -161,9 +162,13 @@ pub fn sweep() {
     sweep_stale_wires();
 }
 
-fn unknown(name: &str) -> DeployError {
-    let names = run_folder::names();
-    let up: Vec<_> = names.iter().filter(|n| run_folder::is_up(n)).collect();
+fn unknown(name: &str) -> Result<DeployError, DeployError> {
+    let mut up = Vec::new();
+    for known in run_folder::names()? {
+        if run_folder::of_running(&known)?.is_some() {
+            up.push(known);
+        }
+    }
     let known = match up[..] {
         [] => "none is".to_string(),
         _ => {
@@ -171,8 +176,8 @@ fn unknown(name: &str) -> DeployError {
             format!("these are: {}", up.join(", "))
         }
     };
-    DeployError::Unknown {
+    Ok(DeployError::Unknown {
         name: name.to_string(),
         known,
-    }
+    })
 }

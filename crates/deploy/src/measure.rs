@@ -320,7 +320,7 @@ pub(crate) fn io(
     payload_bytes: usize,
     effort: Effort,
 ) -> Result<Option<Cost>, DeployError> {
-    let folder = tempfile::tempdir()
+    let folder = taut_host::private::scratch()
         .map_err(|e| DeployError::system("cannot make a folder for a socket", e))?;
     let length = (payload_bytes + AROUND_BYTES - 4) as u16;
     let overhead_ticks = ticks_overhead();

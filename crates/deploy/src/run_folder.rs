@@ -3,29 +3,47 @@
 use crate::DeployError;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use taut_host::private::{self, Lock, LockError};
 
 /// The folder of one chain, held by whoever keeps the chain up. Dropping it removes it.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
     /// Held for as long as the chain is up; the kernel lets go of it however the process ends.
-    _lock: File,
+    _lock: Lock,
 }
 
-/// The folder of all chains: below `/run` for root, else below the user's `XDG_RUNTIME_DIR`.
-pub fn all_chains() -> PathBuf {
-    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
-    let base = match own {
-        _ if taut_host::permissions::is_root() => PathBuf::from("/run/taut"),
-        Some(folder) => PathBuf::from(folder).join("taut"),
-        None => {
-            let user = rustix::process::geteuid().as_raw();
-            std::env::temp_dir().join(format!("taut-{user}"))
+/// The folder of all chains of this user, made if it is not there.
+///
+/// # Errors
+/// [`DeployError::System`], also where it is somebody else's.
+pub fn make_all_chains() -> Result<PathBuf, DeployError> {
+    let failed = |e: io::Error| DeployError::system("cannot make the run folder", e);
+    let path = private::run_folder().map_err(failed)?.join("chains");
+    private::folder(&path).map_err(|e| cannot_use(&path, e))?;
+    Ok(path)
+}
+
+/// The folder of all chains of this user, where there is one: nobody else can have put a chain there.
+///
+/// # Errors
+/// [`DeployError::System`] where it is somebody else's.
+pub fn all_chains() -> Result<Option<PathBuf>, DeployError> {
+    let above = private::run_folder_path();
+    let path = above.join("chains");
+    for folder in [&above, &path] {
+        match private::check(folder) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            checked => checked.map_err(|e| cannot_use(folder, e))?,
         }
-    };
-    base.join("chains")
+    }
+    Ok(Some(path))
+}
+
+fn cannot_use(path: &Path, e: io::Error) -> DeployError {
+    DeployError::system(format!("cannot use {}", path.display()), e)
 }
 
 impl RunFolder {
@@ -34,31 +52,30 @@ impl RunFolder {
     /// # Errors
     /// [`DeployError::NameTaken`] while a chain of that name is up; [`DeployError::System`].
     pub fn take(name: &str) -> Result<Self, DeployError> {
-        let path = all_chains().join(name);
-        let failed =
-            |e: std::io::Error| DeployError::system(format!("cannot use {}", path.display()), e);
-        loop {
-            fs::create_dir_all(&path).map_err(failed)?;
-            let lock = match File::create(path.join("lock")) {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-                lock => lock.map_err(failed)?,
-            };
-            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                return Err(DeployError::NameTaken(name.to_string()));
-            }
-            // Whoever held it may have removed it meanwhile.
-            let still = fs::metadata(path.join("lock"));
-            let ours = lock.metadata().map_err(failed)?;
-            if !still.is_ok_and(|now| now.ino() == ours.ino()) {
-                continue;
-            }
-            for entry in fs::read_dir(&path).map_err(failed)?.flatten() {
-                if entry.file_name() != "lock" {
-                    let _ = fs::remove_file(entry.path());
+        let path = make_all_chains()?.join(name);
+        let lock = loop {
+            private::folder(&path).map_err(|e| cannot_use(&path, e))?;
+            let file = path.join("lock");
+            let lock = match Lock::take(&file) {
+                Ok(lock) => lock,
+                Err(LockError::Held { .. }) => {
+                    return Err(DeployError::NameTaken(name.to_string()));
                 }
+                // Whoever held it removes the folder.
+                Err(LockError::System(e)) if e.kind() == ErrorKind::NotFound => continue,
+                Err(LockError::System(e)) => return Err(cannot_use(&file, e)),
+            };
+            if lock.is_at(&file) {
+                break lock;
             }
-            return Ok(Self { path, _lock: lock });
+        };
+        let entries = fs::read_dir(&path).map_err(|e| cannot_use(&path, e))?;
+        for entry in entries.flatten() {
+            if entry.file_name() != "lock" {
+                let _ = fs::remove_file(entry.path());
+            }
         }
+        Ok(Self { path, _lock: lock })
     }
 
     /// The folder.
@@ -74,22 +91,35 @@ impl Drop for RunFolder {
     }
 }
 
-/// Whether somebody keeps the chain of that name up.
-pub fn is_up(name: &str) -> bool {
-    File::open(all_chains().join(name).join("lock")).is_ok_and(|lock| {
+/// The folder of the chain of that name, if somebody keeps it up.
+///
+/// # Errors
+/// As of [`all_chains`].
+pub fn of_running(name: &str) -> Result<Option<PathBuf>, DeployError> {
+    let Some(path) = all_chains()?.map(|all| all.join(name)) else {
+        return Ok(None);
+    };
+    let is_up = File::open(path.join("lock")).is_ok_and(|lock| {
         // Let go of when the file is closed.
         flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
-    })
+    });
+    Ok(is_up.then_some(path))
 }
 
 /// The names of all chains that have a folder, also of those whose supervisor is dead.
-pub fn names() -> Vec<String> {
-    let entries = fs::read_dir(all_chains()).into_iter().flatten().flatten();
+///
+/// # Errors
+/// As of [`all_chains`].
+pub fn names() -> Result<Vec<String>, DeployError> {
+    let entries = all_chains()?.and_then(|all| fs::read_dir(all).ok());
     let mut names: Vec<_> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         // Those with a dot are not chains' own.
         .filter(|name| !name.starts_with('.'))
         .collect();
     names.sort();
-    names
+    Ok(names)
 }

@@ -4,7 +4,7 @@ use crate::node::parcel;
 use crate::plan::hex;
 use crate::secrets::Secrets;
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, kill_process_group};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -16,19 +16,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
+use taut_host::private::{self, Claim, LockError};
+use taut_host::process::{SIGNALS, adopt_descendants, end_descendants};
 use taut_host::{Awake, Machine, Snapshot};
 
 /// Exit code of a step that took longer than it may, as of `timeout`.
 pub const TIMED_OUT: i32 = 124;
 /// Exit code of a step that was told to end, as shells report SIGTERM.
 pub const STOPPED: i32 = 143;
-
-/// Each signal and the time it has to work.
-const SIGNALS: [(Signal, Duration); 3] = [
-    (Signal::INT, Duration::from_secs(2)),
-    (Signal::TERM, Duration::from_secs(1)),
-    (Signal::KILL, Duration::from_secs(2)),
-];
 
 /// How long the signals take at most, for a step's own processes and for those it has lost sight of.
 pub(crate) const STEPS_END: Duration = Duration::from_secs(10);
@@ -63,8 +58,7 @@ pub fn step(
     };
     // Whoever removes the folder waits until this has ended.
     let _in_use = in_use(folder);
-    // Children whose parents end come to this process, so that none gets lost.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    adopt_descendants()?;
     let before = Snapshot::take();
     let mut child = Command::new("sh")
         .arg("-c")
@@ -130,47 +124,6 @@ fn end(group: Pid, mut gone: impl FnMut() -> bool) {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
-}
-
-/// Ends what is left: children of this process, which all orphans below it have become.
-fn end_descendants() {
-    for (signal, patience) in SIGNALS {
-        let deadline = Instant::now() + patience;
-        let mut signalled = Vec::new();
-        loop {
-            let left = children();
-            if left.is_empty() {
-                return;
-            }
-            for child in left {
-                if !signalled.contains(&child) {
-                    let _ = kill_process(child, signal);
-                    signalled.push(child);
-                }
-            }
-            while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
-            if Instant::now() >= deadline {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
-fn children() -> Vec<Pid> {
-    let threads = fs::read_dir("/proc/self/task")
-        .into_iter()
-        .flatten()
-        .flatten();
-    threads
-        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
-        .flat_map(|text| {
-            text.split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect::<Vec<i32>>()
-        })
-        .filter_map(Pid::from_raw)
-        .collect()
 }
 
 /// The search path with this program first, so that scripts that say `taut` get the version that runs them.
@@ -261,19 +214,23 @@ pub fn moment(folder: &Path) -> Moment {
 /// A node belongs to one experiment at a time. Dropped, it is free again, however the process ends.
 #[derive(Debug)]
 pub struct Held {
-    _name: std::os::unix::net::UnixListener,
+    _claim: Claim,
 }
 
 impl Held {
-    /// Takes the machine that this process runs on; `None` if another experiment has it.
-    pub fn claim() -> Option<Self> {
-        use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::net::{SocketAddr, UnixListener};
-        // The kernel frees an abstract name however this process ends.
-        let name = SocketAddr::from_abstract_name("taut-experiment").ok()?;
-        Some(Self {
-            _name: UnixListener::bind_addr(&name).ok()?,
-        })
+    /// Takes the machine that this process runs on.
+    ///
+    /// # Errors
+    /// One line: which process has it, or why it cannot be had.
+    pub fn claim() -> Result<Self, String> {
+        match Claim::take("experiment") {
+            Ok(_claim) => Ok(Self { _claim }),
+            Err(held @ LockError::Held { .. }) => Err(format!(
+                "another experiment runs on this machine ({held}), or another node of this one does; both would only measure each \
+                 other: wait for it to end"
+            )),
+            Err(e) => Err(format!("cannot take this machine: {e}")),
+        }
     }
 }
 
@@ -284,9 +241,7 @@ impl Held {
     /// # Errors
     /// Another experiment has the machine, or there can be no folder.
     pub fn keep(self, folder: &Path) -> io::Result<()> {
-        let runs = tempfile::Builder::new()
-            .prefix("taut-")
-            .tempdir_in(folder)?;
+        let runs = private::scratch_in(folder, "taut-")?;
         let say = |line: &str| {
             let mut out = io::stdout().lock();
             writeln!(out, "{line}").and_then(|()| out.flush())

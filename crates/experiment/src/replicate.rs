@@ -38,7 +38,8 @@ impl Results {
                 _unpacked: None,
             }
         } else if path.is_file() && archive::is_archive(path) {
-            let place = tempfile::tempdir().map_err(ExperimentError::io(std::env::temp_dir()))?;
+            let place =
+                taut_host::private::scratch().map_err(ExperimentError::io(std::env::temp_dir()))?;
             Self {
                 folder: archive::unpack(path, place.path())?,
                 shown: what.to_owned(),

@@ -13,6 +13,7 @@ pub mod machine;
 pub mod netns;
 pub mod noise;
 pub mod permissions;
+pub mod private;
 pub mod process;
 pub mod signals;
 pub mod topology;

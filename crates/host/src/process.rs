@@ -8,7 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, kill_process_group,
+    set_child_subreaper, wait, waitid,
+};
 
 use crate::affinity::{AffinityError, pin_current_thread};
 
@@ -385,6 +388,62 @@ fn last_lines_of(path: &Path) -> String {
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+/// What ends a process, ever harder: each signal and the time it has to work.
+pub const SIGNALS: [(Signal, Duration); 3] = [
+    (Signal::INT, Duration::from_secs(2)),
+    (Signal::TERM, Duration::from_secs(1)),
+    (Signal::KILL, Duration::from_secs(2)),
+];
+
+/// From now on children whose parents end come to this process, so that [`end_descendants`] finds them.
+///
+/// # Errors
+/// What the system says.
+pub fn adopt_descendants() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Ends all children of this process, those among them that it has adopted.
+pub fn end_descendants() {
+    for (signal, patience) in SIGNALS {
+        let deadline = Instant::now() + patience;
+        let mut signalled = Vec::new();
+        loop {
+            let left = children();
+            if left.is_empty() {
+                return;
+            }
+            for child in left {
+                if !signalled.contains(&child) {
+                    let _ = kill_process(child, signal);
+                    signalled.push(child);
+                }
+            }
+            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+            if Instant::now() >= deadline {
+                break;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn children() -> Vec<Pid> {
+    let threads = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|text| {
+            text.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<i32>>()
+        })
+        .filter_map(Pid::from_raw)
+        .collect()
 }
 
 #[cfg(test)]

@@ -82,10 +82,5 @@ impl Node for Local {
 
 /// Takes this machine for one experiment.
 pub(crate) fn take_this_machine() -> Result<Held, ExperimentError> {
-    Held::claim().ok_or_else(|| {
-        ExperimentError::node(
-            "local",
-            "another experiment runs on this machine; both would only measure each other: wait for it to end",
-        )
-    })
+    Held::claim().map_err(|why| ExperimentError::node("local", why))
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::step::Step;
 use super::{Group, Profile, Root, TuneError};
+use crate::private::readable_folder;
 
 const FOLDER: &str = "/run/taut";
 const FILE: &str = "/run/taut/tune.journal";
@@ -58,7 +59,10 @@ impl<'a> Journal<'a> {
             path: root.path(FILE),
             source,
         };
-        fs::create_dir_all(&folder).map_err(failed)?;
+        if let Some(above) = folder.parent() {
+            fs::create_dir_all(above).map_err(failed)?;
+        }
+        readable_folder(&folder).map_err(failed)?;
         let folder = File::open(&folder).map_err(failed)?;
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(TuneError::Busy),

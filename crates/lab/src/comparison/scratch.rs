@@ -3,12 +3,7 @@
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A fresh folder, named after this process; gone when it is dropped.
-pub(crate) fn folder() -> std::io::Result<TempDir> {
-    tempfile::Builder::new()
-        .prefix(&format!("taut-{}-", std::process::id()))
-        .tempdir()
-}
+pub(crate) use taut_host::private::scratch as folder;
 
 /// Where a device of ours notes when its core was taken away; gone when it is dropped.
 #[derive(Debug)]

@@ -239,8 +239,9 @@ fn texts(svg: &str) -> Vec<(f64, f64, f64, String)> {
 #[test]
 #[ignore = "writes figures to look at: cargo test -p taut-lab -- --ignored look"]
 fn look_at_made_up_figures() {
-    let folder = std::env::temp_dir().join("taut-made-up-figures");
-    std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
+    let folder = taut_host::private::scratch()
+        .expect("the folder for temporary files can be written")
+        .keep();
     for width in [400.0, 800.0] {
         for (name, svg) in all(width) {
             let path = folder.join(format!("{name}-{width}.svg"));

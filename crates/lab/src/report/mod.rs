@@ -203,8 +203,8 @@ mod tests {
     #[test]
     #[ignore = "writes a report to look at: cargo test -p taut-lab -- --ignored look"]
     fn look_at_a_made_up_report() {
-        let dir = std::env::temp_dir().join("taut-made-up-report");
-        let _ = fs::remove_dir_all(&dir);
+        // A folder of its own, which stays.
+        let dir = taut_host::private::scratch().unwrap().keep().join("report");
         synthetic::write(
             &dir,
             &Plan {

@@ -1,0 +1,312 @@
+//! Folders and files that no other user has a hand in: made for this user alone, or checked before they are used.
+//!
+//! A path that others can guess, in a folder that they can write (`/tmp`), may be theirs already: a folder of their own, or
+//! a link to somewhere else. What is found there is used only if it is this user's own.
+
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder, File, Metadata};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Who may write, in the mode of a file, besides its owner.
+const OTHERS_WRITE: u32 = 0o022;
+/// Only who owns an entry of such a folder can rename or remove it.
+const STICKY: u32 = 0o1000;
+
+/// A fresh folder named after this process, mode 0700; gone when it is dropped.
+///
+/// # Errors
+/// What the system says.
+pub fn scratch() -> io::Result<TempDir> {
+    let name = format!("taut-{}-", std::process::id());
+    scratch_in(&std::env::temp_dir(), &name)
+}
+
+/// As [`scratch`], in this folder, with a name that begins so and goes on at random.
+///
+/// # Errors
+/// What the system says.
+pub fn scratch_in(parent: &Path, prefix: &str) -> io::Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .permissions(fs::Permissions::from_mode(0o700))
+        .tempdir_in(parent)
+}
+
+/// Makes a folder of mode 0700 where there is none; one that is there has to pass [`check`].
+///
+/// # Errors
+/// What the system says, or whose it is.
+pub fn folder(path: &Path) -> io::Result<()> {
+    make(path, 0o700)
+}
+
+/// As [`folder`], for one that others may read.
+///
+/// # Errors
+/// As of [`folder`].
+pub fn readable_folder(path: &Path) -> io::Result<()> {
+    make(path, 0o755)
+}
+
+fn make(path: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e),
+        _ => check(path),
+    }
+}
+
+/// Whether this is a folder (not a link to one) that belongs to this user and that nobody else can write or replace.
+///
+/// # Errors
+/// What the system says, [`ErrorKind::NotFound`] among it, or whose it is.
+pub fn check(path: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    let own = geteuid().as_raw();
+    if !found.is_dir() {
+        return Err(not_ours("is not a folder"));
+    }
+    if found.uid() != own {
+        let text = format!("belongs to user {}, not to {own}", found.uid());
+        return Err(not_ours(&text));
+    }
+    if found.mode() & OTHERS_WRITE != 0 {
+        return Err(not_ours("can be written by other users"));
+    }
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let parent = fs::metadata(parent.unwrap_or(Path::new(".")))?;
+    if can_be_replaced(&parent, own) {
+        return Err(not_ours("lies where other users can replace it"));
+    }
+    Ok(())
+}
+
+/// Whether others than `own` and root can rename what lies in this folder.
+fn can_be_replaced(parent: &Metadata, own: u32) -> bool {
+    let is_foreign = parent.uid() != own && parent.uid() != 0;
+    is_foreign || (parent.mode() & OTHERS_WRITE != 0 && parent.mode() & STICKY == 0)
+}
+
+fn not_ours(why: &str) -> io::Error {
+    let otherwise = match geteuid().is_root() {
+        true => "",
+        false => ", or set XDG_RUNTIME_DIR to a folder of your own",
+    };
+    let text = format!("it {why}: remove it{otherwise}");
+    io::Error::new(ErrorKind::PermissionDenied, text)
+}
+
+/// Where this user's running programs keep what others of his find them by: below `/run` for root, else below
+/// `XDG_RUNTIME_DIR`, else in the folder for temporary files. It need not exist.
+pub fn run_folder_path() -> PathBuf {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    match own {
+        _ if geteuid().is_root() => PathBuf::from("/run/taut"),
+        Some(folder) => PathBuf::from(folder).join("taut"),
+        None => std::env::temp_dir().join(format!("taut-{}", geteuid().as_raw())),
+    }
+}
+
+/// The folder at [`run_folder_path`], made if it is not there.
+///
+/// # Errors
+/// As of [`folder`], with the path.
+pub fn run_folder() -> io::Result<PathBuf> {
+    let path = run_folder_path();
+    // Root's holds the journal of `taut tune`, which everybody may read.
+    let made = match geteuid().is_root() {
+        true => readable_folder(&path),
+        false => folder(&path),
+    };
+    made.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+    Ok(path)
+}
+
+/// A lock file that one process holds, until it is dropped or the process ends, however it ends. It says who that is.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+}
+
+/// Why a lock cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody holds it.
+    #[error("held by {}", by.map_or("another process".to_owned(), |by| format!("process {by}")))]
+    Held {
+        /// Its process number, if it has been written yet.
+        by: Option<u32>,
+    },
+    /// It cannot be made or opened, or is not this user's own.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl Lock {
+    /// Takes the lock file at `path`, which is made if it is not there. It has to lie in a folder of this user's own.
+    ///
+    /// # Errors
+    /// [`LockError::Held`], and what the system says.
+    pub fn take(path: &Path) -> Result<Self, LockError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(
+            CWD,
+            path,
+            flags | OFlags::NONBLOCK,
+            Mode::from_raw_mode(0o600),
+        );
+        let mut file = File::from(file.map_err(io::Error::from)?);
+        let found = fstat(&file).map_err(io::Error::from)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(not_ours("is not a file").into());
+        }
+        if found.st_uid != geteuid().as_raw() {
+            let text = format!("belongs to user {}", found.st_uid);
+            return Err(not_ours(&text).into());
+        }
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                // Longer than any process number is nobody's.
+                let _ = (&mut file).take(16).read_to_string(&mut text);
+                let by = text.trim().parse().ok();
+                return Err(LockError::Held { by });
+            }
+            locked => locked.map_err(io::Error::from)?,
+        }
+        // Emptied only by who holds it.
+        file.set_len(0)?;
+        file.write_all(format!("{}\n", std::process::id()).as_bytes())?;
+        Ok(Self { file })
+    }
+
+    /// Whether this is still the file at `path`: whoever held the lock before may have removed it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let there = fs::symlink_metadata(path);
+        there.is_ok_and(|there| {
+            self.file
+                .metadata()
+                .is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+        })
+    }
+}
+
+/// What this machine has once, held by this process until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    _lock: Lock,
+}
+
+impl Claim {
+    /// Takes what is called so, such as `experiment`. A machine is a network namespace here. Root's claims and those of each
+    /// user are apart, so that nobody can keep another from measuring.
+    ///
+    /// # Errors
+    /// Who holds it, or what the system says.
+    pub fn take(what: &str) -> Result<Self, LockError> {
+        let machine = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
+        let path = run_folder()?.join(format!("{what}-{machine}.lock"));
+        loop {
+            let lock = Lock::take(&path)?;
+            // Whoever held it may have removed it meanwhile.
+            if lock.is_at(&path) {
+                return Ok(Self { path, _lock: lock });
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // While it is held: whoever waits for it sees that it is no longer there.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn own_folder() -> TempDir {
+        scratch().unwrap()
+    }
+
+    #[test]
+    fn a_fresh_folder_is_this_users_alone() {
+        let folder = own_folder();
+        let mode = fs::metadata(folder.path()).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        check(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_is_made_once_and_found_again() {
+        let parent = own_folder();
+        let path = parent.path().join("x");
+        let missing = check(&path).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        folder(&path).unwrap();
+        folder(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn folders_that_others_can_change_are_refused() {
+        let parent = own_folder();
+        let path = parent.path().join("x");
+        let why = |path: &Path| folder(path).unwrap_err().to_string();
+        fs::write(&path, "").unwrap();
+        assert!(why(&path).contains("not a folder"));
+        let link = parent.path().join("link");
+        symlink("/", &link).unwrap();
+        assert!(why(&link).contains("not a folder"));
+        let open = parent.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(why(&open).contains("written by other users"));
+        // Without the sticky bit others rename what lies in it.
+        let inside = open.join("own");
+        let said = why(&inside);
+        assert!(said.contains("replace it"), "{said}");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
+        folder(&inside).unwrap();
+    }
+
+    #[test]
+    fn a_lock_says_who_holds_it_and_follows_no_link() {
+        let parent = own_folder();
+        let path = parent.path().join("lock");
+        let held = Lock::take(&path).unwrap();
+        assert!(held.is_at(&path));
+        let said = Lock::take(&path).unwrap_err().to_string();
+        assert_eq!(said, format!("held by process {}", std::process::id()));
+        fs::remove_file(&path).unwrap();
+        assert!(!held.is_at(&path));
+        let target = parent.path().join("target");
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, &path).unwrap();
+        assert!(matches!(Lock::take(&path), Err(LockError::System(_))));
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+        drop(held);
+        fs::remove_file(&path).unwrap();
+        fs::write(
+            &path,
+            "4294967295 of an earlier one, longer than what follows",
+        )
+        .unwrap();
+        let held = Lock::take(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, format!("{}\n", std::process::id()));
+        drop(held);
+        Lock::take(&path).unwrap();
+    }
+}

@@ -1,0 +1,56 @@
+//! Listening at a Unix socket that only its owner can connect to.
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+/// Clients that may wait for being accepted, as many as the standard library lets.
+const BACKLOG: i32 = 128;
+
+/// Listens at `path`, whose file has mode 0600 from its first moment on: the kernel takes it over from the socket that is
+/// bound (Linux, `unix_bind_bsd` in net/unix/af_unix.c). What lies at the path is not touched, nor is a link followed.
+///
+/// # Errors
+/// What the system says.
+pub fn listen_privately(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::from_raw_mode(0o600))?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes a socket")]
+    fn a_private_socket_is_its_owners_and_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let listener = listen_privately(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"x").unwrap();
+        let mut byte = [0];
+        listener.accept().unwrap().0.read_exact(&mut byte).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path().join("elsewhere"), &link).unwrap();
+        for taken in [&path, &link] {
+            let refused = listen_privately(taken).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        }
+        assert!(!folder.path().join("elsewhere").exists());
+    }
+}
