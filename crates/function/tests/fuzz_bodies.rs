@@ -3,6 +3,8 @@
 #[path = "../../../fuzz/bodies/aes.rs"]
 mod aes;
 mod frames;
+#[path = "../../../fuzz/bodies/gateway.rs"]
+mod gateway;
 #[path = "../../../fuzz/bodies/nat.rs"]
 mod nat;
 
@@ -33,5 +35,26 @@ fn translated_frames_survive_seeded_damage() {
         let at = random.usize(..frame.len());
         frame[at] = random.u8(..);
         nat::frame(&frame);
+    }
+}
+
+#[test]
+fn sessions_and_tables_agree_after_seeded_sequences_of_messages() {
+    let mut random = fastrand::Rng::with_seed(0x5E55);
+    for _ in 0..20_000 {
+        // Peers that begin with an association get further.
+        let mut bytes = vec![0; random.usize(2..250)];
+        random.fill(&mut bytes[2..]);
+        gateway::sessions(&bytes);
+    }
+}
+
+#[test]
+fn frames_are_counted_and_tables_agree_after_seeded_sequences_of_frames_and_changes() {
+    let mut random = fastrand::Rng::with_seed(0x6717);
+    for _ in 0..20_000 {
+        let mut bytes = vec![0; random.usize(..200)];
+        random.fill(&mut bytes);
+        gateway::sequence(&bytes);
     }
 }
