@@ -21,7 +21,7 @@ use taut_wire::{
 const MOST_STEPS: usize = 64;
 /// Longest frame, bytes.
 const MOST_FRAME: usize = 1600;
-/// PFCP counts that it has to keep memory for, as the settings below say.
+/// Rules of a session at most.
 const RULES: usize = 12;
 
 /// Two peers, and somebody who is none.
