@@ -2,6 +2,7 @@
 //!
 //! Bytes are taken for what to do next, one thing after the other, by a gateway that begins empty. After each the tables of
 //! both sides have to say the same, every limit has to hold, and every frame to be counted once.
+#![allow(dead_code)] // each target uses one of the bodies
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -97,7 +98,7 @@ impl Planes<'_> {
 
     /// Rules that are made, changed and removed, of few numbers, tunnels and users.
     fn rules(&mut self, writer: &mut Writer, is_new: bool) {
-        for _ in 0..=self.bytes.below(6) {
+        for _ in 0..self.bytes.below(7) {
             let what = self.bytes.below(if is_new { 5 } else { 10 });
             let id = self.bytes.below(5);
             let id32 = [0, 0, 0, id];
@@ -209,6 +210,9 @@ impl Planes<'_> {
                 };
                 let mut writer = self.message(M::SESSION_ESTABLISHMENT_REQUEST, Some(0));
                 writer.element(E::F_SEID, &seid.emit());
+                if self.bytes.below(2) == 0 {
+                    usual(&mut writer, self.bytes.byte());
+                }
                 self.rules(&mut writer, true);
                 finished(writer)
             }
@@ -256,6 +260,27 @@ impl Planes<'_> {
                     .extend(Seid::parse(element.value).map(|seid| seid.seid));
             }
         }
+    }
+}
+
+/// A session that nothing is wrong with: one tunnel, that is chosen, and up to seven forwarding rules.
+fn usual(writer: &mut Writer, rules: u8) {
+    let choose = FTeid::Choose {
+        v4: true,
+        v6: false,
+        id: None,
+    };
+    let mut pdi = element(E::SOURCE_INTERFACE, &[0]);
+    pdi.element(E::F_TEID, &choose.emit());
+    let mut pdr = element(E::PDR_ID, &[0, 9]);
+    pdr.element(E::PRECEDENCE, &[0, 0, 0, 9]);
+    pdr.grouped(E::PDI, &pdi);
+    pdr.element(E::FAR_ID, &[0, 0, 0, 9]);
+    writer.grouped(E::CREATE_PDR, &pdr);
+    for id in 9..=9 + rules % 8 {
+        let mut far = element(E::FAR_ID, &[0, 0, 0, id]);
+        far.element(E::APPLY_ACTION, &[2]);
+        writer.grouped(E::CREATE_FAR, &far);
     }
 }
 

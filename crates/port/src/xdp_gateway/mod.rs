@@ -19,8 +19,8 @@ pub use without::KernelGateway;
 
 /// The gateway's own addresses of one IP version that the programs know at most.
 pub const MOST_OWN: usize = 8;
+/// Further addresses at most that no user packet may go to.
 #[cfg(feature = "xdp")]
-/// Further addresses of one IP version at most that no user packet may go to.
 const MOST_CLOSED: usize = 2;
 
 /// What the programs do, beside what the bearers say.
