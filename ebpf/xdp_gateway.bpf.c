@@ -23,8 +23,8 @@
 
 /* Extension headers that are followed here; longer chains are handed up. */
 #define EXTENSIONS 4
-/* The gateway's own addresses of one IP version. */
-#define OWN 8
+/* Addresses of one IP version that users may not send to: the gateway's own ones, and those of its control. */
+#define CLOSED 10
 /* Longest frame that is handed up. */
 #define MOST_UP 4092
 #define NO_QFI 0xff
@@ -33,8 +33,8 @@
 enum fate {
 	RELAYED, ENCAPSULATED, DECAPSULATED, PASSED, ECHO_ANSWERED, CONSUMED, ERROR_INDICATED, UNKNOWN_TEID,
 	UNKNOWN_TEID_UNTOLD, UNKNOWN_USER, OTHER, TOLD_TO_DROP, GATE_CLOSED, OVER_RATE, NOT_HELD, MALFORMED,
-	BAD_CHECKSUM, BAD_VERSION, UNKNOWN_MESSAGE, UNKNOWN_EXTENSION, NOT_IP, FRAGMENT, NO_HOPS_LEFT, TOO_BIG, NO_ROOM,
-	ECHO_UNANSWERED,
+	BAD_CHECKSUM, BAD_VERSION, UNKNOWN_MESSAGE, UNKNOWN_EXTENSION, NOT_IP, TO_GATEWAY, WRONG_PORT, FRAGMENT,
+	NO_HOPS_LEFT, TOO_BIG, NO_ROOM, ECHO_UNANSWERED,
 	FATES,
 };
 
@@ -139,13 +139,18 @@ const volatile struct {
 	struct header_change change;
 	__u8 passes_others;
 	__u8 answers_neighbours;
+	/* Whether tunnels come in by the port of this direction. */
+	__u8 takes_tunnels;
 	__u32 mtu;
 	/* Number of the port that frames leave through, from 1. */
 	__u32 to_port;
 	__u32 own_v4_count;
 	__u32 own_v6_count;
-	__be32 own_v4[OWN];
-	__be32 own_v6[OWN][4];
+	__u32 closed_v4_count;
+	__u32 closed_v6_count;
+	/* The gateway's own ones first. */
+	__be32 closed_v4[CLOSED];
+	__be32 closed_v6[CLOSED][4];
 } settings;
 
 struct gtpu_header {
@@ -192,23 +197,23 @@ static __always_inline __u64 sum_of_header(const struct ipv4_header *ip)
 	return sum_of((const __be32 *)ip, sizeof(*ip) / 4);
 }
 
-static __always_inline int is_own_v4(__be32 address)
+/* Whether the address is among the first `count`. */
+static __always_inline int is_among_v4(__be32 address, __u32 count)
 {
 #pragma unroll
-	for (int i = 0; i < OWN; i++) {
-		if (i < settings.own_v4_count && settings.own_v4[i] == address)
+	for (int i = 0; i < CLOSED; i++) {
+		if (i < count && settings.closed_v4[i] == address)
 			return 1;
 	}
 	return 0;
 }
 
-static __always_inline int is_own_v6(const __be32 *address)
+static __always_inline int is_among_v6(const __be32 *address, __u32 count)
 {
 #pragma unroll
-	for (int i = 0; i < OWN; i++) {
-		if (i < settings.own_v6_count && settings.own_v6[i][0] == address[0] &&
-		    settings.own_v6[i][1] == address[1] && settings.own_v6[i][2] == address[2] &&
-		    settings.own_v6[i][3] == address[3])
+	for (int i = 0; i < CLOSED; i++) {
+		if (i < count && settings.closed_v6[i][0] == address[0] && settings.closed_v6[i][1] == address[1] &&
+		    settings.closed_v6[i][2] == address[2] && settings.closed_v6[i][3] == address[3])
 			return 1;
 	}
 	return 0;
@@ -252,6 +257,20 @@ static __always_inline __u32 user_packet(void *data, void *end, __u32 at, __u32 
 		return length > have ? 0 : length;
 	}
 	return 0;
+}
+
+/* Whether the IP packet that begins at `at` goes to the gateway itself, where users have no business. */
+static __always_inline int goes_to_gateway(void *data, void *end, __u32 at, __u8 version)
+{
+	struct ipv4_header *v4;
+	struct ipv6_header *v6;
+
+	if (version == 4) {
+		v4 = AT(struct ipv4_header, at);
+		return v4 && is_among_v4(v4->destination, settings.closed_v4_count);
+	}
+	v6 = AT(struct ipv6_header, at);
+	return v6 && is_among_v6(v6->destination, settings.closed_v6_count);
 }
 
 /* Ethernet addresses and tags go from one place to another. */
@@ -377,6 +396,8 @@ static __always_inline int decapsulate(struct xdp_md *context, const struct seen
 	user_len = user_packet(data, end, seen->payload, seen->end - seen->payload, &service, &version);
 	if (!user_len)
 		return NOT_IP;
+	if (goes_to_gateway(data, end, seen->payload, version))
+		return TO_GATEWAY;
 	if (data + sizeof(front) > end)
 		return MALFORMED;
 	read_front(&front, data, seen->ip);
@@ -706,7 +727,7 @@ static __always_inline int decide(struct xdp_md *context)
 			return MALFORMED;
 		if (folded(sum_of_header(ip)) != 0xffff)
 			return BAD_CHECKSUM;
-		if (!is_own_v4(ip->destination))
+		if (!is_among_v4(ip->destination, settings.own_v4_count))
 			return plain(context, seen.ip, 1ULL << 32 | bpf_ntohl(ip->destination));
 		if (ip->protocol != UDP)
 			return OTHER;
@@ -723,7 +744,7 @@ static __always_inline int decide(struct xdp_md *context)
 		length = bpf_ntohs(ip->length);
 		if (length > have - sizeof(*ip))
 			return MALFORMED;
-		if (!is_own_v6(ip->destination))
+		if (!is_among_v6(ip->destination, settings.own_v6_count))
 			return plain(context, seen.ip, key_of_prefix(ip->destination));
 		/* Hop by hop, routing, fragment, destination. */
 		if (ip->next == 0 || ip->next == 43 || ip->next == 44 || ip->next == 60)
@@ -737,7 +758,9 @@ static __always_inline int decide(struct xdp_md *context)
 		return OTHER;
 	}
 	fate = read_gtpu(data, end, &seen, have);
-	return fate < 0 ? tunnelled(context, &seen) : fate;
+	if (fate >= 0)
+		return fate;
+	return settings.takes_tunnels ? tunnelled(context, &seen) : WRONG_PORT;
 }
 
 /* Whether a frame that is none of the gateway's is ARP or a neighbour solicitation: untagged, or with up to two tags. */

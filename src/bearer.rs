@@ -155,6 +155,12 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             for (fate, count) in packets.iter().filter(|(_, count)| **count > 0) {
                 print::line(format!("  {fate} {count}"));
             }
+            if let Some(counts) = answer.pfcp {
+                print::line("PFCP");
+                for (what, count) in counts.iter().filter(|(_, count)| **count > 0) {
+                    print::line(format!("  {what} {count}"));
+                }
+            }
         }
     }
     Ok(())

@@ -631,6 +631,64 @@ fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
     decoded(&[up, down].concat(), &["gtp.teid"]);
 }
 
+#[test]
+fn a_control_plane_hears_heartbeats_and_loses_its_sessions_when_it_is_silent() {
+    let _turn = alone();
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let patience = Some(Duration::from_secs(20));
+    socket.set_read_timeout(patience).unwrap();
+    let peer = socket.local_addr().unwrap();
+    let settings = format!(
+        "pfcp = {{ address = \"127.0.0.1:{port}\", peers = [\"{peer}\"], heartbeat = \"300ms\", response_time = \"200ms\", \
+         repeats = 1, silence = \"3s\" }}\n"
+    );
+    let mut gateway = Gateway::start(&settings);
+    // The next message of a type, heartbeats between them or not.
+    let next = |kind: M| {
+        let mut bytes = [0; 2048];
+        loop {
+            let length = socket.recv(&mut bytes).unwrap();
+            let message = Message::parse(&bytes[..length]).unwrap();
+            if message.message_type == kind {
+                return message.sequence;
+            }
+        }
+    };
+    let ask = |kind: M, request: Vec<u8>| {
+        socket.send_to(&request, ("127.0.0.1", port)).unwrap();
+        next(kind.response());
+    };
+    let node: (E, &[u8]) = (E::NODE_ID, &[0, 127, 0, 0, 1]);
+    let stamp: (E, &[u8]) = (E::RECOVERY_TIME_STAMP, &[0xe0, 0, 0, 1]);
+    let kind = M::ASSOCIATION_SETUP_REQUEST;
+    ask(kind, simple(kind, None, 1, &[node, stamp]));
+    ask(M::SESSION_ESTABLISHMENT_REQUEST, establishment(2));
+    let status = gateway.bearer(&["status"]).success();
+    assert!(status.stdout.contains("PFCP\n  sessions 1\n"), "{status:?}");
+    // Two are answered, the third comes twice and is not.
+    for _ in 0..2 {
+        let sequence = next(M::HEARTBEAT_REQUEST);
+        let answer = simple(M::HEARTBEAT_RESPONSE, None, sequence, &[stamp]);
+        socket.send_to(&answer, ("127.0.0.1", port)).unwrap();
+    }
+    let sequences = [next(M::HEARTBEAT_REQUEST), next(M::HEARTBEAT_REQUEST)];
+    assert_eq!(sequences[0], sequences[1]);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        let status = gateway.bearer(&["status"]).success().stdout;
+        if status.contains("peers silent 1") {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "{status}");
+    };
+    assert!(status.starts_with("0 bearers"), "{status}");
+    assert!(status.contains("heartbeats unanswered"), "{status}");
+    gateway.between.program.signal(Signal::TERM);
+}
+
 /// Open vSwitch in a namespace, with what it needs in a folder; ended with the test.
 struct Switch {
     _daemons: Vec<Program>,

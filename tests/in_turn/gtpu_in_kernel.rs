@@ -172,6 +172,25 @@ fn tunnelled(outer_v4: bool, inner_v4: bool, teid: u32, len: usize) -> Vec<u8> {
         .unwrap()
 }
 
+/// Out of a tunnel that ends here, to that address.
+fn from_user_to(destination: &str) -> Vec<u8> {
+    let tunnel = Tunnel {
+        teid: 0x11,
+        src_ip: address("192.0.2.7"),
+        dst_ip: address(OWN4),
+    };
+    let user = match address(destination) {
+        IpAddr::V4(_) => "10.45.0.2",
+        IpAddr::V6(_) => "2001:db8:45::2",
+    };
+    let inner = UdpFlow {
+        src_ip: address(user),
+        dst_ip: address(destination),
+        ..UdpFlow::default()
+    };
+    inner.frame_as(Protocol::Udp, Some(&tunnel), 154).unwrap()
+}
+
 /// A GTP-U message over IPv4 to the gateway.
 fn message(bytes: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 42 + bytes.len()];
@@ -296,6 +315,9 @@ fn frames() -> Vec<Vec<u8>> {
         whole.push(plain("198.19.0.1", user, 80));
         whole.push(plain("198.19.0.1", user, 1514));
     }
+    for closed in [OWN4, OWN6, "127.0.0.1", "2001:db8::2"] {
+        whole.push(from_user_to(closed));
+    }
     whole.push(plain("2001:db8:99::1", "2001:db8:45::7", 90));
     whole.push(plain("2001:db8:99::1", "2001:db8:46::7", 90));
     for kind in [0x85, 0x80, 0xc0, 0xc1, 0x20] {
@@ -383,10 +405,12 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    let answers = "mac = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n";
+    // A free port for each, and addresses that users must not reach either.
+    let answers = "mac = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n\
+        pfcp = { address = \"127.0.0.1:0\", node_id = \"2001:db8::2\", peers = [\"127.0.0.1\"] }\n";
     for (redirects, settings) in [
         (true, ""),
-        (false, "others = \"forward\"\n"),
+        (false, "others = \"forward\"\ntunnels = [0]\n"),
         (true, answers),
     ] {
         let mut wanted = InProcess::start(settings, BEARERS);

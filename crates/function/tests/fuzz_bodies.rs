@@ -5,6 +5,8 @@ mod aes;
 #[path = "../../../fuzz/bodies/aes_session.rs"]
 mod aes_session;
 mod frames;
+#[path = "../../../fuzz/bodies/gateway.rs"]
+mod gateway;
 #[path = "../../../fuzz/bodies/nat.rs"]
 mod nat;
 #[path = "../../../fuzz/bodies/nat_sequence.rs"]
@@ -75,5 +77,22 @@ fn a_translator_keeps_its_word_through_seeded_sequences() {
         let mut bytes = vec![0; random.usize(..400)];
         random.fill(&mut bytes);
         nat_sequence::sequence(&bytes);
+fn sessions_and_tables_agree_after_seeded_sequences_of_messages() {
+    let mut random = fastrand::Rng::with_seed(0x5E55);
+    for _ in 0..20_000 {
+        // Peers that begin with an association get further.
+        let mut bytes = vec![0; random.usize(2..250)];
+        random.fill(&mut bytes[2..]);
+        gateway::sessions(&bytes);
+    }
+}
+
+#[test]
+fn frames_are_counted_and_tables_agree_after_seeded_sequences_of_frames_and_changes() {
+    let mut random = fastrand::Rng::with_seed(0x6717);
+    for _ in 0..20_000 {
+        let mut bytes = vec![0; random.usize(..200)];
+        random.fill(&mut bytes);
+        gateway::sequence(&bytes);
     }
 }

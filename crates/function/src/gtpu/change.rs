@@ -3,10 +3,13 @@
 
 use super::Path;
 use super::fate::Published;
-use super::in_kernel::{Kernel, make};
+use super::in_kernel::Kernel;
 use super::policing::Meters;
 use super::table::Slot;
 use rtrb::{Consumer, Producer, RingBuffer};
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,12 +41,21 @@ pub(super) enum Change {
     EndMarker { path: u16, teid: u32 },
 }
 
+/// A copy of the table beside the worker's, which has every change at once: that of the programs in the kernel.
+pub(super) trait Mirror: Debug + Send {
+    /// Makes a change there.
+    fn make(&self, change: &Change) -> io::Result<()>;
+}
+
 /// The end of whoever decides.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// Gets every change at once, before the worker.
-    kernel: Kernel,
+    mirror: Option<Box<dyn Mirror>>,
     ring: Producer<Change>,
+    /// What the ring had no room for in time: goes in before anything else.
+    unsent: VecDeque<Change>,
+    /// How long the worker may take none before it is given up.
+    pub patience: Duration,
     /// Rung when there is something in the ring.
     bell: Arc<Bell>,
     sent: u64,
@@ -73,9 +85,12 @@ pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
     } else {
         MOST_PER_BATCH
     };
+    let mirror = kernel.map(|kernel| Box::new(kernel) as Box<dyn Mirror>);
     let sender = Sender {
-        kernel,
+        mirror,
         ring: producer,
+        unsent: VecDeque::new(),
+        patience: PATIENCE,
         bell: Arc::clone(&bell),
         sent: 0,
         made: Arc::clone(&made),
@@ -97,16 +112,58 @@ pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
 pub(super) struct Stuck;
 
 impl Sender {
-    /// Sends changes, in order; waits while the ring is full.
-    pub fn send(&mut self, changes: &[Change]) -> Result<(), Stuck> {
-        // All of them first: an end marker, which the worker sends, is to follow the last packet on the old path.
-        if let Some(kernel) = &self.kernel {
-            let made = changes.iter().try_for_each(|change| make(kernel, change));
-            made.map_err(|_| Stuck)?;
+    /// Has another copy brought up to date as well.
+    #[cfg(test)]
+    pub fn with_mirror(mut self, mirror: impl Mirror + 'static) -> Self {
+        self.mirror = Some(Box::new(mirror));
+        self
+    }
+
+    /// Makes changes in the copy beside the worker's, before the worker hears of any: an end marker, which the worker
+    /// sends, is to follow the last packet on the old path. Where it fails, some of them are made.
+    pub fn mirror(&self, changes: &[Change]) -> io::Result<()> {
+        let Some(mirror) = &self.mirror else {
+            return Ok(());
+        };
+        changes.iter().try_for_each(|change| mirror.make(change))
+    }
+
+    /// Sends changes, in order; waits while the ring is full. What it has no room for in time waits here.
+    pub fn send(&mut self, changes: &[Change]) {
+        let mut rest = changes.iter();
+        if self.unsent.is_empty() {
+            for change in &mut rest {
+                if self.push(*change).is_err() {
+                    self.unsent.push_back(*change);
+                    break;
+                }
+            }
         }
-        let sent = changes.iter().try_for_each(|change| self.push(*change));
+        self.unsent.extend(rest);
         self.bell.ring();
-        sent
+    }
+
+    /// Sends what still waits here, as far as there is room at once.
+    ///
+    /// # Errors
+    /// `Stuck` if something goes on waiting.
+    pub fn catch_up(&mut self) -> Result<(), Stuck> {
+        if self.unsent.is_empty() {
+            return Ok(());
+        }
+        while let Some(change) = self.unsent.front() {
+            if self.ring.push(*change).is_err() {
+                break;
+            }
+            self.sent += 1;
+            self.unsent.pop_front();
+        }
+        self.bell.ring();
+        if self.unsent.is_empty() {
+            Ok(())
+        } else {
+            Err(Stuck)
+        }
     }
 
     fn push(&mut self, mut change: Change) -> Result<(), Stuck> {
@@ -121,7 +178,15 @@ impl Sender {
     }
 
     /// Waits until everything sent is in force.
-    pub fn settle(&self) -> Result<(), Stuck> {
+    ///
+    /// # Errors
+    /// `Stuck`; what was sent is made once the worker takes changes again.
+    pub fn settle(&mut self) -> Result<(), Stuck> {
+        while let Some(change) = self.unsent.front().copied() {
+            self.push(change)?;
+            self.unsent.pop_front();
+            self.bell.ring();
+        }
         self.wait_for(self.sent)
     }
 
@@ -136,7 +201,7 @@ impl Sender {
             }
             if made != seen {
                 (seen, since) = (made, Instant::now());
-            } else if since.elapsed() > PATIENCE || self.ring.is_abandoned() {
+            } else if since.elapsed() > self.patience || self.ring.is_abandoned() {
                 return Err(Stuck);
             }
             std::thread::sleep(LOOK);
@@ -195,11 +260,11 @@ mod tests {
             receiver
         });
         for key in 1..=count {
-            sender.send(&[Change::Remove(key)]).unwrap();
+            sender.send(&[Change::Remove(key)]);
         }
         sender.settle().unwrap();
         drop(reader.join().unwrap());
-        sender.send(&[Change::Remove(1)]).unwrap();
+        sender.send(&[Change::Remove(1)]);
         assert_eq!(sender.settle(), Err(Stuck));
     }
 
@@ -210,7 +275,7 @@ mod tests {
         // The first time the sender has to learn that there is somebody to wake.
         assert!(!receiver.arm(&mut alarm));
         receiver.disarm();
-        sender.send(&[Change::Remove(1)]).unwrap();
+        sender.send(&[Change::Remove(1)]);
         assert!(!receiver.arm(&mut alarm), "a change waits");
         receiver.disarm();
         receiver.take(drop);
@@ -219,7 +284,7 @@ mod tests {
         let begun = Instant::now();
         let waker = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            sender.send(&[Change::Remove(2)]).unwrap();
+            sender.send(&[Change::Remove(2)]);
             sender
         });
         alarm.wait(Duration::from_secs(60));
@@ -235,7 +300,7 @@ mod tests {
     fn a_batch_is_never_held_up_by_more_than_a_few_changes() {
         let (mut sender, mut receiver) = changes(None).unwrap();
         for key in 0..100 {
-            sender.send(&[Change::Remove(key)]).unwrap();
+            sender.send(&[Change::Remove(key)]);
         }
         let mut taken = 0;
         receiver.take(|_| taken += 1);

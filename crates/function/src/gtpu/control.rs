@@ -4,10 +4,12 @@
 use super::bearer::{Bearer, Match, Path};
 use super::change::{Change, Sender, Stuck};
 use super::limit::{Limited, Limits, Taken};
+use super::pfcp::Counts;
 use super::policing::{METERS_PER_BEARER, Meters, UNMETERED};
 use super::table::{Matching, Slot, Table};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Paths there can be: numbers of 16 bits, and 0 is for none.
 const MOST_PATHS: usize = 65_535;
@@ -20,6 +22,10 @@ pub struct Control {
     paths: Paths,
     limited: Limited,
     sender: Sender,
+    /// Changes that the kernel had made when it refused another one of their set, and would not take back.
+    owed: Vec<Change>,
+    /// What PFCP has counted, where it is spoken.
+    pub(super) signalling: Option<Arc<Counts>>,
 }
 
 /// Why bearers are not changed.
@@ -45,6 +51,9 @@ pub enum Refused {
     /// The worker takes none.
     #[error("the data path takes no changes: it has ended, or hangs")]
     Stuck,
+    /// The programs in the kernel take none.
+    #[error("the kernel takes no changes: {0}")]
+    Kernel(String),
 }
 
 impl From<Stuck> for Refused {
@@ -81,6 +90,8 @@ impl Control {
             paths: Paths::default(),
             limited: Limited::new(room),
             sender,
+            owed: Vec::new(),
+            signalling: None,
         }
     }
 
@@ -116,11 +127,24 @@ impl Control {
         self.sender.fates.read()
     }
 
-    /// Grants all wishes, in order, or none.
+    /// Numbers of the meters of a key's bearer.
+    pub(super) fn meters_of(&self, key: u64) -> Meters {
+        self.limited.meters_of(key)
+    }
+
+    /// How many bearers, paths and meters there are.
+    pub(super) fn in_use(&self) -> (usize, usize, usize) {
+        let paths = self.paths.numbers.len();
+        (self.table.len(), paths, self.limited.in_use().0)
+    }
+
+    /// Grants all wishes, in order, or none. What is granted reaches the worker in any case, at the latest before
+    /// anything that is granted after it; [`Control::settle`] says when it has.
     ///
     /// # Errors
     /// The number of the first wish that cannot be granted, from 0, and why.
     pub fn grant(&mut self, wishes: &[Wish]) -> Result<(), (usize, Refused)> {
+        self.catch_up().map_err(|refused| (0, refused))?;
         let mut plan = Plan {
             undo: Vec::with_capacity(wishes.len()),
             changes: Vec::with_capacity(wishes.len()),
@@ -133,14 +157,60 @@ impl Control {
                 return Err((number, refused));
             }
         }
+        if let Err(e) = self.sender.mirror(&plan.changes) {
+            let changes = plan.changes.clone();
+            self.undo(plan);
+            let refused = Refused::Kernel(e.to_string());
+            // It may take back more than it has made: what it says then is what this side says.
+            self.owed = self.still_refused(changes);
+            return Err((0, refused));
+        }
         for path in plan.paths_let_go {
             self.paths.release(path);
         }
         for meter in plan.meters_let_go {
             self.limited.release(meter);
         }
-        let sent = self.sender.send(&plan.changes);
-        sent.map_err(|stuck| (0, stuck.into()))
+        self.sender.send(&plan.changes);
+        Ok(())
+    }
+
+    /// Whether everything has what was granted so far, but for what is on its way to the worker: nothing is granted on
+    /// top of what could not be sent, so that what waits is one set of changes at most.
+    fn catch_up(&mut self) -> Result<(), Refused> {
+        self.sender.catch_up()?;
+        if !self.owed.is_empty() {
+            let owed = std::mem::take(&mut self.owed);
+            self.owed = self.still_refused(owed);
+        }
+        if self.owed.is_empty() {
+            return Ok(());
+        }
+        let text = "it would not take back what it had made of a set of them";
+        Err(Refused::Kernel(text.to_string()))
+    }
+
+    /// Has the kernel say what this side says about all that `changes` are about; those that it refuses that of.
+    fn still_refused(&self, mut changes: Vec<Change>) -> Vec<Change> {
+        changes.retain(|change| {
+            let now = match *change {
+                Change::Set(Slot { key, .. }) | Change::Remove(key) => {
+                    self.table.get(key).map_or(Change::Remove(key), Change::Set)
+                }
+                Change::Police { key, .. } => {
+                    let meters = self.limited.meters_of(key);
+                    Change::Police { key, meters }
+                }
+                Change::Meter { number, .. } => match self.limited.cost_of(number) {
+                    Some(cost) => Change::Meter { number, cost },
+                    None => return false,
+                },
+                // No bearer names a path that is new.
+                Change::Path(..) | Change::EndMarker { .. } => return false,
+            };
+            self.sender.mirror(&[now]).is_err()
+        });
+        changes
     }
 
     fn undo(&mut self, plan: Plan) {
@@ -172,8 +242,8 @@ impl Control {
     /// Waits until everything granted is in force.
     ///
     /// # Errors
-    /// `Stuck`.
-    pub fn settle(&self) -> Result<(), Refused> {
+    /// `Stuck`; what was granted is made once the worker takes changes again.
+    pub fn settle(&mut self) -> Result<(), Refused> {
         Ok(self.sender.settle()?)
     }
 
@@ -323,10 +393,15 @@ impl Paths {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::bearer::Action;
-    use super::super::change::{Receiver, changes};
+    use super::super::change::{Mirror, Receiver, changes};
     use super::super::limit::{Limit, MeterName};
     use super::*;
+    use std::collections::BTreeMap;
+    use std::io;
     use std::num::NonZeroU64;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     fn control(room: usize) -> (Control, Receiver) {
         let (sender, receiver) = changes(None).unwrap();
@@ -355,6 +430,120 @@ mod tests {
             receiver.take(|change| all.push(change));
         }
         all
+    }
+
+    /// What the worker's table says after these changes, by key.
+    fn made(changes: &[Change]) -> BTreeMap<u64, u32> {
+        let mut table = BTreeMap::new();
+        for change in changes {
+            match change {
+                Change::Set(slot) => drop(table.insert(slot.key, slot.teid)),
+                Change::Remove(key) => drop(table.remove(key)),
+                _ => {}
+            }
+        }
+        table
+    }
+
+    fn decided(control: &Control) -> BTreeMap<u64, u32> {
+        let entries = control.table.entries();
+        entries.map(|slot| (slot.key, slot.teid)).collect()
+    }
+
+    #[test]
+    fn what_a_worker_did_not_take_it_gets_before_anything_else() {
+        let (mut control, mut receiver) = control(10_000);
+        control.sender.patience = Duration::ZERO;
+        // More than the ring holds, and nobody takes any.
+        let many: Vec<_> = (1..=6000).map(|teid| Wish::Add(relay(teid, 7))).collect();
+        let granted = control.grant(&many);
+        // Nothing is granted on top of it: what waits does not grow.
+        let more = control.grant(&[Wish::Add(relay(7000, 7))]);
+        assert_eq!(more, Err((0, Refused::Stuck)));
+        assert_eq!(control.settle(), Err(Refused::Stuck));
+        assert_eq!(control.occupancy().0, 6000);
+        let mut changes = sent(&mut receiver);
+        control.grant(&[Wish::Remove(Match::Teid(1))]).unwrap();
+        changes.extend(sent(&mut receiver));
+        control.settle().unwrap();
+        assert_eq!(granted, Ok(()));
+        assert_eq!(made(&changes), decided(&control));
+    }
+
+    /// A copy that refuses changes from one on.
+    #[derive(Debug, Clone, Default)]
+    struct Fickle {
+        made: Arc<Mutex<Vec<Change>>>,
+        /// Changes that it still takes.
+        takes: Arc<AtomicUsize>,
+    }
+
+    impl Mirror for Fickle {
+        fn make(&self, change: &Change) -> io::Result<()> {
+            let takes = |takes: usize| takes.checked_sub(1);
+            let order = Ordering::Relaxed;
+            if self.takes.fetch_update(order, order, takes).is_err() {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            self.made.lock().unwrap().push(*change);
+            Ok(())
+        }
+    }
+
+    impl Fickle {
+        /// What it says, by key, of bearers and of their meters.
+        fn says(&self) -> (BTreeMap<u64, u32>, BTreeMap<u64, Meters>) {
+            let changes = self.made.lock().unwrap();
+            let mut metered = BTreeMap::new();
+            for change in changes.iter() {
+                if let Change::Police { key, meters } = change {
+                    metered.insert(*key, *meters);
+                }
+            }
+            metered.retain(|_, meters| *meters != UNMETERED);
+            (made(&changes), metered)
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_half_way_is_refused_as_a_whole_and_taken_back() {
+        let [one, two] = [1, 2].map(Match::Teid);
+        let before = [
+            Wish::Add(relay(1, 7)),
+            Wish::Add(relay(2, 8)),
+            Wish::Limit(one, [limit(1, 1000), None]),
+        ];
+        let wishes = [
+            Wish::Remove(one),
+            Wish::Put(relay(2, 9)),
+            Wish::Limit(two, [limit(1, 5), limit(2, 5)]),
+            Wish::Add(relay(3, 9)),
+        ];
+        for taken in 0..9 {
+            for back in 0..12 {
+                let kernel = Fickle::default();
+                let (sender, mut receiver) = changes(None).unwrap();
+                let sender = sender.with_mirror(kernel.clone());
+                let mut control = Control::new(vec![[192, 0, 2, 1].into()], 9, sender);
+                kernel.takes.store(usize::MAX, Ordering::Relaxed);
+                control.grant(&before).unwrap();
+                sent(&mut receiver);
+                let (said, limits) = (kernel.says(), control.limits(one));
+                // It takes some of the set, then none, or some of what is to be taken back.
+                kernel.takes.store(taken, Ordering::Relaxed);
+                let refused = control.grant(&wishes).unwrap_err();
+                assert!(matches!(refused, (0, Refused::Kernel(_))), "{refused:?}");
+                assert_eq!(sent(&mut receiver), []);
+                assert_eq!(control.limits(one), limits);
+                assert_eq!(decided(&control), said.0);
+                kernel.takes.store(back, Ordering::Relaxed);
+                let _ = control.grant(&[Wish::Remove(Match::Teid(99))]);
+                kernel.takes.store(usize::MAX, Ordering::Relaxed);
+                let unknown = control.grant(&[Wish::Remove(Match::Teid(99))]);
+                assert_eq!(unknown, Err((0, Refused::Unknown(Match::Teid(99)))));
+                assert_eq!(kernel.says(), said, "{taken} taken, {back} back");
+            }
+        }
     }
 
     #[test]

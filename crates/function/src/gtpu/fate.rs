@@ -57,6 +57,10 @@ fates! {
     UnknownExtension: "unknown extension",
     /// A user packet that is not IP.
     NotIp: "user packet not IP",
+    /// A user packet out of a tunnel to one of the gateway's own addresses: users have no business there.
+    ToGateway: "user packet to the gateway",
+    /// GTP-U to the gateway through a port that no tunnels come in by.
+    WrongPort: "tunnel at a wrong port",
     /// A fragment of an outer packet: tunnels are not put together again.
     Fragment: "fragment",
     /// The outer packet has no hops left.

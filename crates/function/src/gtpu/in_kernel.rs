@@ -1,6 +1,6 @@
 //! The gateway with its fast path in the kernel: the same bearers there, the rest of its packets and all answers here.
 
-use super::change::Change;
+use super::change::{Change, Mirror};
 use super::policing::{METERS_PER_BEARER, UNMETERED};
 use super::table::{Matching, Slot};
 use super::{Checked, Settings};
@@ -19,7 +19,12 @@ pub(super) type Kernel = Option<Arc<KernelGateway>>;
 pub(crate) fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError> {
     let settings: Settings = settings(table)?;
     let answers_neighbours = settings.mac.is_some();
-    let Checked { own, settings, .. } = settings.check()?;
+    let Checked {
+        own,
+        closed,
+        settings,
+        ..
+    } = settings.check()?;
     let wrong = |text: &str| Err(SettingsError(text.to_string()));
     if settings.matching != Matching::Hash {
         return wrong("matching: in the kernel there is hash only: leave it out");
@@ -31,7 +36,9 @@ pub(crate) fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, Se
         ));
     }
     Ok(GatewaySettings {
+        closed: closed[own.len()..].to_vec(),
         own,
+        tunnels: settings.tunnels.clone(),
         bearers: settings.bearers,
         meters: settings.metered_bearers() * METERS_PER_BEARER,
         mtu: settings.mtu,
@@ -40,20 +47,29 @@ pub(crate) fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, Se
     })
 }
 
-/// Makes a change in the kernel.
-pub(super) fn make(kernel: &KernelGateway, change: &Change) -> io::Result<()> {
-    match *change {
-        Change::Set(slot) => kernel.set(slot.key, bearer(slot)),
-        Change::Remove(key) => kernel.remove(key),
-        Change::Path(number, path) => kernel.set_path(number, path.local, path.remote),
-        Change::Meter { number, cost } => kernel.set_meter(number, cost),
-        Change::Police {
-            key,
-            meters: UNMETERED,
-        } => kernel.unmeter(key),
-        Change::Police { key, meters } => kernel.meter(key, meters),
-        // The worker's to send.
-        Change::EndMarker { .. } => Ok(()),
+impl Mirror for Arc<KernelGateway> {
+    fn make(&self, change: &Change) -> io::Result<()> {
+        match *change {
+            Change::Set(slot) => self.set(slot.key, bearer(slot)),
+            Change::Remove(key) => gone(self.remove(key)),
+            Change::Path(number, path) => self.set_path(number, path.local, path.remote),
+            Change::Meter { number, cost } => self.set_meter(number, cost),
+            Change::Police {
+                key,
+                meters: UNMETERED,
+            } => gone(self.unmeter(key)),
+            Change::Police { key, meters } => self.meter(key, meters),
+            // The worker's to send.
+            Change::EndMarker { .. } => Ok(()),
+        }
+    }
+}
+
+/// What was not there is gone as well.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

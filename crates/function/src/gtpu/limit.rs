@@ -143,8 +143,14 @@ impl Limited {
         })
     }
 
+    /// What a byte costs by the meter of that number, if there is one.
+    pub fn cost_of(&self, number: u32) -> Option<u64> {
+        let place = (number as usize).checked_sub(1)?;
+        let (limit, _) = (*self.users.get(place)?)?;
+        Some(cost(limit.kbps))
+    }
+
     /// Names, and numbers that were given so far.
-    #[cfg(test)]
     pub fn in_use(&self) -> (usize, usize) {
         (self.numbers.len(), self.users.len())
     }

@@ -9,6 +9,7 @@ mod bearer;
 mod change;
 mod churn;
 mod control;
+mod detached;
 mod fate;
 mod in_kernel;
 mod known_paths;
@@ -26,6 +27,7 @@ mod table;
 pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
 pub use churn::{Churned, bearers_of, churn};
 pub use control::{Control, Refused, Wish};
+pub use detached::Detached;
 pub use fate::{FATES, Fate};
 pub(crate) use in_kernel::gateway_settings;
 pub use limit::{Limit, Limits, MeterName};
@@ -106,6 +108,8 @@ struct Settings {
     load: Option<PathBuf>,
     control: Option<PathBuf>,
     pfcp: Option<pfcp::Settings>,
+    /// Numbers of the ports that tunnels come in by; all of them unless given.
+    tunnels: Option<Vec<usize>>,
 }
 
 fn usual_bearers() -> usize {
@@ -119,7 +123,10 @@ fn usual_mtu() -> usize {
 /// [`Settings`] that make sense.
 struct Checked {
     own: Vec<IpAddr>,
+    /// Where no user packet goes: the own addresses, and those of PFCP.
+    closed: Vec<IpAddr>,
     macs: Macs,
+    pfcp: Option<pfcp::Terms>,
     settings: Settings,
 }
 
@@ -139,14 +146,30 @@ impl Settings {
         if !(LEAST_MTU..=65_535).contains(&self.mtu) {
             return wrong(format!("mtu: want {LEAST_MTU} to 65535 bytes"));
         }
-        if let Some(pfcp) = &self.pfcp {
-            pfcp.check().map_err(SettingsError)?;
+        if let Some(tunnels) = &self.tunnels {
+            let is_twice = |(place, port)| tunnels[..place].contains(port);
+            if tunnels.is_empty() || tunnels.iter().enumerate().any(is_twice) {
+                return wrong(format!(
+                    "tunnels = {tunnels:?}: want the numbers of the ports that tunnels come in by, each once, such as [0]; \
+                     without, they come in by all"
+                ));
+            }
+        }
+        let pfcp = self.pfcp.as_ref().map(|pfcp| pfcp.check(self.bearers));
+        let pfcp = pfcp.transpose().map_err(SettingsError)?;
+        let mut closed = own.clone();
+        for address in pfcp.iter().flat_map(pfcp::Terms::own) {
+            if !closed.contains(&address) {
+                closed.push(address);
+            }
         }
         let macs = Macs::new("mac", self.mac.take())?;
         let settings = self;
         Ok(Checked {
             own,
+            closed,
             macs,
+            pfcp,
             settings,
         })
     }
@@ -183,14 +206,10 @@ impl Gateway {
     }
 
     fn start(&mut self) -> Result<Control, PortError> {
-        let Checked {
-            own,
-            macs,
-            settings,
-        } = &self.checked;
+        let Checked { own, settings, .. } = &self.checked;
         let (sender, receiver) = changes(self.kernel.clone())?;
         let mut control = Control::new(own.clone(), settings.bearers, sender);
-        let mut plane = Plane::new(own, macs, settings, receiver, self.kernel.clone())?;
+        let mut plane = Plane::new(&self.checked, receiver, self.kernel.clone())?;
         if let Some(file) = &settings.load {
             let wrong = |line: Option<usize>, what: String| {
                 let line = line.map_or(String::new(), |line| format!("{line}: "));
@@ -254,8 +273,8 @@ impl Function for Gateway {
         if let Some(path) = &self.checked.settings.control {
             self.server = Some(Server::start(path, &control)?);
         }
-        if let Some(settings) = &self.checked.settings.pfcp {
-            self.pfcp = Some(pfcp::Server::start(settings, &control)?);
+        if let Some(terms) = &self.checked.pfcp {
+            self.pfcp = Some(pfcp::Server::start(terms, &control)?);
         }
         Ok(())
     }
@@ -272,6 +291,10 @@ struct Plane {
     paths: KnownPaths,
     policing: Policing,
     own: Own,
+    /// Where no user packet goes.
+    closed: Own,
+    /// Ports that tunnels come in by; all of them if none.
+    tunnels: Option<Vec<usize>>,
     /// By port, what its own addresses are answered for with.
     macs: Macs,
     mtu: usize,
@@ -284,20 +307,17 @@ struct Plane {
 }
 
 impl Plane {
-    fn new(
-        own: &[IpAddr],
-        macs: &Macs,
-        settings: &Settings,
-        receiver: Receiver,
-        kernel: Kernel,
-    ) -> Result<Self, PortError> {
-        let own = Own::new(own);
+    fn new(checked: &Checked, receiver: Receiver, kernel: Kernel) -> Result<Self, PortError> {
+        let settings = &checked.settings;
+        let own = Own::new(&checked.own);
         Ok(Self {
             table: Table::new(settings.matching, settings.bearers),
             paths: KnownPaths::new(&own),
             policing: Policing::new(settings.metered_bearers()),
             own,
-            macs: macs.clone(),
+            closed: Own::new(&checked.closed),
+            tunnels: settings.tunnels.clone(),
+            macs: checked.macs.clone(),
             mtu: settings.mtu,
             others: settings.others,
             pool: PoolHandle::new(POOL_SLOTS, false)?,
@@ -385,11 +405,14 @@ impl Plane {
         }
         self.table.look_up(&keys[..len], &mut found[..len]);
         let mut metered: u64 = 0;
+        let tunnels = self.tunnels.as_ref();
+        let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
         for i in 0..len {
             let packet = &mut batch.packets_mut()[i];
             let fate = match &seen[i] {
                 Seen::Gone => continue,
                 Seen::Settled(fate) => *fate,
+                Seen::Tunnelled(_) if !takes_tunnels => Fate::WrongPort,
                 Seen::Tunnelled(tunnelled) => self.tunnelled(packet, tunnelled, &found[i], context),
                 Seen::Plain { ip, .. } => self.plain(packet, usize::from(*ip), &found[i], context),
             };
@@ -495,7 +518,7 @@ impl Plane {
                 None => Fate::ToldToDrop,
             },
             Kind::Decapsulate if !is_user_packet => Fate::Consumed,
-            Kind::Decapsulate => match rewrite::decapsulate(packet, seen) {
+            Kind::Decapsulate => match rewrite::decapsulate(packet, seen, &self.closed) {
                 Ok(()) => Fate::Decapsulated,
                 Err(fate) => fate,
             },

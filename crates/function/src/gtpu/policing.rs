@@ -60,6 +60,13 @@ impl Policing {
         }
     }
 
+    /// Numbers of the meters of a bearer.
+    pub fn meters_of(&self, key: u64) -> Meters {
+        self.bearers
+            .get(key)
+            .map_or(UNMETERED, |entry| meters(&entry))
+    }
+
     /// The moment of these ticks, in a meter's units.
     pub fn moment(&self, ticks: u64) -> u64 {
         (ticks.saturating_sub(self.begun_ticks) as f64 * self.units_per_tick) as u64

@@ -2,7 +2,7 @@
 
 use super::Path;
 use super::fate::Fate;
-use super::seen::Tunnelled;
+use super::seen::{Own, Tunnelled};
 use super::table::{NO_QFI, Slot};
 use crate::resize;
 use std::net::IpAddr;
@@ -225,9 +225,9 @@ pub(super) fn overhead(slot: &Slot, path: &Path) -> usize {
     outer_len(path) + if slot.qfi == NO_QFI { 8 } else { 16 }
 }
 
-/// Out of the tunnel; what lies in the outer packet behind the user packet is cut off.
+/// Out of the tunnel; what lies in the outer packet behind the user packet is cut off. None goes to the addresses `closed`.
 #[inline]
-pub(super) fn decapsulate(packet: &mut Packet, seen: &Tunnelled) -> Result<(), Fate> {
+pub(super) fn decapsulate(packet: &mut Packet, seen: &Tunnelled, closed: &Own) -> Result<(), Fate> {
     if seen.puzzles_end {
         return Err(Fate::UnknownExtension);
     }
@@ -236,6 +236,9 @@ pub(super) fn decapsulate(packet: &mut Packet, seen: &Tunnelled) -> Result<(), F
     let Some((user_len, _)) = user_packet(user) else {
         return Err(Fate::NotIp);
     };
+    if destination(user).is_some_and(|destination| closed.has(destination)) {
+        return Err(Fate::ToGateway);
+    }
     let is_v4 = user[0] >> 4 == 4;
     packet.truncate((payload_at + user_len) as u16);
     let bytes = packet.bytes_mut();
@@ -259,6 +262,15 @@ fn user_packet(bytes: &[u8]) -> Option<(usize, u8)> {
             Some((40 + ip.payload().len(), ip.traffic_class()))
         }
         _ => None,
+    }
+}
+
+/// Where the IP packet that `bytes` begin with goes.
+#[inline]
+fn destination(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.first()? >> 4 {
+        4 => Some(IpAddr::from(*bytes.get(16..)?.first_chunk::<4>()?)),
+        _ => Some(IpAddr::from(*bytes.get(24..)?.first_chunk::<16>()?)),
     }
 }
 

@@ -31,6 +31,7 @@ impl Own {
         own
     }
 
+    #[inline]
     pub fn has(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.v4.contains(&address),

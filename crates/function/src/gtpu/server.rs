@@ -76,6 +76,9 @@ pub struct Answer {
     /// Packets by what became of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<BTreeMap<String, u64>>,
+    /// What became of PFCP messages, and how many sessions there are, where it is spoken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pfcp: Option<BTreeMap<String, u64>>,
 }
 
 impl Answer {
@@ -269,7 +272,10 @@ fn serve(
         if !input.buffer().contains(&b'\n') {
             let settled = lock(control).settle();
             if let Err(stuck) = settled {
-                return Err(std::io::Error::other(stuck.to_string()));
+                // None of the answers that wait is true yet.
+                let (mut stream, _) = output.into_parts();
+                let text = format!("{stuck}; what was asked is made once it takes some again");
+                return write(&mut stream, &Answer::wrong(text));
             }
             output.flush()?;
         }
@@ -329,10 +335,17 @@ fn answer(
         Request::Status {} => {
             let control = lock(control);
             let (bearers, room) = control.occupancy();
-            let fates = control.fates().into_iter();
+            let named = |counts: Vec<(&str, u64)>| {
+                let named = counts.into_iter().map(|(name, n)| (name.to_string(), n));
+                named.collect()
+            };
             Answer {
                 room: Some(room),
-                packets: Some(fates.map(|(name, n)| (name.to_string(), n)).collect()),
+                packets: Some(named(control.fates())),
+                pfcp: control
+                    .signalling
+                    .as_ref()
+                    .map(|counts| named(counts.read())),
                 ..Answer::done(bearers)
             }
         }

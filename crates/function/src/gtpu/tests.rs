@@ -370,6 +370,65 @@ fn what_went_into_a_tunnel_comes_out_the_same() {
     }
 }
 
+/// A packet in tunnel 0x11, from a user to that address.
+fn from_user(destination: &str) -> Vec<u8> {
+    let tunnel = Tunnel {
+        teid: 0x11,
+        src_ip: address("192.0.2.7"),
+        dst_ip: address(OWN4),
+    };
+    let source = if destination.contains(':') {
+        "2001:db8:45::2"
+    } else {
+        "10.45.0.2"
+    };
+    flow(source, destination)
+        .frame_as(Protocol::Udp, Some(&tunnel), 150)
+        .unwrap()
+}
+
+#[test]
+fn users_do_not_reach_the_gateway_itself_through_their_tunnels() {
+    let pfcp =
+        "pfcp = { address = \"192.0.2.2\", node_id = \"2001:db8::2\", peers = [\"192.0.2.100\"] }";
+    let mut gateway = Bench::new(&format!("bearers = 10\n{pfcp}"));
+    gateway.add("0x11,decapsulate");
+    let closed = [OWN4, OWN6, "192.0.2.2", "2001:db8::2"].map(from_user);
+    assert_eq!(gateway.pass(&closed, 0), Vec::<Vec<u8>>::new());
+    assert_eq!(gateway.count(Fate::ToGateway), 4);
+    let others = ["192.0.2.3", "2001:db8::3", "192.0.2.100"].map(from_user);
+    assert_eq!(gateway.pass(&others, 0).len(), 3);
+    // A relay does not look into tunnels: who is at their end does.
+    gateway.add("0x11,relay,0x20,192.0.2.9");
+    assert_eq!(gateway.pass(&closed, 0).len(), 4);
+}
+
+#[test]
+fn tunnels_come_in_by_the_ports_that_are_theirs_only() {
+    let mut gateway = Bench::new("tunnels = [0]");
+    gateway
+        .add("0x10,relay,0x20,192.0.2.9\n0x11,decapsulate\n10.45.0.2,encapsulate,0x30,192.0.2.9");
+    let mut echo = [0; 12];
+    emit_echo_request(1, &mut echo).unwrap();
+    let frames = [
+        tunnelled(true, true, 0x10, 150),
+        tunnelled(false, true, 0x10, 150),
+        tunnelled(true, true, 0x11, 150),
+        // Nobody is told of unknown tunnels, and asked whether it is there the gateway says nothing.
+        tunnelled(true, true, 0x77, 150),
+        message(&echo),
+        message(&[0x30, 26, 0, 0, 0, 0, 0, 0]),
+    ];
+    assert!(gateway.pass(&frames, 1).is_empty());
+    assert!(gateway.answers(1).is_empty());
+    assert_eq!(gateway.count(Fate::WrongPort), 6);
+    let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
+    assert_eq!(gateway.pass(&[user], 1).len(), 1);
+    assert_eq!(gateway.pass(&frames, 0).len(), 3);
+    assert_eq!(gateway.answers(0).len(), 2);
+    assert_eq!(gateway.count(Fate::WrongPort), 6);
+}
+
 #[test]
 fn ipv6_users_are_known_by_their_prefix() {
     let mut gateway = Bench::with("2001:db8:45::/64,encapsulate,0x20,192.0.2.9");

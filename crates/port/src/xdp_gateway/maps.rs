@@ -2,7 +2,7 @@
 
 use super::constants::constants;
 use super::port::HandedUp;
-use super::{GatewaySettings, KernelBearer, MOST_OWN};
+use super::{GatewaySettings, KernelBearer, MOST_CLOSED, MOST_OWN};
 use crate::xdp_forward::HeaderChange;
 use crate::xdp_program::{as_io, load_adjusted, refused};
 use crate::{Port, PortError, PortSpec};
@@ -22,7 +22,7 @@ const PATH_BYTES: usize = 40;
 /// Where the port is in it.
 const PATH_PORT: usize = 36;
 /// `struct fates` there: a count for each.
-const FATES_BYTES: u32 = 26 * 8;
+const FATES_BYTES: u32 = 28 * 8;
 /// `struct meter` there: when the next packet is due, and what a byte costs.
 const METER_BYTES: usize = 16;
 /// Where the cost is in it.
@@ -51,7 +51,7 @@ impl KernelGateway {
     /// For more own addresses than the programs know; for what the machine lacks.
     pub fn new(settings: GatewaySettings, ports: usize) -> Result<Self, PortError> {
         let v4 = settings.own.iter().filter(|a| a.is_ipv4()).count();
-        if v4.max(settings.own.len() - v4) > MOST_OWN {
+        if v4.max(settings.own.len() - v4) > MOST_OWN || settings.closed.len() > MOST_CLOSED {
             let text = format!("{MOST_OWN} addresses of each IP version at most");
             return Err(PortError::system(WHAT, io::Error::other(text)));
         }
@@ -92,7 +92,7 @@ impl KernelGateway {
         change: HeaderChange,
         (from, to): (usize, usize),
     ) -> Result<Object, PortError> {
-        let constants = constants(&self.settings, change, to);
+        let constants = constants(&self.settings, change, (from, to));
         load_adjusted(what, OBJECT, &constants, |open| {
             for mut map in open.maps_mut() {
                 let shared = match map.name().to_string_lossy().as_ref() {

@@ -19,12 +19,19 @@ pub use without::KernelGateway;
 
 /// The gateway's own addresses of one IP version that the programs know at most.
 pub const MOST_OWN: usize = 8;
+/// Further addresses at most that no user packet may go to.
+#[cfg(feature = "xdp")]
+const MOST_CLOSED: usize = 2;
 
 /// What the programs do, beside what the bearers say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewaySettings {
     /// The gateway's own addresses: [`MOST_OWN`] of each IP version at most.
     pub own: Vec<IpAddr>,
+    /// Other addresses that no packet out of a tunnel goes to, as none goes to the own ones: two at most.
+    pub closed: Vec<IpAddr>,
+    /// Numbers of the ports that tunnels come in by; all of them if none.
+    pub tunnels: Option<Vec<usize>>,
     /// Bearers there can be.
     pub bearers: usize,
     /// Meters there can be: numbers from 1 on.

@@ -1,81 +1,27 @@
 //! The gateway as the user plane of a mobile core (UPF, SGW-U, PGW-U): sessions come by PFCP (3GPP TS 29.244),
 //! over UDP, from configured peers only.
 
+mod counts;
 mod filter;
 mod node;
+mod responses;
 mod session;
+mod settings;
+
+pub(super) use counts::Counts;
+pub(super) use node::Node;
+pub(super) use settings::{Settings, Terms};
 
 use super::control::Control;
-use node::Node;
-use serde::Deserialize;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taut_port::{PortError, spawn_beside};
-use taut_wire::pfcp::UDP_PORT;
 
-/// How soon the thread sees that it is to end.
+/// How soon the thread sees that it is to end, or that a peer is to hear of us.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// The address to listen at, its port where that is not the usual one, and who may ask.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Settings {
-    address: Listen,
-    peers: Vec<IpAddr>,
-    node_id: Option<IpAddr>,
-    #[serde(default)]
-    filters: Filters,
-}
-
-/// What to do with rules for single flows whose packets would have to take another way than the others of their tunnel or
-/// user.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Filters {
-    #[default]
-    Refuse,
-    /// Their packets take the way of the others.
-    Ignore,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "want an IP address such as \"192.0.2.1\", or one with a port: \"192.0.2.1:8805\""
-)]
-enum Listen {
-    Socket(SocketAddr),
-    Usual(IpAddr),
-}
-
-impl Settings {
-    /// What is wrong with them.
-    pub fn check(&self) -> Result<(), String> {
-        if self.peers.is_empty() {
-            return Err("pfcp: peers: want the control plane's address, or several".to_string());
-        }
-        if self.node_id().is_unspecified() {
-            return Err(
-                "pfcp: node_id: want an address by which others know this node".to_string(),
-            );
-        }
-        Ok(())
-    }
-
-    fn socket(&self) -> SocketAddr {
-        match self.address {
-            Listen::Socket(socket) => socket,
-            Listen::Usual(address) => (address, UDP_PORT).into(),
-        }
-    }
-
-    fn node_id(&self) -> IpAddr {
-        self.node_id.unwrap_or(self.socket().ip())
-    }
-}
 
 /// The thread that answers. Dropping it ends it.
 pub(super) struct Server {
@@ -84,8 +30,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub fn start(settings: &Settings, control: &Arc<Mutex<Control>>) -> Result<Self, PortError> {
-        let address = settings.socket();
+    pub fn start(terms: &Terms, control: &Arc<Mutex<Control>>) -> Result<Self, PortError> {
+        let address = terms.socket;
         let what = || format!("function \"gtpu\": pfcp at {address}");
         let listen = || {
             let socket = UdpSocket::bind(address)?;
@@ -93,7 +39,9 @@ impl Server {
             Ok(socket)
         };
         let socket = listen().map_err(|e: std::io::Error| PortError::system(what(), e))?;
-        let node = Node::new(settings.node_id(), &settings.peers, settings.filters);
+        let counts = Arc::new(Counts::default());
+        let node = Node::new(terms, Arc::clone(&counts), Instant::now());
+        lock(control).signalling = Some(counts);
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, control) = (Arc::clone(&stop), Arc::clone(control));
         let serve = move || serve(&socket, node, &control, &stopped);
@@ -113,21 +61,50 @@ impl Drop for Server {
     }
 }
 
+fn lock(control: &Mutex<Control>) -> std::sync::MutexGuard<'_, Control> {
+    control.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn serve(socket: &UdpSocket, mut node: Node, control: &Mutex<Control>, stop: &AtomicBool) {
     let mut datagram = vec![0; 1 << 16];
+    let mut next_look = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        let Ok((length, from)) = socket.recv_from(&mut datagram) else {
-            continue;
-        };
-        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
-        let response = node.handle(&datagram[..length], from.ip().to_canonical(), &mut control);
-        // What the response promises is in force when it is read.
-        let settled = control.settle();
-        drop(control);
-        if let (Some(response), Ok(())) = (response, settled) {
-            // A peer that is not there asks again.
-            let _ = socket.send_to(&response, from);
+        let received = socket.recv_from(&mut datagram);
+        let now = Instant::now();
+        if let Ok((length, from)) = received {
+            answer(socket, &mut node, control, &datagram[..length], from, now);
         }
+        if now >= next_look {
+            next_look = now + LOOK;
+            for (to, message) in node.look(now, &mut lock(control)) {
+                // It is sent again where nothing comes back.
+                let _ = socket.send_to(&message, to);
+            }
+        }
+    }
+}
+
+fn answer(
+    socket: &UdpSocket,
+    node: &mut Node,
+    control: &Mutex<Control>,
+    datagram: &[u8],
+    from: SocketAddr,
+    now: Instant,
+) {
+    let peer = SocketAddr::new(from.ip().to_canonical(), from.port());
+    // Strangers do not keep anybody else from the table.
+    if !node.knows(peer) {
+        return;
+    }
+    let mut control = lock(control);
+    let response = node.handle(datagram, peer, now, &mut control);
+    // What the response promises is in force when it is read.
+    let settled = control.settle();
+    drop(control);
+    if let (Some(response), Ok(())) = (response, settled) {
+        // A peer that is not there asks again.
+        let _ = socket.send_to(&response, from);
     }
 }
 

@@ -2,11 +2,14 @@
 //! sections 6.2, 6.3 and 7.4, 7.5).
 
 use super::super::{Control, Match, Refused, Wish};
-use super::Filters;
+use super::counts::{Counted, Counts};
+use super::responses::Responses;
 use super::session::{Choose, CreatedPdr, Refusal, Session, look};
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::{SystemTime, UNIX_EPOCH};
+use super::settings::Terms;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use taut_wire::Error;
 use taut_wire::pfcp::{
     Cause, Element, ElementType, FTeid, Message, MessageType, NodeId, Seid, Writer,
@@ -14,34 +17,45 @@ use taut_wire::pfcp::{
 
 /// Seconds from 1900, which recovery time stamps count from (section 8.2.65), to 1970.
 const ERA_SECONDS: u64 = 2_208_988_800;
-/// Responses that are kept for a peer, should it ask again (section 6.4).
-const KEPT_RESPONSES: usize = 512;
+/// Sequence numbers have 24 bits (section 7.2.2.2).
+const SEQUENCE_MASK: u32 = 0xff_ffff;
 /// Tries to find an identifier that is free; with four million of them taken, one in a thousand fails.
 const TRIES: usize = 32;
 /// What we can do (section 8.2.25): choose tunnel identifiers (FTUP), send end markers (EMPU).
 const FEATURES: [u8; 2] = [0x10, 0x01];
 
-/// A request and the response to it.
-struct Kept {
-    request: Vec<u8>,
-    response: Vec<u8>,
-}
-
-#[derive(Default)]
 struct Peer {
+    /// Where it hears of us.
+    address: SocketAddr,
     /// When it last started, once an association was set up.
     association: Option<u32>,
-    kept: VecDeque<Kept>,
+    responses: Responses,
+    /// When it last said anything.
+    heard: Instant,
+    next_heartbeat: Instant,
+    /// One that is not answered yet.
+    heartbeat: Option<Heartbeat>,
 }
 
-pub(super) struct Node {
-    id: IpAddr,
+struct Heartbeat {
+    sequence: u32,
+    sent: u32,
+    /// When it is sent again, or given up.
+    due: Instant,
+}
+
+pub(in super::super) struct Node {
+    terms: Terms,
     recovery: u32,
     peers: HashMap<IpAddr, Peer>,
     sessions: HashMap<u64, Session>,
+    /// Sessions without an owner, whose bearers could not be removed yet.
+    ended: usize,
     next_seid: u64,
-    random: fastrand::Rng,
-    filters: Filters,
+    next_sequence: u32,
+    /// Chooses tunnel identifiers.
+    pub random: fastrand::Rng,
+    counts: Arc<Counts>,
 }
 
 /// Chooses tunnel identifiers against the table and the sessions under way.
@@ -80,27 +94,81 @@ impl Choose for Chooser<'_> {
 
 impl Node {
     /// A node that started now.
-    pub fn new(id: IpAddr, peers: &[IpAddr], filters: Filters) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let recovery = (now.map_or(0, |now| now.as_secs()) + ERA_SECONDS) as u32;
+    pub fn new(terms: &Terms, counts: Arc<Counts>, now: Instant) -> Self {
+        let date = SystemTime::now().duration_since(UNIX_EPOCH);
+        let recovery = (date.map_or(0, |date| date.as_secs()) + ERA_SECONDS) as u32;
+        let peer = |address: &SocketAddr| Peer {
+            address: *address,
+            association: None,
+            responses: Responses::new(terms.repeats_end_after(), terms.response_bytes),
+            heard: now,
+            next_heartbeat: now,
+            heartbeat: None,
+        };
+        let peers = terms
+            .peers
+            .iter()
+            .map(|address| (address.ip(), peer(address)));
         Self {
-            id,
+            terms: terms.clone(),
             recovery,
-            peers: peers.iter().map(|p| (*p, Peer::default())).collect(),
+            peers: peers.collect(),
             sessions: HashMap::new(),
+            ended: 0,
             // Numbers of before a restart are not given again.
             next_seid: u64::from(recovery) << 32 | 1,
+            next_sequence: 1,
             random: fastrand::Rng::new(),
-            filters,
+            counts,
         }
     }
 
-    /// The response to what a peer sent, if there is to be one.
-    pub fn handle(&mut self, bytes: &[u8], from: IpAddr, control: &mut Control) -> Option<Vec<u8>> {
-        let peer = self.peers.get(&from)?;
-        if let Some(kept) = peer.kept.iter().rev().find(|kept| kept.request == bytes) {
-            return Some(kept.response.clone());
+    /// Whether it is one of the peers; whoever is not is counted.
+    pub fn knows(&self, from: SocketAddr) -> bool {
+        let knows = self.peers.contains_key(&from.ip());
+        if !knows {
+            self.counts.add(Counted::Stranger, 1);
         }
+        knows
+    }
+
+    /// What the sessions have in the table, if they keep their limits and it is there.
+    ///
+    /// # Errors
+    /// The first that is not so.
+    pub fn check(&self, control: &Control) -> Result<Vec<Match>, String> {
+        let bytes = self.peers.values().map(|peer| peer.responses.bytes());
+        if bytes.max().unwrap_or(0) > self.terms.response_bytes {
+            return Err("more responses than there is memory for".to_string());
+        }
+        if self.sessions.len() > self.terms.sessions {
+            return Err(format!("{} sessions", self.sessions.len()));
+        }
+        let mut all = Vec::new();
+        for session in self.sessions.values() {
+            if session.rules() > self.terms.rules {
+                return Err(format!("{} rules in one session", session.rules()));
+            }
+            for (matched, limited) in &session.bearers {
+                let found = (control.get(*matched), control.limits(*matched));
+                if found != (Some(limited.bearer), limited.limits) {
+                    return Err(format!("{found:?} for {limited:?}"));
+                }
+                all.push(*matched);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The response to what a peer sent, if there is to be one.
+    pub fn handle(
+        &mut self,
+        bytes: &[u8],
+        from: SocketAddr,
+        now: Instant,
+        control: &mut Control,
+    ) -> Option<Vec<u8>> {
+        let peer = self.peers.get_mut(&from.ip())?;
         let message = match Message::parse(bytes) {
             Ok(message) => message,
             Err(Error::BadVersion { .. }) => {
@@ -109,24 +177,91 @@ impl Node {
                 return Writer::message(kind, None, sequence).finish().ok();
             }
             // Whoever cannot say how long a message is would not understand the answer (section 7.6.2).
-            Err(_) => return None,
-        };
-        let response = self.answer(&message, from, control)?.finish().ok()?;
-        let is_heartbeat = message.message_type == MessageType::HEARTBEAT_REQUEST;
-        if let Some(peer) = self.peers.get_mut(&from).filter(|_| !is_heartbeat) {
-            if peer.kept.len() == KEPT_RESPONSES {
-                peer.kept.pop_front();
+            Err(_) => {
+                self.counts.add(Counted::Unreadable, 1);
+                return None;
             }
-            let (request, response) = (bytes.to_vec(), response.clone());
-            peer.kept.push_back(Kept { request, response });
+        };
+        peer.heard = now;
+        let key = (from.port(), message.sequence);
+        if let Some(response) = peer.responses.find(key, bytes, now) {
+            self.counts.add(Counted::SentAgain, 1);
+            return Some(response);
+        }
+        let response = self.answer(&message, from.ip(), now, control);
+        self.counts.set(Counted::Sessions, self.sessions.len());
+        let response = response?.finish().ok()?;
+        let is_heartbeat = message.message_type == MessageType::HEARTBEAT_REQUEST;
+        if let Some(peer) = self.peers.get_mut(&from.ip()).filter(|_| !is_heartbeat) {
+            let forgotten = peer.responses.keep(key, bytes, &response, now);
+            self.counts.add(Counted::Forgotten, forgotten);
         }
         Some(response)
+    }
+
+    /// What is to be done without being asked: heartbeats that are due (section 6.2.2), with where they go, and the end of
+    /// peers that are silent.
+    pub fn look(&mut self, now: Instant, control: &mut Control) -> Vec<(SocketAddr, Vec<u8>)> {
+        let mut messages = Vec::new();
+        let mut silent = Vec::new();
+        for (address, peer) in &mut self.peers {
+            if peer.association.is_none() {
+                continue;
+            }
+            let silence = now.saturating_duration_since(peer.heard);
+            if self.terms.silence.is_some_and(|most| silence >= most) {
+                silent.push(*address);
+                continue;
+            }
+            let Some(interval) = self.terms.heartbeat else {
+                continue;
+            };
+            let sequence = match &mut peer.heartbeat {
+                None if now < peer.next_heartbeat => continue,
+                Some(asked) if now < asked.due => continue,
+                Some(asked) if asked.sent > self.terms.repeats => {
+                    self.counts.add(Counted::Unanswered, 1);
+                    peer.heartbeat = None;
+                    peer.next_heartbeat = now + interval;
+                    continue;
+                }
+                Some(asked) => {
+                    asked.sent += 1;
+                    asked.due = now + self.terms.response_time;
+                    asked.sequence
+                }
+                None => {
+                    let sequence = self.next_sequence;
+                    self.next_sequence = (sequence + 1) & SEQUENCE_MASK;
+                    peer.heartbeat = Some(Heartbeat {
+                        sequence,
+                        sent: 1,
+                        due: now + self.terms.response_time,
+                    });
+                    sequence
+                }
+            };
+            let mut writer = Writer::message(MessageType::HEARTBEAT_REQUEST, None, sequence);
+            let stamp = self.recovery.to_be_bytes();
+            writer.element(ElementType::RECOVERY_TIME_STAMP, &stamp);
+            messages.extend(writer.finish().ok().map(|message| (peer.address, message)));
+        }
+        for address in silent {
+            self.counts.add(Counted::Silent, 1);
+            self.forget(address, control);
+        }
+        if self.ended > 0 {
+            self.sweep(control);
+        }
+        self.counts.set(Counted::Sessions, self.sessions.len());
+        messages
     }
 
     fn answer(
         &mut self,
         message: &Message<'_>,
         from: IpAddr,
+        now: Instant,
         control: &mut Control,
     ) -> Option<Writer> {
         let response = message.message_type.response();
@@ -140,7 +275,7 @@ impl Node {
                 Some(writer)
             }
             MessageType::ASSOCIATION_SETUP_REQUEST => {
-                let done = self.set_up(message, from, control);
+                let done = self.set_up(message, from, now, control);
                 let mut writer = self.node_response(response, sequence, done);
                 let stamp = self.recovery.to_be_bytes();
                 writer.element(ElementType::RECOVERY_TIME_STAMP, &stamp);
@@ -176,7 +311,15 @@ impl Node {
                 writer.element(ElementType::CAUSE, &[Cause::SERVICE_NOT_SUPPORTED.0]);
                 Some(writer)
             }
-            // Responses, to requests that we never make, and what is not known (section 7.6.4).
+            MessageType::HEARTBEAT_RESPONSE => {
+                let peer = self.peers.get_mut(&from)?;
+                if peer.heartbeat.take_if(|h| h.sequence == sequence).is_some() {
+                    peer.next_heartbeat = now + self.terms.heartbeat?;
+                    self.heard(message, from, control);
+                }
+                None
+            }
+            // Responses to requests that we never make, and what is not known (section 7.6.4).
             _ => None,
         }
     }
@@ -188,9 +331,26 @@ impl Node {
         done: Result<(), Refusal>,
     ) -> Writer {
         let mut writer = Writer::message(response, None, sequence);
-        writer.element(ElementType::NODE_ID, &NodeId(self.id).emit());
-        write_outcome(&mut writer, done);
+        writer.element(ElementType::NODE_ID, &NodeId(self.terms.node_id).emit());
+        self.write_outcome(&mut writer, done);
         writer
+    }
+
+    fn write_outcome(&self, writer: &mut Writer, done: Result<(), Refusal>) {
+        let Err(refusal) = done else {
+            writer.element(ElementType::CAUSE, &[Cause::ACCEPTED.0]);
+            return;
+        };
+        if refusal.cause == Cause::NO_RESOURCES {
+            self.counts.add(Counted::Full, 1);
+        }
+        writer.element(ElementType::CAUSE, &[refusal.cause.0]);
+        if let Some(offending) = refusal.offending {
+            writer.element(ElementType::OFFENDING_IE, &offending.0.to_be_bytes());
+        }
+        if let Some(failed) = refusal.failed {
+            writer.element(ElementType::FAILED_RULE_ID, &failed.emit());
+        }
     }
 
     /// Notices that a peer has started anew: its sessions are no more.
@@ -201,6 +361,7 @@ impl Node {
         if let (Some(stamp), Some(known)) = (stamp, known)
             && stamp != known
         {
+            self.counts.add(Counted::Restarted, 1);
             self.forget(from, control);
         }
     }
@@ -209,6 +370,7 @@ impl Node {
         &mut self,
         message: &Message<'_>,
         from: IpAddr,
+        now: Instant,
         control: &mut Control,
     ) -> Result<(), Refusal> {
         node_id(message)?;
@@ -219,10 +381,14 @@ impl Node {
         let retained = element(message, ElementType::SESSION_RETENTION_INFORMATION)?.is_some();
         // Section 6.2.6.2.2: a new association begins without sessions, unless asked to keep them.
         if known != Some(stamp) || !retained {
+            let restarted = known.is_some_and(|known| known != stamp);
+            self.counts.add(Counted::Restarted, u64::from(restarted));
             self.forget(from, control);
         }
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.association = Some(stamp);
+            peer.heartbeat = None;
+            peer.next_heartbeat = self.terms.heartbeat.map_or(now, |interval| now + interval);
         }
         Ok(())
     }
@@ -237,18 +403,31 @@ impl Node {
     fn forget(&mut self, from: IpAddr, control: &mut Control) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.association = None;
-            peer.kept.clear();
+            peer.heartbeat = None;
+            peer.responses.clear();
         }
-        let of_peer = |_: &u64, session: &mut Session| session.owner == Some(from);
-        for (_, session) in self.sessions.extract_if(of_peer) {
-            let wishes: Vec<_> = session.bearers.keys().map(|m| Wish::Remove(*m)).collect();
-            if control.grant(&wishes).is_err() {
-                // Somebody else has removed some of them: each by itself, then.
-                for wish in wishes {
-                    let _ = control.grant(&[wish]);
-                }
+        for session in self.sessions.values_mut() {
+            if session.owner == Some(from) {
+                session.owner = None;
+                self.ended += 1;
             }
         }
+        self.sweep(control);
+    }
+
+    /// Takes the bearers of sessions without an owner out of the table, and forgets the sessions; while the data path takes
+    /// no changes, they stay for the next time.
+    fn sweep(&mut self, control: &mut Control) {
+        let mut is_stuck = false;
+        self.sessions.retain(|_, session| {
+            if session.owner.is_none() && !is_stuck {
+                is_stuck = clear(session, control).is_err();
+                return is_stuck;
+            }
+            true
+        });
+        let ended = self.sessions.values().filter(|s| s.owner.is_none());
+        self.ended = if is_stuck { ended.count() } else { 0 };
     }
 
     fn establish(&mut self, message: &Message<'_>, from: IpAddr, control: &mut Control) -> Writer {
@@ -258,6 +437,9 @@ impl Node {
         let cp_seid = cp_seid.and_then(|e| Ok(Seid::parse(e.value)?.seid));
         let made = (|| {
             self.associated(from)?;
+            if self.sessions.len() >= self.terms.sessions {
+                return Err(Refusal::new(Cause::NO_RESOURCES));
+            }
             node_id(message)?;
             let session = Session::new(self.next_seid, cp_seid?, from);
             for kind in [ElementType::CREATE_PDR, ElementType::CREATE_FAR] {
@@ -267,13 +449,13 @@ impl Node {
         })();
         let header = Some(cp_seid.unwrap_or(0));
         let mut writer = Writer::message(response, header, message.sequence);
-        writer.element(ElementType::NODE_ID, &NodeId(self.id).emit());
-        write_outcome(&mut writer, made.as_ref().map(|_| ()).map_err(|e| *e));
+        writer.element(ElementType::NODE_ID, &NodeId(self.terms.node_id).emit());
+        self.write_outcome(&mut writer, made.as_ref().map(|_| ()).map_err(|e| *e));
         if let Ok((session, created)) = made {
             let seid = session.up_seid;
             self.next_seid += 1;
             self.sessions.insert(seid, session);
-            let (v4, v6) = match self.id {
+            let (v4, v6) = match self.terms.node_id {
                 IpAddr::V4(address) => (Some(address), None),
                 IpAddr::V6(address) => (None, Some(address)),
             };
@@ -300,7 +482,7 @@ impl Node {
         let before = self.sessions.get(&seid).map_or(0, |s| s.cp_seid);
         let cp_seid = made.as_ref().map_or(before, |made| made.0);
         let mut writer = Writer::message(response, Some(cp_seid), message.sequence);
-        write_outcome(&mut writer, made.as_ref().map(|_| ()).map_err(|e| *e));
+        self.write_outcome(&mut writer, made.as_ref().map(|_| ()).map_err(|e| *e));
         if let Ok((_, session, created)) = made {
             self.sessions.insert(seid, session);
             write_created(&mut writer, &created);
@@ -313,13 +495,13 @@ impl Node {
         let Some((seid, session)) = self.session(message, from) else {
             return no_session(response, message.sequence);
         };
-        self.sessions.remove(&seid);
-        for matched in session.bearers.keys() {
-            // It may have been removed by hand.
-            let _ = control.grant(&[Wish::Remove(*matched)]);
+        let done = clear(&session, control);
+        if done.is_ok() {
+            self.sessions.remove(&seid);
         }
         let mut writer = Writer::message(response, Some(session.cp_seid), message.sequence);
-        write_outcome(&mut writer, Ok(()));
+        let done = done.map_err(|_| Refusal::new(Cause::SYSTEM_FAILURE));
+        self.write_outcome(&mut writer, done);
         writer
     }
 
@@ -343,8 +525,9 @@ impl Node {
             taken: BTreeSet::new(),
             random: &mut self.random,
         };
-        let created = session.apply(message.elements, &mut chooser, &mut ended)?;
-        let bearers = session.follow(control.own(), self.filters)?;
+        let created =
+            session.apply(message.elements, &mut chooser, &mut ended, self.terms.rules)?;
+        let bearers = session.follow(control.own(), self.terms.filters)?;
         let wishes = session.wishes(&bearers, &ended, control.own());
         control.grant(&wishes).map_err(|(_, refused)| {
             Refusal::new(match refused {
@@ -352,12 +535,31 @@ impl Node {
                     Cause::NO_RESOURCES
                 }
                 Refused::Duplicate(_) | Refused::Unknown(_) => Cause::RULE_FAILURE,
-                Refused::Stuck => Cause::SYSTEM_FAILURE,
+                Refused::Stuck | Refused::Kernel(_) => Cause::SYSTEM_FAILURE,
             })
         })?;
         session.bearers = bearers;
         Ok((session, created))
     }
+}
+
+/// Takes a session's bearers out of the table, of which some may have been removed by hand.
+///
+/// # Errors
+/// When no changes are taken; then some of them may be left.
+fn clear(session: &Session, control: &mut Control) -> Result<(), Refused> {
+    let wishes: Vec<_> = session.bearers.keys().map(|m| Wish::Remove(*m)).collect();
+    match control.grant(&wishes) {
+        Err((_, Refused::Unknown(_))) => {}
+        done => return done.map_err(|(_, refused)| refused),
+    }
+    for wish in wishes {
+        match control.grant(&[wish]) {
+            Ok(()) | Err((_, Refused::Unknown(_))) => {}
+            Err((_, refused)) => return Err(refused),
+        }
+    }
+    Ok(())
 }
 
 /// The first element of a type in a message, if there is one.
@@ -378,20 +580,6 @@ fn node_id(message: &Message<'_>) -> Result<(), Refusal> {
     match NodeId::is_one(id.value) {
         true => Ok(()),
         false => Err(Refusal::incorrect(ElementType::NODE_ID)),
-    }
-}
-
-fn write_outcome(writer: &mut Writer, done: Result<(), Refusal>) {
-    let Err(refusal) = done else {
-        writer.element(ElementType::CAUSE, &[Cause::ACCEPTED.0]);
-        return;
-    };
-    writer.element(ElementType::CAUSE, &[refusal.cause.0]);
-    if let Some(offending) = refusal.offending {
-        writer.element(ElementType::OFFENDING_IE, &offending.0.to_be_bytes());
-    }
-    if let Some(failed) = refusal.failed {
-        writer.element(ElementType::FAILED_RULE_ID, &failed.emit());
     }
 }
 

@@ -6,17 +6,14 @@
 //! filter are refused where their packets would take another way.
 
 use super::super::{Action, Bearer, Limit, Limits, Match, MeterName, Path, Wish};
-use super::Filters;
 use super::filter::Takes;
+use super::settings::Filters;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
 use taut_wire::pfcp::{
     Cause, Element, ElementType, Elements, FTeid, FailedRule, Mbr, OuterHeaderCreation, UeAddress,
 };
-
-/// Rules of each kind that a session may have.
-const MOST_RULES: usize = 256;
 
 const ACCESS: u8 = 0;
 const CORE: u8 = 1;
@@ -110,8 +107,8 @@ struct Qer {
 /// A bearer, and the rates that its packets have to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limited {
-    bearer: Bearer,
-    limits: Limits,
+    pub bearer: Bearer,
+    pub limits: Limits,
 }
 
 /// Tunnel identifiers of the gateway's own choice, and the addresses they end at.
@@ -158,12 +155,14 @@ impl Session {
     }
 
     /// Makes the rules of a request, in this order: those that go, those that others refer to, those that refer.
-    /// `ended` gets the tunnels that forwarding rules leave and are to end, each once.
+    /// `ended` gets the tunnels that forwarding rules leave and are to end, each once. The session then has
+    /// `most_rules` at most.
     pub fn apply(
         &mut self,
         elements: Elements<'_>,
         choose: &mut impl Choose,
         ended: &mut Vec<OuterHeaderCreation>,
+        most_rules: usize,
     ) -> Result<Vec<CreatedPdr>, Refusal> {
         let all: Vec<Element<'_>> = elements.collect::<Result<_, _>>()?;
         let of = |kind: ElementType| all.iter().filter(move |e| e.element_type == kind);
@@ -235,16 +234,16 @@ impl Session {
             let pdr = self.detection(id, before, rule, choose, &mut created)?;
             self.pdrs.insert(id, pdr);
         }
-        let most = [
-            self.pdrs.len(),
-            self.fars.len(),
-            self.qers.len(),
-            self.urrs.len(),
-        ];
-        if most.into_iter().any(|rules| rules > MOST_RULES) {
+        if self.rules() > most_rules {
             return Err(Refusal::new(Cause::NO_RESOURCES));
         }
         Ok(created)
+    }
+
+    /// Its rules of all kinds, and what detection rules name of others: its memory is in proportion to them.
+    pub fn rules(&self) -> usize {
+        let named: usize = self.pdrs.values().map(|pdr| pdr.qers.len()).sum();
+        self.pdrs.len() + self.fars.len() + self.qers.len() + self.urrs.len() + named
     }
 
     /// A detection rule as `rule` makes or changes it; what an update leaves out stays.

@@ -3,9 +3,10 @@
 mod scapy;
 
 use super::super::change::{Receiver, changes};
-use super::super::{Action, Bearer, Match, Path};
-use super::node::Node;
+use super::super::{Action, Bearer, Match, Path, Wish};
+use super::settings::Filters;
 use super::*;
+use std::net::IpAddr;
 use taut_wire::pfcp::{
     Cause, ElementType as E, FTeid, Mbr, Message, MessageType as M, OuterHeaderCreation, Seid,
     Writer,
@@ -26,6 +27,8 @@ struct Core {
     control: Control,
     receiver: Receiver,
     sequence: u32,
+    now: Instant,
+    counts: Arc<Counts>,
 }
 
 /// A response, taken apart.
@@ -263,17 +266,45 @@ fn open5gs_session() -> Vec<Writer> {
 
 impl Core {
     fn new(room: usize) -> Self {
-        Self::with(room, Filters::Refuse)
+        Self::with(room, "")
     }
 
-    fn with(room: usize, filters: Filters) -> Self {
-        let (sender, receiver) = changes(None).unwrap();
+    /// With further settings.
+    fn with(room: usize, settings: &str) -> Self {
+        let (mut sender, receiver) = changes(None).unwrap();
+        sender.patience = Duration::ZERO;
+        let text =
+            format!("address = \"{OWN}\"\npeers = [\"{SMF}\", \"2001:db8::100\"]\n{settings}");
+        let terms = toml::from_str::<Settings>(&text).unwrap().check(room);
+        let (now, counts) = (Instant::now(), Arc::new(Counts::default()));
         Self {
-            node: Node::new(ip(OWN), &[ip(SMF), ip("2001:db8::100")], filters),
+            node: Node::new(&terms.unwrap(), Arc::clone(&counts), now),
             control: Control::new(vec![ip(OWN)], room, sender),
             receiver,
             sequence: 0,
+            now,
+            counts,
         }
+    }
+
+    fn counted(&self, name: &str) -> u64 {
+        let counts = self.counts.read();
+        counts.iter().find(|count| count.0 == name).unwrap().1
+    }
+
+    /// What the node sends of itself after a time.
+    fn later(&mut self, time: Duration) -> Vec<(SocketAddr, Vec<u8>)> {
+        self.now += time;
+        self.node.look(self.now, &mut self.control)
+    }
+
+    /// As a message arrives, without the worker taking any changes.
+    fn handle(&mut self, bytes: &[u8], from: &str) -> Option<Vec<u8>> {
+        let from = SocketAddr::new(ip(from), 40_000);
+        if !self.node.knows(from) {
+            return None;
+        }
+        self.node.handle(bytes, from, self.now, &mut self.control)
     }
 
     fn associated(room: usize) -> Self {
@@ -283,14 +314,18 @@ impl Core {
     }
 
     fn raw(&mut self, bytes: &[u8], from: &str) -> Option<Vec<u8>> {
-        let response = self.node.handle(bytes, ip(from), &mut self.control);
+        let response = self.handle(bytes, from);
+        self.take_changes();
+        response
+    }
+
+    fn take_changes(&mut self) {
         let mut before = 1;
         let mut taken = 0;
         while before != taken {
             before = taken;
             self.receiver.take(|_| taken += 1);
         }
-        response
     }
 
     fn message(&mut self, kind: M, seid: Option<u64>, parts: &[Writer]) -> Vec<u8> {
@@ -411,10 +446,7 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
         Some(seid),
         &[move_far(1, (0x30, [192, 0, 2, 8]), true)],
     );
-    let response = core
-        .node
-        .handle(&bytes, ip(SMF), &mut core.control)
-        .unwrap();
+    let response = core.handle(&bytes, SMF).unwrap();
     Response::read(&response, core.sequence).cause(Cause::ACCEPTED);
     let mut changes = Vec::new();
     core.receiver.take(|change| changes.push(change));
@@ -468,7 +500,7 @@ fn a_tunnel_that_is_left_ends_once_also_while_nothing_passes() {
             qer(E::UPDATE_QER, 1, gates),
         ];
         let bytes = core.message(M::SESSION_MODIFICATION_REQUEST, Some(seid), &parts);
-        let response = core.node.handle(&bytes, ip(SMF), &mut core.control);
+        let response = core.handle(&bytes, SMF);
         Response::read(&response.unwrap(), core.sequence).cause(Cause::ACCEPTED);
         let mut ended: Vec<u32> = Vec::new();
         core.receiver.take(|change| {
@@ -723,7 +755,13 @@ fn a_flow_that_is_to_take_another_way_is_refused_or_by_setting_takes_that_of_the
         ..Detects::default()
     };
     for filters in [Filters::Refuse, Filters::Ignore] {
-        let mut core = Core::with(100, filters);
+        let mut core = Core::with(
+            100,
+            match filters {
+                Filters::Refuse => "",
+                Filters::Ignore => "filters = \"ignore\"",
+            },
+        );
         core.associate(1).cause(Cause::ACCEPTED);
         let seid = core.establish(open5gs_session()).up_seid();
         core.modify(seid, &[move_far(1, (0x20, GNB), false)])
@@ -966,6 +1004,7 @@ fn strangers_are_not_answered_and_sessions_belong_to_their_peer() {
     let seid = core.establish(open5gs_session()).up_seid();
     let bytes = core.message(M::SESSION_DELETION_REQUEST, Some(seid), &[]);
     assert_eq!(core.raw(&bytes, "192.0.2.66"), None);
+    assert_eq!(core.counted("from strangers"), 1);
     let other = core.raw(&bytes, "2001:db8::100").unwrap();
     Response::read(&other, core.sequence).cause(Cause::SESSION_NOT_FOUND);
     assert_eq!(core.count(), 3);
@@ -1037,15 +1076,184 @@ fn damaged_requests_never_panic_and_leave_a_table_that_sessions_own() {
 }
 
 #[test]
-fn settings_name_who_may_ask() {
-    let read = |text: &str| toml::from_str::<Settings>(text);
-    let usual = read("address = \"127.0.0.8\"\npeers = [\"127.0.0.4\"]").unwrap();
-    assert_eq!(usual.socket(), "127.0.0.8:8805".parse().unwrap());
-    assert!(usual.check().is_ok());
-    let none = read("address = \"127.0.0.8:9\"\npeers = []").unwrap();
-    assert!(none.check().unwrap_err().contains("peers: want"));
-    let any = read("address = \"0.0.0.0\"\npeers = [\"127.0.0.4\"]").unwrap();
-    assert!(any.check().unwrap_err().contains("node_id: want"));
-    let wrong = read("address = \"here\"\npeers = []").unwrap_err();
-    assert!(wrong.message().contains("want an IP address such as"));
+fn a_session_is_not_forgotten_while_the_data_path_takes_no_changes() {
+    let mut core = Core::associated(10_000);
+    let seid = core.establish(open5gs_session()).up_seid();
+    // Enough to fill the ring, of which the worker takes none.
+    let fill: Vec<_> = (1..6000)
+        .map(|teid| {
+            let matched = Match::Teid(teid);
+            Wish::Add(Bearer {
+                matched,
+                action: Action::Drop,
+            })
+        })
+        .collect();
+    core.control.grant(&fill).unwrap();
+    let bytes = core.message(M::SESSION_DELETION_REQUEST, Some(seid), &[]);
+    let refused = core.handle(&bytes, SMF).unwrap();
+    Response::read(&refused, core.sequence).cause(Cause::SYSTEM_FAILURE);
+    // Its peer goes as well: what is left in the table goes when it can.
+    let head = group(&[(E::NODE_ID, &[0, 192, 0, 2, 100])]);
+    let bytes = core.message(M::ASSOCIATION_RELEASE_REQUEST, None, &[head]);
+    core.handle(&bytes, SMF).unwrap();
+    core.later(Duration::ZERO);
+    assert_eq!(core.count(), 5999 + 3);
+    core.take_changes();
+    core.later(Duration::ZERO);
+    core.take_changes();
+    assert_eq!(core.count(), 5999);
+    assert_eq!(core.counted("sessions"), 0);
+}
+
+/// A session of one tunnel that is given and one forwarding rule.
+fn small_session(teid: u32) -> Vec<Writer> {
+    let access = Detects {
+        teid: Some(FTeid::Chosen {
+            teid,
+            v4: Some([192, 0, 2, 1].into()),
+            v6: None,
+        }),
+        ..Detects::default()
+    };
+    vec![
+        pdr(E::CREATE_PDR, 1, 1, access, 1, None),
+        far(1, 2, 1, None),
+    ]
+}
+
+#[test]
+fn sessions_and_rules_beyond_their_limits_are_refused_for_want_of_resources() {
+    let mut core = Core::with(100, "sessions = 2\nrules = 4\n");
+    core.associate(1).cause(Cause::ACCEPTED);
+    let seids = [1, 2].map(|teid| {
+        let made = core.establish(small_session(teid));
+        made.cause(Cause::ACCEPTED).up_seid()
+    });
+    core.establish(small_session(3)).cause(Cause::NO_RESOURCES);
+    assert_eq!((core.count(), core.counted("sessions")), (2, 2));
+    // Two rules more, and not three; a detection rule weighs as much as the rules that it names.
+    let more = |from: u32, to| (from..to).map(|id| far(id, 2, 0, None)).collect::<Vec<_>>();
+    core.modify(seids[0], &more(2, 5))
+        .cause(Cause::NO_RESOURCES);
+    let named = [
+        pdr(E::UPDATE_PDR, 1, 1, Detects::default(), 1, [1]),
+        qer(E::CREATE_QER, 1, 0),
+    ];
+    core.modify(seids[0], &named).cause(Cause::ACCEPTED);
+    core.modify(seids[0], &more(2, 3))
+        .cause(Cause::NO_RESOURCES);
+    core.modify(seids[1], &more(2, 4)).cause(Cause::ACCEPTED);
+    // One goes, and there is room for another one.
+    core.ask(M::SESSION_DELETION_REQUEST, Some(seids[0]), &[])
+        .cause(Cause::ACCEPTED);
+    core.establish(small_session(3)).cause(Cause::ACCEPTED);
+    assert_eq!(core.counted("refused for want of resources"), 3);
+}
+
+#[test]
+fn a_request_sent_again_is_known_for_as_long_as_it_may_be_however_many_came_since() {
+    let mut core = Core::with(100, "response_time = \"1s\"\nrepeats = 3\n");
+    core.associate(1).cause(Cause::ACCEPTED);
+    let seid = core.establish(small_session(1)).up_seid();
+    let bytes = core.message(M::SESSION_DELETION_REQUEST, Some(seid), &[]);
+    let first = core.raw(&bytes, SMF).unwrap();
+    for _ in 0..2000 {
+        core.modify(7, &[]).cause(Cause::SESSION_NOT_FOUND);
+    }
+    // The last time that it is sent, and until its sender gives it up.
+    for time_ms in [3000, 1000] {
+        core.now += Duration::from_millis(time_ms);
+        assert_eq!(core.raw(&bytes, SMF).unwrap(), first);
+    }
+    assert_eq!(core.counted("requests sent again"), 2);
+    core.now += Duration::from_millis(1);
+    let late = core.raw(&bytes, SMF).unwrap();
+    Response::read(&late, core.sequence - 2000).cause(Cause::SESSION_NOT_FOUND);
+}
+
+/// The heartbeat response with that sequence number.
+fn pulse(sequence: u32, stamp: u32) -> Vec<u8> {
+    let mut writer = Writer::message(M::HEARTBEAT_RESPONSE, None, sequence);
+    writer.element(E::RECOVERY_TIME_STAMP, &stamp.to_be_bytes());
+    writer.finish().unwrap()
+}
+
+const BEATING: &str = "heartbeat = \"10s\"\nresponse_time = \"1s\"\nrepeats = 2\n";
+
+#[test]
+fn heartbeats_are_sent_to_associated_peers_and_again_until_they_are_answered() {
+    let second = Duration::from_secs(1);
+    let mut core = Core::with(100, BEATING);
+    assert!(core.later(20 * second).is_empty(), "nobody is associated");
+    let stamp = core.associate(5);
+    let stamp = stamp.get(E::RECOVERY_TIME_STAMP).to_vec();
+    assert!(core.later(9 * second).is_empty());
+    let sent = core.later(second);
+    let to = SocketAddr::new(ip(SMF), 8805);
+    assert_eq!((sent.len(), sent[0].0), (1, to));
+    let message = Message::parse(&sent[0].1).unwrap();
+    assert_eq!(message.message_type, M::HEARTBEAT_REQUEST);
+    let sequence = message.sequence;
+    assert_eq!(
+        Response::read(&sent[0].1, sequence).get(E::RECOVERY_TIME_STAMP),
+        stamp
+    );
+    // Twice more the same, then it is given up, and the next one comes.
+    assert!(core.later(second / 2).is_empty());
+    assert_eq!(core.later(second / 2), sent);
+    assert_eq!(core.later(second), sent);
+    assert!(core.later(second).is_empty());
+    assert_eq!(core.counted("heartbeats unanswered"), 1);
+    assert!(core.later(9 * second).is_empty());
+    let next = core.later(second);
+    let sequence = Message::parse(&next[0].1).unwrap().sequence;
+    assert_ne!(next, sent);
+    // Somebody else's answer is none.
+    core.raw(&pulse(sequence, 5), "2001:db8::100");
+    core.raw(&pulse(sequence + 1, 5), SMF);
+    assert_eq!(core.later(second), next);
+    assert_eq!(core.raw(&pulse(sequence, 5), SMF), None);
+    assert!(core.later(9 * second).is_empty());
+    assert_eq!(core.later(second).len(), 1);
+    assert_eq!(core.counted("heartbeats unanswered"), 1);
+}
+
+#[test]
+fn a_heartbeat_response_of_a_peer_that_started_anew_ends_its_sessions() {
+    let mut core = Core::with(100, BEATING);
+    core.associate(5).cause(Cause::ACCEPTED);
+    core.establish(small_session(1)).cause(Cause::ACCEPTED);
+    for (stamp, left) in [(5, 1), (6, 0)] {
+        let sent = core.later(Duration::from_secs(10));
+        let sequence = Message::parse(&sent[0].1).unwrap().sequence;
+        core.raw(&pulse(sequence, stamp), SMF);
+        assert_eq!(
+            (core.count(), core.counted("sessions")),
+            (left, left as u64)
+        );
+    }
+    assert_eq!(core.counted("peers restarted"), 1);
+    assert!(core.later(Duration::from_secs(60)).is_empty());
+    core.establish(small_session(1))
+        .cause(Cause::NO_ASSOCIATION);
+}
+
+#[test]
+fn a_silent_peer_keeps_its_sessions_or_loses_them_as_configured() {
+    let second = Duration::from_secs(1);
+    for (silence, left) in [("", 1), ("silence = \"30s\"\n", 0)] {
+        let mut core = Core::with(100, &format!("{BEATING}{silence}"));
+        core.associate(5).cause(Cause::ACCEPTED);
+        core.establish(small_session(1)).cause(Cause::ACCEPTED);
+        core.later(29 * second);
+        // Whatever it says counts.
+        core.ask(M::HEARTBEAT_REQUEST, None, &[]);
+        core.later(29 * second);
+        assert_eq!(core.count(), 1);
+        core.later(second);
+        core.take_changes();
+        assert_eq!(core.count(), left, "{silence}");
+        assert_eq!(core.counted("peers silent"), 1 - left as u64);
+    }
 }

@@ -1,0 +1,156 @@
+//! A gateway that nobody drives but its caller: without sockets, threads and clocks of its own, for tests and fuzz targets
+//! that want its tables to agree after whatever came.
+
+use super::pfcp::{Counts, Node};
+use super::{Control, Gateway, Match, Plane, Settings, Wish};
+use crate::{Context, settings};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use taut_port::Batch;
+
+/// The data path, whoever decides, and whoever speaks PFCP where the settings say so.
+pub struct Detached {
+    gateway: Gateway,
+    plane: Plane,
+    control: Control,
+    node: Option<Node>,
+}
+
+impl std::fmt::Debug for Detached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Detached").finish_non_exhaustive()
+    }
+}
+
+impl Detached {
+    /// Of the function's settings; sockets that they name are not opened.
+    ///
+    /// # Errors
+    /// What is wrong with them, or what the machine lacks.
+    pub fn new(table: toml::Table) -> Result<Self, String> {
+        let settings: Settings = settings(table).map_err(|e| e.0)?;
+        let mut gateway = Gateway::new(settings.check().map_err(|e| e.0)?);
+        let control = gateway.start().map_err(|e| e.to_string())?;
+        let plane = gateway.plane.take().ok_or("no data path")?;
+        let mut detached = Self {
+            gateway,
+            plane,
+            control,
+            node: None,
+        };
+        detached.restart(Instant::now())?;
+        Ok(detached)
+    }
+
+    /// Begins anew: without bearers, associations and sessions. What is chosen by chance is chosen as before.
+    ///
+    /// # Errors
+    /// What was left behind.
+    pub fn restart(&mut self, now: Instant) -> Result<(), String> {
+        let all: Vec<_> = self.control.bearers().collect();
+        let all: Vec<_> = all.iter().map(|b| Wish::Remove(b.matched)).collect();
+        self.control.grant(&all).map_err(|e| e.1.to_string())?;
+        self.take_changes();
+        self.node = self.gateway.checked.pfcp.as_ref().map(|terms| {
+            let counts = Arc::new(Counts::default());
+            self.control.signalling = Some(Arc::clone(&counts));
+            let mut node = Node::new(terms, counts, now);
+            node.random = fastrand::Rng::with_seed(1);
+            node
+        });
+        match self.control.in_use() {
+            (0, 0, 0) => Ok(()),
+            left => Err(format!("bearers, paths and meters of none: {left:?}")),
+        }
+    }
+
+    /// As [`crate::Function::process`].
+    pub fn process(&mut self, batch: &mut Batch, context: &Context) {
+        self.plane.process(batch, context);
+    }
+
+    /// As [`crate::Function::held`].
+    pub fn held(&self) -> usize {
+        self.plane.answers.len()
+    }
+
+    /// Whoever decides on bearers.
+    pub fn control(&mut self) -> &mut Control {
+        &mut self.control
+    }
+
+    /// The response to a PFCP message, if there is to be one.
+    pub fn hear(&mut self, message: &[u8], from: SocketAddr, now: Instant) -> Option<Vec<u8>> {
+        let node = self.node.as_mut().filter(|node| node.knows(from))?;
+        node.handle(message, from, now, &mut self.control)
+    }
+
+    /// PFCP messages that are due, and to whom.
+    pub fn look(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+        let node = self.node.as_mut();
+        node.map_or_else(Vec::new, |node| node.look(now, &mut self.control))
+    }
+
+    /// Has the data path make every change that waits.
+    pub fn take_changes(&mut self) {
+        while self.plane.take_changes(0) {}
+    }
+
+    /// Packets that were counted under any fate.
+    pub fn counted(&self) -> u64 {
+        self.plane.counts.iter().sum()
+    }
+
+    /// What PFCP has counted, by name.
+    pub fn signalling(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.control.signalling.as_ref();
+        counts.map_or_else(Vec::new, |counts| counts.read())
+    }
+
+    /// Whether the data path says of every bearer what the deciding side says, once it has made every change.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn tables_agree(&self) -> Result<(), String> {
+        let (table, paths) = (&self.plane.table, &self.plane.paths);
+        let (len, room) = self.control.occupancy();
+        if table.len() != len || len > room {
+            return Err(format!(
+                "{} bearers, of {len}, room for {room}",
+                table.len()
+            ));
+        }
+        for bearer in self.control.bearers() {
+            let key = bearer.matched.key();
+            let slot = table.get(key).ok_or(format!("no {bearer:?}"))?;
+            let path = paths.last(slot.path).map(|(path, _)| path);
+            let path = path.filter(|_| slot.path != 0);
+            if slot.key != key || path != bearer.path() {
+                return Err(format!("{slot:?} on {path:?} for {bearer:?}"));
+            }
+            let meters = self.control.meters_of(key);
+            let found = self.plane.policing.meters_of(key);
+            if meters != found || slot.is_metered() != (meters != super::policing::UNMETERED) {
+                return Err(format!("{slot:?} by {found:?}, not {meters:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether sessions keep their limits, and the table holds the bearers of all sessions and no others.
+    ///
+    /// # Errors
+    /// The first that is not so.
+    pub fn sessions_hold(&self) -> Result<(), String> {
+        let Some(node) = &self.node else {
+            return Ok(());
+        };
+        let matches: Vec<Match> = node.check(&self.control)?;
+        let (len, _) = self.control.occupancy();
+        if matches.len() != len {
+            return Err(format!("{len} bearers, {} of sessions", matches.len()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! What PFCP peers have sent that came to nothing, and what became of peers, counted for whoever asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counted {
+    ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(in super::super) enum Counted { $($(#[$doc])* $name),* }
+
+        const NAMES: &[&str] = &[$($text),*];
+    };
+}
+
+counted! {
+    /// Sessions that there are: no count, but how many.
+    Sessions: "sessions",
+    /// From an address that is none of the peers'.
+    Stranger: "from strangers",
+    /// No PFCP message of whatever version.
+    Unreadable: "unreadable",
+    /// A request that was sent again: the same response again.
+    SentAgain: "requests sent again",
+    /// Responses that had to go before their time, as there was no memory for more.
+    Forgotten: "responses forgotten early",
+    /// Sessions or rules beyond a limit.
+    Full: "refused for want of resources",
+    /// Heartbeats that were sent as often as they may be, and never answered.
+    Unanswered: "heartbeats unanswered",
+    /// Peers that have said nothing for as long as they may, and lost their sessions.
+    Silent: "peers silent",
+    /// Peers that have started anew, and lost their sessions.
+    Restarted: "peers restarted",
+}
+
+#[derive(Debug, Default)]
+pub(in super::super) struct Counts([AtomicU64; NAMES.len()]);
+
+impl Counts {
+    pub fn add(&self, what: Counted, count: u64) {
+        self.0[what as usize].fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub fn set(&self, what: Counted, count: usize) {
+        self.0[what as usize].store(count as u64, Ordering::Relaxed);
+    }
+
+    /// By name.
+    pub fn read(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        NAMES.iter().copied().zip(counts).collect()
+    }
+}

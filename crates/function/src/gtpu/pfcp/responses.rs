@@ -1,0 +1,158 @@
+//! The responses to a peer's requests, kept for as long as it may send them again (3GPP TS 29.244 section 6.4): then it
+//! gets the same response, and nothing is done twice.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+/// Memory of a response beside its own bytes: its places in the map and in the queue, and those that both keep free.
+const BYTES_BESIDE: usize = 256;
+
+/// What a request that is sent again has in common with the first one: port and sequence number.
+type Key = (u16, u32);
+
+struct Kept {
+    /// Of the request. Keyed by chance, so that no other request can be made to fit.
+    digest: u64,
+    response: Box<[u8]>,
+    number: u64,
+}
+
+struct Queued {
+    until: Instant,
+    key: Key,
+    number: u64,
+    bytes: usize,
+}
+
+/// Of one peer.
+pub(super) struct Responses {
+    by_request: HashMap<Key, Kept>,
+    /// Oldest first.
+    queue: VecDeque<Queued>,
+    digests: RandomState,
+    next_number: u64,
+    bytes: usize,
+    most_bytes: usize,
+    time: Duration,
+}
+
+impl Responses {
+    /// None yet; each is kept for `time`, in at most so many bytes.
+    pub fn new(time: Duration, most_bytes: usize) -> Self {
+        Self {
+            by_request: HashMap::new(),
+            queue: VecDeque::new(),
+            digests: RandomState::new(),
+            next_number: 0,
+            bytes: 0,
+            most_bytes,
+            time,
+        }
+    }
+
+    /// The response to a request that was answered already.
+    pub fn find(&mut self, key: Key, request: &[u8], now: Instant) -> Option<Vec<u8>> {
+        while self.queue.front().is_some_and(|oldest| oldest.until < now) {
+            self.forget_oldest();
+        }
+        let kept = self.by_request.get(&key)?;
+        (kept.digest == self.digests.hash_one(request)).then(|| kept.response.to_vec())
+    }
+
+    /// Keeps a response; how many others, the oldest, had to go for it before their time.
+    pub fn keep(&mut self, key: Key, request: &[u8], response: &[u8], now: Instant) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        let kept = Kept {
+            digest: self.digests.hash_one(request),
+            response: response.into(),
+            number,
+        };
+        let bytes = BYTES_BESIDE + response.len();
+        self.by_request.insert(key, kept);
+        self.bytes += bytes;
+        self.queue.push_back(Queued {
+            until: now + self.time,
+            key,
+            number,
+            bytes,
+        });
+        let mut forgotten = 0;
+        while self.bytes > self.most_bytes {
+            forgotten += u64::from(self.forget_oldest());
+        }
+        forgotten
+    }
+
+    pub fn clear(&mut self) {
+        (self.by_request, self.queue, self.bytes) = (HashMap::new(), VecDeque::new(), 0);
+    }
+
+    /// Bytes of memory, at most.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there was one that was not replaced already.
+    fn forget_oldest(&mut self) -> bool {
+        let Some(oldest) = self.queue.pop_front() else {
+            return false;
+        };
+        self.bytes -= oldest.bytes;
+        let kept = self.by_request.get(&oldest.key);
+        let is_there = kept.is_some_and(|kept| kept.number == oldest.number);
+        if is_there {
+            self.by_request.remove(&oldest.key);
+        }
+        is_there
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(12);
+
+    #[test]
+    fn a_response_is_found_for_its_time_however_many_come_behind_it() {
+        let mut responses = Responses::new(TIME, 1 << 24);
+        let begun = Instant::now();
+        for sequence in 0..10_000 {
+            let request = [sequence as u8, 1];
+            let forgotten = responses.keep((9, sequence), &request, &[sequence as u8], begun);
+            assert_eq!(forgotten, 0);
+        }
+        let late = begun + TIME;
+        assert_eq!(responses.find((9, 7), &[7, 1], late), Some(vec![7]));
+        // Of another port, and another request with the sequence number of an old one.
+        assert_eq!(responses.find((8, 7), &[7, 1], late), None);
+        assert_eq!(responses.find((9, 7), &[7, 2], late), None);
+        let too_late = late + Duration::from_nanos(1);
+        assert_eq!(responses.find((9, 9999), &[15, 1], too_late), None);
+        assert_eq!((responses.bytes(), responses.by_request.len()), (0, 0));
+    }
+
+    #[test]
+    fn where_memory_ends_the_oldest_go_and_are_counted() {
+        let room = 3 * (BYTES_BESIDE + 10);
+        let mut responses = Responses::new(TIME, room);
+        let now = Instant::now();
+        let forgotten: Vec<_> = (0..5)
+            .map(|sequence| responses.keep((9, sequence), &[], &[0; 10], now))
+            .collect();
+        assert_eq!(forgotten, [0, 0, 0, 1, 1]);
+        assert!(responses.bytes() <= room);
+        let found = [0, 1, 2, 3, 4].map(|s| responses.find((9, s), &[], now).is_some());
+        assert_eq!(found, [false, false, true, true, true]);
+        // What was replaced takes its memory until it goes, and is not counted.
+        for _ in 0..3 {
+            responses.keep((9, 4), &[1], &[0; 10], now);
+        }
+        assert_eq!(responses.keep((9, 5), &[1], &[0; 10], now), 0);
+        // A response longer than all of the memory is not kept.
+        assert_eq!(responses.keep((9, 6), &[1], &vec![0; room], now), 3);
+        assert_eq!((responses.bytes(), responses.by_request.len()), (0, 0));
+    }
+}

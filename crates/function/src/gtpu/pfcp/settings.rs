@@ -1,0 +1,291 @@
+//! The settings of PFCP, as they are written and as they hold.
+
+use serde::Deserialize;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use taut_port::duration;
+use taut_wire::pfcp::UDP_PORT;
+
+/// Sessions there can be at most: as many as bearers.
+const MOST_SESSIONS: usize = super::super::MOST_BEARERS;
+/// Rules of a session at most.
+const MOST_RULES: usize = 4096;
+/// Times that a request may be sent again at most.
+const MOST_REPEATS: u32 = 10;
+/// Memory for the responses that are kept for one peer: a minute's, of a thousand requests a second.
+const RESPONSE_BYTES: usize = 16 << 20;
+
+/// The address to listen at, its port where that is not the usual one, who may ask, and how much they may have.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Settings {
+    address: Socket,
+    peers: Vec<Socket>,
+    node_id: Option<IpAddr>,
+    #[serde(default)]
+    filters: Filters,
+    sessions: Option<usize>,
+    #[serde(default = "usual_rules")]
+    rules: usize,
+    #[serde(default = "usual_response_time")]
+    response_time: String,
+    #[serde(default = "usual_repeats")]
+    repeats: u32,
+    #[serde(default = "usual_heartbeat")]
+    heartbeat: String,
+    silence: Option<String>,
+}
+
+fn usual_rules() -> usize {
+    256
+}
+
+fn usual_response_time() -> String {
+    "3s".to_string()
+}
+
+fn usual_repeats() -> u32 {
+    3
+}
+
+fn usual_heartbeat() -> String {
+    "60s".to_string()
+}
+
+/// What to do with rules for single flows whose packets would have to take another way than the others of their tunnel or
+/// user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Filters {
+    #[default]
+    Refuse,
+    /// Their packets take the way of the others.
+    Ignore,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "want an IP address such as \"192.0.2.1\", or one with a port: \"192.0.2.1:8805\""
+)]
+enum Socket {
+    Whole(SocketAddr),
+    Usual(IpAddr),
+}
+
+impl Socket {
+    fn address(self) -> SocketAddr {
+        match self {
+            Self::Whole(socket) => socket,
+            Self::Usual(address) => (address, UDP_PORT).into(),
+        }
+    }
+}
+
+/// [`Settings`] that make sense.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Terms {
+    pub socket: SocketAddr,
+    /// Who may ask, and where they hear of us.
+    pub peers: Vec<SocketAddr>,
+    pub node_id: IpAddr,
+    pub(super) filters: Filters,
+    /// Sessions of all peers.
+    pub sessions: usize,
+    /// Rules of a session, of all kinds.
+    pub rules: usize,
+    /// Bytes of the responses that are kept for a peer.
+    pub response_bytes: usize,
+    /// How long a response may take, T1 (section 6.4).
+    pub response_time: Duration,
+    /// How often a request is sent again, N1.
+    pub repeats: u32,
+    /// From one heartbeat to the next one.
+    pub heartbeat: Option<Duration>,
+    /// How long a peer may say nothing before it loses its sessions.
+    pub silence: Option<Duration>,
+}
+
+impl Terms {
+    /// How long after a request it may come again: until its sender gives it up.
+    pub fn repeats_end_after(&self) -> Duration {
+        self.response_time * (self.repeats + 1)
+    }
+
+    /// Addresses that are the gateway's own because of PFCP.
+    pub fn own(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let own = [self.socket.ip(), self.node_id];
+        own.into_iter().filter(|address| !address.is_unspecified())
+    }
+}
+
+impl Settings {
+    /// As they hold beside a table with room for so many bearers; or what is wrong with them.
+    pub fn check(&self, bearers: usize) -> Result<Terms, String> {
+        let socket = self.address.address();
+        let node_id = self.node_id.unwrap_or(socket.ip());
+        if node_id.is_unspecified() {
+            return Err(
+                "pfcp: node_id: want an address by which others know this node".to_string(),
+            );
+        }
+        let mut peers: Vec<SocketAddr> = Vec::new();
+        for peer in &self.peers {
+            let peer = peer.address();
+            let address = peer.ip().to_canonical();
+            if address.is_unspecified() || address.is_multicast() || peer.port() == 0 {
+                return Err(format!(
+                    "pfcp: peers: {peer} is no address of one control plane"
+                ));
+            }
+            if peers.iter().any(|known| known.ip() == address) {
+                return Err(format!("pfcp: peers: {address} is there twice"));
+            }
+            peers.push((address, peer.port()).into());
+        }
+        if peers.is_empty() {
+            return Err("pfcp: peers: want the control plane's address, or several".to_string());
+        }
+        let sessions = self.sessions.unwrap_or((bearers / 2).max(1));
+        if !(1..=MOST_SESSIONS).contains(&sessions) {
+            return Err(format!(
+                "pfcp: sessions = {sessions}: want 1 to {MOST_SESSIONS}"
+            ));
+        }
+        if !(1..=MOST_RULES).contains(&self.rules) {
+            return Err(format!(
+                "pfcp: rules = {}: want 1 to {MOST_RULES}",
+                self.rules
+            ));
+        }
+        if self.repeats > MOST_REPEATS {
+            return Err(format!(
+                "pfcp: repeats = {}: want 0 to {MOST_REPEATS}",
+                self.repeats
+            ));
+        }
+        let time = |key: &str, text: &str, range: std::ops::RangeInclusive<u64>, or: &str| {
+            let ms = Duration::from_millis;
+            match duration(text) {
+                Some(time) if (ms(*range.start())..=ms(*range.end())).contains(&time) => Ok(time),
+                _ => Err(format!("pfcp: {key} = \"{text}\": want {or}")),
+            }
+        };
+        let response_time = time(
+            "response_time",
+            &self.response_time,
+            10..=60_000,
+            "10ms to 60s",
+        )?;
+        let heartbeat = match self.heartbeat.as_str() {
+            "none" => None,
+            text => Some(time(
+                "heartbeat",
+                text,
+                100..=86_400_000,
+                "100ms to 86400s, such as \"60s\", or \"none\"",
+            )?),
+        };
+        let silence = self.silence.as_deref().map(|text| {
+            let or = "100ms to 86400s, such as \"300s\"; without it sessions are kept";
+            time("silence", text, 100..=86_400_000, or)
+        });
+        let terms = Terms {
+            socket,
+            peers,
+            node_id,
+            filters: self.filters,
+            sessions,
+            rules: self.rules,
+            response_bytes: RESPONSE_BYTES,
+            response_time,
+            repeats: self.repeats,
+            heartbeat,
+            silence: silence.transpose()?,
+        };
+        if let (Some(silence), Some(heartbeat)) = (terms.silence, terms.heartbeat)
+            && silence <= heartbeat + terms.repeats_end_after()
+        {
+            return Err(format!(
+                "pfcp: silence = {silence:?}: want more than {:?}, as a heartbeat comes every {heartbeat:?} and may take {:?} \
+                 to be answered",
+                heartbeat + terms.repeats_end_after(),
+                terms.repeats_end_after()
+            ));
+        }
+        Ok(terms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(text: &str) -> Result<Terms, String> {
+        let settings = toml::from_str::<Settings>(text);
+        settings.map_err(|e| e.message().to_string())?.check(1000)
+    }
+
+    const USUAL: &str = "address = \"127.0.0.8\"\npeers = [\"127.0.0.4\", \"[::1]:9\"]\n";
+
+    #[test]
+    fn settings_name_who_may_ask_and_have_defaults_for_the_rest() {
+        let usual = read(USUAL).unwrap();
+        assert_eq!(usual.socket, "127.0.0.8:8805".parse().unwrap());
+        let peers = ["127.0.0.4:8805", "[::1]:9"].map(|peer| peer.parse().unwrap());
+        assert_eq!(usual.peers, peers);
+        assert_eq!((usual.sessions, usual.rules), (500, 256));
+        assert_eq!(usual.repeats_end_after(), Duration::from_secs(12));
+        assert_eq!(usual.heartbeat, Some(Duration::from_secs(60)));
+        assert_eq!(usual.silence, None);
+        let other = "sessions = 7\nrules = 9\nresponse_time = \"500ms\"\nrepeats = 0\nheartbeat = \"1s\"\nsilence = \"2s\"\n";
+        let other = read(&format!("{USUAL}{other}")).unwrap();
+        assert_eq!((other.sessions, other.rules), (7, 9));
+        assert_eq!(other.repeats_end_after(), Duration::from_millis(500));
+        let silent = format!("{USUAL}heartbeat = \"none\"\nsilence = \"2s\"\n");
+        assert_eq!(read(&silent).unwrap().heartbeat, None);
+    }
+
+    #[test]
+    fn settings_that_cannot_be_are_named_with_what_they_may_be() {
+        for (text, part) in [
+            ("address = \"127.0.0.8:9\"\npeers = []", "peers: want"),
+            ("address = \"0.0.0.0\"\npeers = [\"::1\"]", "node_id: want"),
+            (
+                "address = \"here\"\npeers = []",
+                "want an IP address such as",
+            ),
+            (
+                "address = \"::1\"\npeers = [\"0.0.0.0\"]",
+                "0.0.0.0:8805 is no address of one",
+            ),
+            (
+                "address = \"::1\"\npeers = [\"192.0.2.9\", \"::ffff:192.0.2.9\"]",
+                "192.0.2.9 is there twice",
+            ),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        for (line, part) in [
+            ("sessions = 0", "sessions = 0: want 1 to 4000000"),
+            ("sessions = 4000001", "want 1 to"),
+            ("sessions = -1", "invalid value"),
+            ("rules = 0", "rules = 0: want 1 to 4096"),
+            ("rules = 4097", "want 1 to 4096"),
+            ("repeats = 11", "repeats = 11: want 0 to 10"),
+            ("response_time = \"soon\"", "want 10ms to 60s"),
+            ("response_time = \"61s\"", "want 10ms to 60s"),
+            ("heartbeat = \"0s\"", "want 100ms to 86400s"),
+            ("heartbeat = \"never\"", "or \"none\""),
+            ("silence = \"1ms\"", "without it sessions are kept"),
+            ("silence = \"72s\"", "want more than 72s"),
+            ("retries = 5", "unknown field"),
+        ] {
+            let error = read(&format!("{USUAL}{line}")).unwrap_err();
+            assert!(error.contains(part), "{line}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}
