@@ -31,7 +31,7 @@ const PEERS: [[u8; 4]; 3] = [[192, 0, 2, 100], [192, 0, 2, 101], [192, 0, 2, 66]
 thread_local! {
     /// Their memory takes longer to get than an input does to pass.
     static SPEAKING: RefCell<Detached> = RefCell::new(gateway(&format!(
-        "pfcp = {{ address = \"192.0.2.2\", peers = [\"192.0.2.100\", \"192.0.2.101\"], sessions = 6, rules = {RULES}, \
+        "pfcp = {{ address = \"192.0.2.2\", peers = [\"192.0.2.100\", \"192.0.2.101\"], sessions = 3, rules = {RULES}, \
          response_time = \"1s\", repeats = 1, heartbeat = \"5s\", silence = \"30s\" }}"
     )));
     static PASSING: RefCell<Passing> = RefCell::new(Passing::new());
