@@ -161,16 +161,18 @@ fn counted(function: &dyn Function) -> u64 {
 
 /// Two bytes an operation. Senders send, start again, and are recorded; what was recorded comes late, again, changed or
 /// back to who sent it; the receiver starts again; sessions are made up; time passes. Nothing is taken twice or made up,
-/// what is sent in time is taken, and every packet is counted once.
-pub fn session(bytes: &[u8]) {
+/// what is sent in time is taken, and every packet is counted once. How many packets were taken.
+pub fn session(bytes: &[u8]) -> usize {
     WORLD.with_borrow_mut(|world| {
         // Only what is recorded can come again.
         let oldest = world.next.saturating_sub(2 * RECORDED as u64);
         world.delivered.retain(|number| *number >= oldest);
+        let before = world.delivered.len();
         for operation in bytes.chunks_exact(2).take(MOST_OPERATIONS) {
             operate(world, operation[0], usize::from(operation[1]));
         }
-    });
+        world.delivered.len() - before
+    })
 }
 
 fn operate(world: &mut World, operation: u8, argument: usize) {

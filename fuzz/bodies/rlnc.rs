@@ -129,10 +129,10 @@ impl Link<'_> {
 }
 
 /// Two bytes an operation: packets of a real encoder arrive, are lost, overtaken or doubled, the encoder starts again, and
-/// forged ones come in between.
-pub fn decoder(bytes: &[u8]) {
+/// forged ones come in between. How many packets were recovered.
+pub fn decoder(bytes: &[u8]) -> u64 {
     let Some((choice, operations)) = bytes.split_first() else {
-        return;
+        return 0;
     };
     CODED.with_borrow(|(coded, pool)| {
         let code = usize::from(choice & 1);
@@ -198,7 +198,12 @@ pub fn decoder(bytes: &[u8]) {
         for _ in 0..4 {
             link.arrive(&[]);
         }
-    });
+        let fates = link.decoder.fates();
+        let recovered = fates
+            .iter()
+            .filter(|(name, _)| name.starts_with("recovered"));
+        recovered.map(|(_, count)| count).sum()
+    })
 }
 
 /// Changes a header, or a coefficient behind it.

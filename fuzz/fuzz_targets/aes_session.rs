@@ -4,4 +4,6 @@
 #[path = "../bodies/aes_session.rs"]
 mod aes_session;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| aes_session::session(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    aes_session::session(bytes);
+});
