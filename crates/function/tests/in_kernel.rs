@@ -5,6 +5,7 @@
 mod frames;
 
 use frames::{FRAMES, STAMPS, frames, without_stamps};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
 use taut_function::{Context, Function, build, in_kernel};
 use taut_port::xdp_functions::{DryRun, KernelFunctions, KernelStage};
@@ -443,9 +444,13 @@ fn cpus_that_make_the_same_mappings_at_once_agree_about_them_and_leave_none_behi
     let programs: Vec<DryRun> = (0..2).map(|_| both.kernel.dry_run(1).unwrap()).collect();
     let start = std::sync::Barrier::new(programs.len());
     std::thread::scope(|scope| {
-        for program in programs {
+        for (cpu, program) in programs.into_iter().enumerate() {
             let (first, start) = (&first, &start);
             scope.spawn(move || {
+                let mut one = CpuSet::new();
+                one.set(cpu);
+                // Where this process may not run there, the threads may meet less often.
+                let _ = sched_setaffinity(None, &one);
                 start.wait();
                 program.pass(first, 3 * MOST as u32).unwrap()
             });
