@@ -396,11 +396,9 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
 
 fn list(results: &Path, reference: bool, json: bool) -> Result<(), Failure> {
     if reference {
-        for (name, text) in taut_experiment::REFERENCE {
-            let title = Experiment::parse(text, name, Path::new("."), &Changes::default())?
-                .title()
-                .to_owned();
-            print::line(format!("{name:<28}{title}"));
+        for name in taut_experiment::reference() {
+            let experiment = taut_experiment::open_reference(name, &Changes::default())?;
+            print::line(format!("{name:<28}{}", experiment.title()));
         }
         return Ok(());
     }
