@@ -513,7 +513,7 @@ fn reference_experiments_need_nothing_but_the_program() {
         let checked = taut(&["check", name, "--offline", "--json"]);
         // Programs of others may be missing here.
         assert!(matches!(checked.code(), Some(0 | 3)), "{name}: {checked:?}");
-        let check: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+        let check: Value = serde_json::from_str(&checked.stdout).unwrap();
         assert!(!check["order"].as_array().unwrap().is_empty(), "{name}");
         for missing in check["missing"].as_array().unwrap() {
             let missing = missing.as_str().unwrap();

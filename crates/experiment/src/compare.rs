@@ -354,9 +354,13 @@ pub(crate) fn compare_loaded(
             .map(|(_, values, _)| values.clone())
             .collect::<Vec<_>>()
     };
+    let in_b: BTreeMap<&str, &Vec<usize>> = of_b
+        .iter()
+        .map(|(key, _, members)| (key.as_str(), members))
+        .collect();
     let mut found = Vec::new();
     for (key, variables, members) in &of_a {
-        let Some((.., twins)) = of_b.iter().find(|(other, ..)| other == key) else {
+        let Some(twins) = in_b.get(key.as_str()) else {
             continue;
         };
         for metric in &metrics {

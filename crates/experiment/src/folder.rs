@@ -349,7 +349,13 @@ impl Folder {
                 continue;
             }
             let path = entry.path().join("run.json");
-            let sum = run_folder(&name)?
+            let sum = run_folder(&name)
+                .map_err(|_| {
+                    ExperimentError::results(
+                        entry.path(),
+                        "no run has such a name: move it elsewhere",
+                    )
+                })?
                 .join(&InsidePath::new("run.json")?)?
                 .checksum(&self.dir)
                 .map_err(ExperimentError::io(&path))?;

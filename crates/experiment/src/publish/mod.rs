@@ -423,7 +423,8 @@ pub(crate) fn check_sums(folder: &Path) -> Result<(), ExperimentError> {
             let (expected, name) = pair.ok_or_else(|| {
                 ExperimentError::results(&path, "damaged: a line is no checksum and file")
             })?;
-            let name = InsidePath::new(name)?;
+            let name = InsidePath::new(name)
+                .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
             let file = name.in_folder(folder);
             match name.checksum(folder) {
                 Ok(sum) if sum == expected => {
