@@ -412,8 +412,8 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
 
 fn list(results: &Path, reference: bool, json: bool) -> Result<(), Failure> {
     if reference {
-        for (name, _) in taut_experiment::REFERENCE {
-            let experiment = taut_experiment::open(name, &Changes::default())?;
+        for name in taut_experiment::reference() {
+            let experiment = taut_experiment::open_reference(name, &Changes::default())?;
             print::line(format!("{name:<40}{}", experiment.title()));
         }
         for (then, now, why) in taut_experiment::FORMER {

@@ -1,15 +1,38 @@
 //! Printing for people and pipes: a reader that has gone away is no reason to die.
 
-use std::fmt::Display;
+use std::borrow::Cow;
+use std::fmt::{Display, Write as _};
 use std::io::Write;
 use std::path::Path;
 
 use crate::exit::Failure;
 
-/// Prints a line on standard output at once.
+/// Prints a line on standard output at once; what would command the terminal is shown as text.
 pub fn line(text: impl Display) {
+    let text = text.to_string();
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+    let _ = writeln!(out, "{}", shown(&text)).and_then(|()| out.flush());
+}
+
+/// A text in which nothing commands a terminal: control characters, and those that turn the direction of writing, as JSON writes
+/// them. So names in somebody else's results can neither hide nor forge what is printed, and JSON stays the same JSON.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    let commands = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(commands) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        if commands(c) {
+            let _ = write!(plain, "\\u{:04x}", u32::from(c));
+        } else {
+            plain.push(c);
+        }
+    }
+    Cow::Owned(plain)
 }
 
 /// Prints the `summary.json` of a results folder.
@@ -19,4 +42,25 @@ pub fn summary(folder: &Path) -> Result<(), Failure> {
         .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
     line(summary.trim_end());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_printed_commands_the_terminal() {
+        assert_eq!(shown("a\tb\n\u{e4} \u{2013}"), "a\tb\n\u{e4} \u{2013}");
+        assert_eq!(
+            shown("\u{1b}[2J\rdone\u{9b}1m\u{202e}x\u{7}"),
+            "\\u001b[2J\\u000ddone\\u009b1m\\u202ex\\u0007"
+        );
+        // In JSON it stays the same text.
+        let json = serde_json::json!({ "name": "\u{9b}\u{202e}\u{1b}" });
+        let printed = shown(&json.to_string()).into_owned();
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&printed).ok(),
+            Some(json)
+        );
+    }
 }

@@ -516,6 +516,38 @@ fn the_experiment_demo_is_repetitions_of_taut_demo() {
 }
 
 #[test]
+fn reference_experiments_need_nothing_but_the_program() {
+    let nowhere = scratch();
+    let taut = |words: &[&str]| {
+        let mut command = crate::support::taut(&[&["experiment"], words].concat());
+        command.current_dir(nowhere.path());
+        Program::start(&mut command).finish_within(Duration::from_secs(60))
+    };
+    let listed = taut(&["list", "--reference"]).success();
+    let names: Vec<&str> = listed
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(names.len() > 20, "{listed:?}");
+    for name in names {
+        let checked = taut(&["check", name, "--offline", "--json"]);
+        // Programs of others may be missing here.
+        assert!(matches!(checked.code(), Some(0 | 3)), "{name}: {checked:?}");
+        let check: Value = serde_json::from_str(&checked.stdout).unwrap();
+        assert!(!check["order"].as_array().unwrap().is_empty(), "{name}");
+        for missing in check["missing"].as_array().unwrap() {
+            let missing = missing.as_str().unwrap();
+            assert!(
+                !missing.contains(".sh") && !missing.contains("no file"),
+                "{name}: {missing}"
+            );
+        }
+    }
+    assert_eq!(fs::read_dir(nowhere.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn two_experiments_do_not_share_a_machine() {
     let _alone = alone();
     let study =

@@ -102,7 +102,8 @@ pub fn step(
         });
     }
     end_descendants();
-    let activity = Snapshot::difference(&before, &Snapshot::take(), &all_cpus());
+    let cpus: Vec<usize> = Machine::online().into_iter().collect();
+    let activity = Snapshot::difference(&before, &Snapshot::take(), &cpus);
     let into = folder.join("activity");
     fs::create_dir_all(&into)?;
     fs::write(
@@ -133,13 +134,6 @@ fn search_path() -> io::Result<OsString> {
     let before = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
     let all = std::iter::once(own).chain(std::env::split_paths(&before));
     std::env::join_paths(all).map_err(io::Error::other)
-}
-
-fn all_cpus() -> Vec<usize> {
-    Machine::read()
-        .online_cpus
-        .map(|cpus| cpus.value.into_iter().collect())
-        .unwrap_or_default()
 }
 
 /// What is known of a node.
@@ -311,7 +305,14 @@ pub fn collect(folder: &Path) -> io::Result<()> {
 /// # Errors
 /// It cannot be read.
 pub fn checksum(path: &Path) -> io::Result<String> {
-    let mut file = fs::File::open(path)?;
+    checksum_of(fs::File::open(path)?)
+}
+
+/// The SHA-256 of what is left to read of a file.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn checksum_of(mut file: fs::File) -> io::Result<String> {
     let mut digest = Sha256::new();
     let mut piece = vec![0; 1 << 18];
     loop {

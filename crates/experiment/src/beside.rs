@@ -1,7 +1,7 @@
 //! Where the files lie that an experiment names: beside its own file, or in this program.
 
 use crate::error::ExperimentError;
-use std::fs;
+use crate::inside::InsidePath;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,9 @@ const SHARED: &[(&str, &str)] = &[
         include_str!("../../../experiments/distributed.sh"),
     ),
 ];
+
+/// A file that an experiment names is no larger, bytes.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// Where named files lie.
 #[derive(Debug, Clone)]
@@ -35,7 +38,13 @@ impl Beside {
         match self {
             Self::Folder(folder) => {
                 let path = folder.join(name);
-                fs::read_to_string(&path).map_err(ExperimentError::io(path))
+                let text = InsidePath::new(name)?
+                    .read(folder, MOST_BYTES)
+                    .and_then(|bytes| {
+                        String::from_utf8(bytes)
+                            .map_err(|_| io::Error::other("not a text in UTF-8"))
+                    });
+                text.map_err(ExperimentError::io(path))
             }
             Self::Program => {
                 let shared = SHARED.iter().find(|(shared, _)| *shared == name);
@@ -44,14 +53,6 @@ impl Beside {
                     .map(|(_, text)| (*text).to_owned())
                     .map_err(ExperimentError::io(name))
             }
-        }
-    }
-
-    /// Its path, if it lies in a folder.
-    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
-        match self {
-            Self::Folder(folder) => Some(folder.join(name)),
-            Self::Program => None,
         }
     }
 }

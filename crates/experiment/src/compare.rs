@@ -354,9 +354,13 @@ pub(crate) fn compare_loaded(
             .map(|(_, values, _)| values.clone())
             .collect::<Vec<_>>()
     };
+    let in_b: BTreeMap<&str, &Vec<usize>> = of_b
+        .iter()
+        .map(|(key, _, members)| (key.as_str(), members))
+        .collect();
     let mut found = Vec::new();
     for (key, variables, members) in &of_a {
-        let Some((.., twins)) = of_b.iter().find(|(other, ..)| other == key) else {
+        let Some(twins) = in_b.get(key.as_str()) else {
             continue;
         };
         for metric in &metrics {
@@ -541,9 +545,31 @@ fn environment(a: &Side, b: &Side) -> Vec<Difference> {
     let none = BTreeMap::new();
     for role in roles {
         let [of_a, of_b] = [a, b].map(|side| side.facts.get(role).unwrap_or(&none));
-        maps(&format!("node {role}: "), of_a, of_b, &mut hold);
+        facts_differ(&format!("node {role}: "), of_a, of_b, &mut hold);
     }
     found
+}
+
+/// Holds the facts of a node against each other. What only one version of taut records says nothing of the machines, so it is left
+/// out.
+fn facts_differ(
+    prefix: &str,
+    a: &BTreeMap<String, String>,
+    b: &BTreeMap<String, String>,
+    hold: &mut impl FnMut(String, &str, &str),
+) {
+    let kind = |name: &str| name.split(": ").next().unwrap_or(name).to_owned();
+    let [in_a, in_b] =
+        [a, b].map(|side| side.keys().map(|name| kind(name)).collect::<BTreeSet<_>>());
+    let alone = a.is_empty() || b.is_empty();
+    let [a, b] = [(a, &in_b), (b, &in_a)].map(|(side, other)| {
+        let both = side
+            .iter()
+            .filter(|(name, _)| alone || other.contains(&kind(name)));
+        both.map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    });
+    maps(prefix, &a, &b, hold);
 }
 
 fn maps(
@@ -733,6 +759,64 @@ impl std::fmt::Display for Comparisons {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn differing(a: serde_json::Value, b: serde_json::Value) -> Vec<String> {
+        let [a, b] = [a, b].map(|machine| {
+            facts_of(&crate::agent::Facts {
+                taut_version: "0.1.0".into(),
+                architecture: "x86_64".into(),
+                system: String::new(),
+                host_name: "lab".into(),
+                machine,
+                interrupt_affinity: BTreeMap::new(),
+            })
+        });
+        let mut found = Vec::new();
+        facts_differ("node n: ", &a, &b, &mut |what, a, b| {
+            if a != b {
+                found.push(format!("{what}: {a} -> {b}"));
+            }
+        });
+        found
+    }
+
+    #[test]
+    fn other_firmware_is_another_machine_and_a_fact_that_was_not_recorded_is_not() {
+        let machine = |bios: &str, microcode: &str, card: &str| {
+            let fact = |value: &str| serde_json::json!({ "value": value, "source": "/sys/x" });
+            serde_json::json!({
+                "kernel_release": fact("6.1.0"),
+                "bios_version": fact(bios),
+                "board_version": null,
+                "microcode": fact(microcode),
+                "network_cards": { "ens1": { "driver": "ice", "firmware_version": card, "source": "/sys/y" } },
+            })
+        };
+        let now = machine("1.9.2", "0xd0003f5", "4.20");
+        assert!(differing(now.clone(), now.clone()).is_empty());
+        assert_eq!(
+            differing(now.clone(), machine("1.10.2", "0xd000404", "4.40")),
+            [
+                "node n: bios version: 1.9.2 -> 1.10.2",
+                "node n: microcode: 0xd0003f5 -> 0xd000404",
+                "node n: network cards: ens1: firmware version: 4.20 -> 4.40",
+            ]
+        );
+        // Results of before such facts were recorded.
+        let before =
+            serde_json::json!({ "kernel_release": { "value": "6.1.0", "source": "/proc" } });
+        assert!(differing(before, now.clone()).is_empty());
+        // A card that was taken out.
+        let mut without = now.clone();
+        without["network_cards"] = serde_json::json!({});
+        let found = differing(now, without);
+        assert!(
+            found
+                .iter()
+                .any(|one| one.contains("ens1: driver: ice -> \u{2013}")),
+            "{found:?}"
+        );
+    }
 
     fn limit(text: &str) -> Result<Limit, String> {
         text.parse()

@@ -41,6 +41,9 @@ pub enum ExperimentError {
     /// No experiment of this name.
     #[error("{0}")]
     Unknown(String),
+    /// A name that leads out of the results.
+    #[error(transparent)]
+    NotInside(#[from] crate::inside::NotInside),
     /// What the laboratory's results say.
     #[error(transparent)]
     Lab(#[from] taut_lab::results::ResultsError),

@@ -4,17 +4,24 @@ use crate::beside::Beside;
 use crate::changes::Changes;
 use crate::definition::Definition;
 use crate::error::{ExperimentError, Source, suggestion};
+use crate::inside::InsidePath;
 use crate::measurement::{Task, tasks};
 use crate::role::{Role, roles};
 use crate::secrets::Secrets;
-use crate::variables::{GIVEN, Templates, Values, combinations, scalar};
+use crate::variables::{GIVEN, Templates, Values, combinations, scalar, size_of_values};
 use indexmap::IndexMap;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 use toml::Spanned;
+
+/// An experiment file is no larger, bytes.
+const MOST_TEXT_BYTES: u64 = 4 << 20;
+/// The variables of all combinations together take no more, bytes.
+const MOST_VALUE_BYTES: usize = 256 << 20;
 
 /// An experiment that can be planned and run.
 #[derive(Debug)]
@@ -51,11 +58,26 @@ impl Experiment {
     /// # Errors
     /// The first mistake, with file, line and column.
     pub fn read(path: &Path, changes: &Changes) -> Result<Self, ExperimentError> {
-        let text = std::fs::read_to_string(path).map_err(ExperimentError::io(path))?;
+        let mut text = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MOST_TEXT_BYTES + 1).read_to_end(&mut text))
+            .map_err(ExperimentError::io(path))?;
         let folder = path
             .parent()
             .filter(|p| !p.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
+        let text = String::from_utf8_lossy(&text);
+        Self::parse(&text, &path.display().to_string(), folder, changes)
+    }
+
+    /// Reads and checks the experiment file of a results folder, through no link.
+    pub(crate) fn read_in(folder: &Path, changes: &Changes) -> Result<Self, ExperimentError> {
+        let name = InsidePath::new("experiment.toml")?;
+        let path = name.in_folder(folder);
+        let text = name
+            .read(folder, MOST_TEXT_BYTES)
+            .map_err(ExperimentError::io(&path))?;
+        let text = String::from_utf8_lossy(&text);
         Self::parse(&text, &path.display().to_string(), folder, changes)
     }
 
@@ -82,6 +104,11 @@ impl Experiment {
             name: name.to_owned(),
             text: text.to_owned(),
         };
+        if text.len() as u64 > MOST_TEXT_BYTES {
+            return Err(source.wrong_somewhere(format!(
+                "larger than the {MOST_TEXT_BYTES} bytes that an experiment file may have"
+            )));
+        }
         let mut definition: Definition = toml::from_str(text).map_err(|e| {
             source.wrong(e.span().unwrap_or_default(), with_suggestion(e.message()))
         })?;
@@ -100,6 +127,7 @@ impl Experiment {
         };
         experiment.check_plan()?;
         experiment.variants = experiment.make_variants()?;
+        experiment.check_length()?;
         experiment.check_names()?;
         experiment.check_secrets()?;
         experiment.check_variables()?;
@@ -158,10 +186,17 @@ impl Experiment {
             globals.insert(name.clone(), scalar(&self.source, value)?);
         }
         let mut variants = Vec::new();
+        let mut bytes = 0;
         for loops in combinations(&self.source, &definition.loops, &definition.zip)? {
             let mut all = globals.clone();
             all.extend(loops.clone());
             let variables = self.templates.resolve(&self.source, &all, &spans)?;
+            bytes += size_of_values(&variables);
+            if bytes > MOST_VALUE_BYTES {
+                return Err(self.source.wrong_somewhere(format!(
+                    "the variables of all combinations take more than {MOST_VALUE_BYTES} bytes: make them shorter or fewer"
+                )));
+            }
             let loops = loops
                 .keys()
                 .filter_map(|name| Some((name.clone(), variables.get(name)?.clone())))
@@ -226,10 +261,11 @@ impl Experiment {
             .file
             .iter()
             .filter_map(|file| file.from.as_ref());
-        for path in from.filter_map(|from| self.beside.path(from.get_ref())) {
-            if secrets.are_in(&path)? {
+        for name in from.map(|from| from.get_ref()) {
+            let text = self.beside.read(name)?;
+            if secrets.text(&text) != text {
                 return Err(ExperimentError::results(
-                    path,
+                    name,
                     "the value of a secret stands in this file; use the environment variable instead",
                 ));
             }
@@ -240,6 +276,15 @@ impl Experiment {
             ));
         }
         Ok(secrets)
+    }
+
+    /// The files beside the experiment file that it names.
+    pub(crate) fn named_files(&self) -> Result<BTreeSet<InsidePath>, ExperimentError> {
+        let named = self.definition.file.iter();
+        let named = named.filter_map(|file| file.from.as_ref());
+        Ok(named
+            .map(|from| InsidePath::new(from.get_ref()))
+            .collect::<Result<_, _>>()?)
     }
 
     /// The role of a task's node.

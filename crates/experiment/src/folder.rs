@@ -15,17 +15,46 @@
 use crate::agent::{Facts, checksum, files_below};
 use crate::changes::Changes;
 use crate::error::ExperimentError;
-use crate::plan::hex;
+use crate::inside::{InsidePath, NotInside};
+use crate::mistakes::is_plain_name;
+use crate::plan::{MOST_RUNS, PlannedRun, hex};
 use crate::variables::Values;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use taut_lab::results::{read_json, write_json, write_whole};
+use taut_lab::results::{ResultsError, write_json, write_whole};
+
+/// A record of JSON is no larger, bytes.
+const MOST_RECORD_BYTES: u64 = 64 << 20;
+/// A line of an index or a list is no longer, bytes.
+const MOST_LINE_BYTES: u64 = 4 << 20;
+/// An index or a list is no larger, bytes.
+pub(crate) const MOST_LIST_BYTES: u64 = 1 << 30;
+/// Names of files and folders that results have of themselves.
+const OWN: [&str; 16] = [
+    "experiment.toml",
+    "state.json",
+    "runs.jsonl",
+    "runs",
+    "failed",
+    "nodes",
+    "published",
+    "tables",
+    "figures",
+    "summary.json",
+    "metrics.csv",
+    "metrics.parquet",
+    "report.html",
+    "index.html",
+    "setup.html",
+    "SHA256SUMS",
+];
 
 /// How far an experiment came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,13 +151,13 @@ pub struct RunRecord {
     /// The commands in their order.
     pub commands: Vec<CommandRecord>,
     /// Name of the file with facts about each node, by role.
-    pub nodes: BTreeMap<String, String>,
+    pub nodes: BTreeMap<String, InsidePath>,
     /// What was measured.
     pub metrics: BTreeMap<String, f64>,
     /// What a reader should know.
     pub notes: Vec<String>,
     /// SHA-256 of every other file of the run.
-    pub files: BTreeMap<String, String>,
+    pub files: BTreeMap<InsidePath, String>,
 }
 
 /// A command of a run.
@@ -226,18 +255,38 @@ impl Folder {
     /// It is damaged, or of another layout.
     pub fn state(&self) -> Result<State, ExperimentError> {
         let path = self.dir.join("state.json");
-        let value: serde_json::Value = read_json(&path)?;
-        match value["schema"].as_u64() {
-            Some(schema) if schema == u64::from(State::SCHEMA) => Ok(read_json(&path)?),
-            other => Err(ExperimentError::results(
+        let value: serde_json::Value = self.read_json(&InsidePath::new("state.json")?)?;
+        let schema = value["schema"].as_u64().unwrap_or(0);
+        if schema != u64::from(State::SCHEMA) {
+            return Err(ExperimentError::results(
                 path,
                 format!(
-                    "layout {}, this taut reads {}; use the taut that wrote it",
-                    other.unwrap_or(0),
+                    "layout {schema}, this taut reads {}; use the taut that wrote it",
                     State::SCHEMA
                 ),
-            )),
+            ));
         }
+        let state: State = serde_json::from_value(value).map_err(|source| ResultsError::Json {
+            path: path.clone(),
+            source,
+        })?;
+        let lines = [&state.title, &state.name, &state.started];
+        if lines.iter().any(|line| line.contains(char::is_control)) {
+            return Err(ExperimentError::results(
+                path,
+                "damaged: title, name and time are one line each",
+            ));
+        }
+        Ok(state)
+    }
+
+    /// Reads a record of this folder.
+    fn read_json<T: DeserializeOwned>(&self, name: &InsidePath) -> Result<T, ExperimentError> {
+        let path = name.in_folder(&self.dir);
+        let bytes = name
+            .read(&self.dir, MOST_RECORD_BYTES)
+            .map_err(ExperimentError::io(&path))?;
+        Ok(serde_json::from_slice(&bytes).map_err(|source| ResultsError::Json { path, source })?)
     }
 
     /// Replaces `state.json`.
@@ -253,26 +302,34 @@ impl Folder {
     pub fn index(&self) -> Result<Vec<IndexedRun>, ExperimentError> {
         let path = self.dir.join("runs.jsonl");
         let mut runs = Vec::new();
-        let file = match fs::File::open(&path) {
+        let file = match InsidePath::new("runs.jsonl")?.open(&self.dir) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(runs),
             Err(e) => return Err(ExperimentError::io(path)(e)),
         };
-        for (number, line) in BufReader::new(file).lines().enumerate() {
-            let line = line.map_err(ExperimentError::io(&path))?;
-            match serde_json::from_str::<IndexedRun>(&line) {
-                Ok(run) => runs.push(run),
-                Err(e) => {
-                    return Err(ExperimentError::results(
-                        &path,
-                        format!(
-                            "line {} is damaged ({e}); `taut experiment resume` makes the index anew",
-                            number + 1
-                        ),
-                    ));
-                }
+        let mut ids = BTreeSet::new();
+        each_line(&path, file, |number, line| {
+            let damaged = |why: &dyn std::fmt::Display| {
+                ExperimentError::results(
+                    &path,
+                    format!(
+                        "line {number} is damaged ({why}); `taut experiment resume` makes the index anew"
+                    ),
+                )
+            };
+            let run: IndexedRun = serde_json::from_slice(line).map_err(|e| damaged(&e))?;
+            run_folder(&run.id).map_err(|_| damaged(&"no run has such a name"))?;
+            if !ids.insert(run.id.clone()) {
+                return Err(damaged(&"the run was there before"));
             }
-        }
+            if runs.len() == MOST_RUNS {
+                return Err(damaged(&format_args!(
+                    "there are more than {MOST_RUNS} runs"
+                )));
+            }
+            runs.push(run);
+            Ok(())
+        })?;
         Ok(runs)
     }
 
@@ -292,12 +349,20 @@ impl Folder {
                 continue;
             }
             let path = entry.path().join("run.json");
-            let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
+            let sum = run_folder(&name)
+                .map_err(|_| {
+                    ExperimentError::results(
+                        entry.path(),
+                        "no run has such a name: move it elsewhere",
+                    )
+                })?
+                .join(&InsidePath::new("run.json")?)?
+                .checksum(&self.dir)
+                .map_err(ExperimentError::io(&path))?;
             match known.get(name.as_str()) {
                 Some(run) if run.checksum == sum => runs.push((*run).clone()),
                 _ => {
-                    let record: RunRecord = read_json(&path)?;
-                    runs.push(Self::entry(&record, sum));
+                    runs.push(Self::entry(&self.run(&name)?, sum));
                 }
             }
         }
@@ -349,7 +414,7 @@ impl Folder {
         partial: &Path,
         mut record: RunRecord,
     ) -> Result<IndexedRun, ExperimentError> {
-        record.files = checksums(partial)?;
+        add_checksums(partial, &mut record)?;
         let path = partial.join("run.json");
         write_json(&path, &record)?;
         let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
@@ -362,7 +427,7 @@ impl Folder {
     pub(crate) fn enter(&self, id: &str) -> Result<IndexedRun, ExperimentError> {
         let path = self.run_folder(id).join("run.json");
         let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
-        let entry = Self::entry(&read_json(&path)?, sum);
+        let entry = Self::entry(&self.run(id)?, sum);
         self.append(&entry)?;
         Ok(entry)
     }
@@ -400,7 +465,7 @@ impl Folder {
         partial: &Path,
         mut record: RunRecord,
     ) -> Result<(), ExperimentError> {
-        record.files = checksums(partial)?;
+        add_checksums(partial, &mut record)?;
         write_json(&partial.join("run.json"), &record)?;
         let failed = self.dir.join("failed");
         fs::create_dir_all(&failed).map_err(ExperimentError::io(&failed))?;
@@ -420,7 +485,16 @@ impl Folder {
     /// # Errors
     /// It is not there or damaged.
     pub fn run(&self, id: &str) -> Result<RunRecord, ExperimentError> {
-        Ok(read_json(&self.run_folder(id).join("run.json"))?)
+        let name = run_folder(id)?.join(&InsidePath::new("run.json")?)?;
+        let record: RunRecord = self.read_json(&name)?;
+        let wrong = |reason: &str| Err(ExperimentError::results(name.in_folder(&self.dir), reason));
+        if record.id != id {
+            return wrong("damaged: it is the record of another run");
+        }
+        if !record.nodes.keys().all(|role| is_plain_name(role)) {
+            return wrong("damaged: no node can have a name that it has");
+        }
+        Ok(record)
     }
 
     /// The folder of a whole run.
@@ -433,24 +507,28 @@ impl Folder {
     /// # Errors
     /// The run's record cannot be read.
     pub fn damaged(&self, run: &IndexedRun) -> Result<Vec<String>, ExperimentError> {
-        let folder = self.run_folder(&run.id);
-        let path = folder.join("run.json");
-        if checksum(&path).map_err(ExperimentError::io(&path))? != run.checksum {
+        let changed = |name: &InsidePath, expected: &str| {
+            let path = name.in_folder(&self.dir);
+            match name.checksum(&self.dir) {
+                Ok(sum) if sum == expected => None,
+                Ok(_) => Some(format!("{}: changed since the run", path.display())),
+                Err(e) => Some(format!("{}: {e}", path.display())),
+            }
+        };
+        let folder = run_folder(&run.id)?;
+        let own = folder.join(&InsidePath::new("run.json")?)?;
+        let record = own
+            .read(&self.dir, MOST_RECORD_BYTES)
+            .map_err(ExperimentError::io(own.in_folder(&self.dir)))?;
+        if hex(&Sha256::digest(&record)) != run.checksum {
+            let path = own.in_folder(&self.dir);
             return Ok(vec![format!("{}: changed since the run", path.display())]);
         }
-        let record = self.run(&run.id)?;
-        Ok(record
-            .files
-            .iter()
-            .filter_map(|(name, expected)| {
-                let path = folder.join(name);
-                match checksum(&path) {
-                    Ok(sum) if sum == *expected => None,
-                    Ok(_) => Some(format!("{}: changed since the run", path.display())),
-                    Err(e) => Some(format!("{}: {e}", path.display())),
-                }
-            })
-            .collect())
+        let mut damaged = Vec::new();
+        for (name, expected) in &self.run(&run.id)?.files {
+            damaged.extend(changed(&folder.join(name)?, expected));
+        }
+        Ok(damaged)
     }
 
     /// Removes the folders of interrupted and failed runs. Returns how many there were.
@@ -489,7 +567,7 @@ impl Folder {
     }
 
     /// Keeps the facts of a node and names their file.
-    pub(crate) fn keep_facts(&self, facts: &Facts) -> Result<String, ExperimentError> {
+    pub(crate) fn keep_facts(&self, facts: &Facts) -> Result<InsidePath, ExperimentError> {
         let text = serde_json::to_vec(facts).unwrap_or_default();
         let name = format!("{}.json", hex(&Sha256::digest(&text)[..8]));
         let folder = self.dir.join("nodes");
@@ -502,15 +580,38 @@ impl Folder {
                 _ => {}
             }
         }
-        Ok(name)
+        Ok(InsidePath::new(&name)?)
     }
 
     /// Reads facts that were kept.
     ///
     /// # Errors
     /// They are not there or damaged.
-    pub fn facts(&self, name: &str) -> Result<Facts, ExperimentError> {
-        Ok(read_json(&self.dir.join("nodes").join(name))?)
+    pub fn facts(&self, name: &InsidePath) -> Result<Facts, ExperimentError> {
+        self.facts_at(&InsidePath::new("nodes")?.join(name)?)
+    }
+
+    /// Reads facts by the name of their file in the results folder.
+    pub(crate) fn facts_at(&self, name: &InsidePath) -> Result<Facts, ExperimentError> {
+        self.read_json(name)
+    }
+
+    /// Names of the files with facts about nodes.
+    pub(crate) fn all_facts(&self) -> Result<Vec<InsidePath>, ExperimentError> {
+        self.files(&InsidePath::new("nodes")?)
+    }
+
+    /// The files below a folder of this name, from the results folder on.
+    pub(crate) fn files(&self, below: &InsidePath) -> Result<Vec<InsidePath>, ExperimentError> {
+        let path = below.in_folder(&self.dir);
+        below.files(&self.dir).map_err(ExperimentError::io(path))
+    }
+
+    /// A folder of this name for what is made of the runs.
+    pub(crate) fn made(&self, name: &str) -> Result<PathBuf, ExperimentError> {
+        InsidePath::new(name)?
+            .make_folder(&self.dir)
+            .map_err(ExperimentError::io(self.dir.join(name)))
     }
 }
 
@@ -548,13 +649,70 @@ pub fn list(results: &Path) -> Result<Vec<Found>, ExperimentError> {
     Ok(found)
 }
 
-fn checksums(folder: &Path) -> Result<BTreeMap<String, String>, ExperimentError> {
-    let mut sums = BTreeMap::new();
+/// Enters the files in a run's folder into its record. One whose name nobody could be told is noted instead.
+fn add_checksums(folder: &Path, record: &mut RunRecord) -> Result<(), ExperimentError> {
+    record.files.clear();
     for file in files_below(folder).map_err(ExperimentError::io(folder))? {
         let path = folder.join(&file);
-        let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
-        sums.insert(file.display().to_string(), sum);
+        match InsidePath::of(&file) {
+            Ok(name) if name.as_str() == "run.json" => {}
+            Ok(name) => {
+                let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
+                record.files.insert(name, sum);
+            }
+            Err(e) => record
+                .notes
+                .push(format!("a file has no checksum and is not published: {e}")),
+        }
     }
-    sums.remove("run.json");
-    Ok(sums)
+    Ok(())
+}
+
+/// The folder of a whole run in its results. A run has a name that plans give: `v2-r1`, `v2-w1`.
+pub(crate) fn run_folder(id: &str) -> Result<InsidePath, NotInside> {
+    if PlannedRun::of_id(id).is_none_or(|run| run.id != id) {
+        return Err(NotInside::of(id));
+    }
+    InsidePath::new(&format!("runs/{id}"))
+}
+
+/// Whether results have this name of themselves, so that no file that an experiment names may have it.
+pub(crate) fn is_own(name: &InsidePath) -> bool {
+    let first = name.as_str().split('/').next().unwrap_or_default();
+    OWN.contains(&first)
+}
+
+/// Calls `take` with the number, from 1, and the bytes of each line of a file.
+///
+/// # Errors
+/// Those of `take`, a line or a file that is too long, or one that cannot be read.
+pub(crate) fn each_line(
+    path: &Path,
+    file: fs::File,
+    mut take: impl FnMut(u64, &[u8]) -> Result<(), ExperimentError>,
+) -> Result<(), ExperimentError> {
+    let mut lines = BufReader::new(file.take(MOST_LIST_BYTES + 1));
+    let mut line = Vec::new();
+    let mut all = 0;
+    for number in 1.. {
+        line.clear();
+        let read = (&mut lines)
+            .take(MOST_LINE_BYTES + 1)
+            .read_until(b'\n', &mut line)
+            .map_err(ExperimentError::io(path))? as u64;
+        all += read;
+        if read == 0 {
+            break;
+        }
+        if read > MOST_LINE_BYTES || all > MOST_LIST_BYTES {
+            return Err(ExperimentError::results(
+                path,
+                format!(
+                    "line {number}: larger than the {MOST_LINE_BYTES} bytes of a line, {MOST_LIST_BYTES} of all, that there may be"
+                ),
+            ));
+        }
+        take(number, line.strip_suffix(b"\n").unwrap_or(&line))?;
+    }
+    Ok(())
 }

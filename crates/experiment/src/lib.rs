@@ -13,6 +13,7 @@ mod error;
 pub mod evaluate;
 mod experiment;
 pub mod folder;
+mod inside;
 mod measurement;
 mod metrics;
 mod mistakes;
@@ -33,7 +34,10 @@ pub use check::{Check, PlannedCommand};
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Variant};
 pub use folder::list;
-pub use open::{FORMER, REFERENCE, TEMPLATE, fresh_folder, name_of, open, renamed, schema};
+pub use inside::{InsidePath, NotInside};
+pub use open::{
+    FORMER, TEMPLATE, fresh_folder, name_of, open, open_reference, reference, renamed, schema,
+};
 pub use page::write_comparison;
 pub use plan::PlannedRun;
 pub use reach::Reached as ReachedNode;

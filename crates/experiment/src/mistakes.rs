@@ -3,12 +3,21 @@
 use crate::definition::Order;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::node::parcel::is_inside;
+use crate::folder::is_own;
+use crate::inside::InsidePath;
 use crate::variables::{GIVEN, unknown};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
 use toml::Spanned;
+
+/// Whether a name of the experiment can be part of the name of a file.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(plain)
+}
+
+/// The longest name of a node, step, table or figure, bytes: with an ending it is still that of a file.
+const LONGEST_NAME: usize = 200;
 
 impl Experiment {
     pub(crate) fn check_plan(&self) -> Result<(), ExperimentError> {
@@ -67,10 +76,9 @@ impl Experiment {
         for (kind, names) in kinds {
             let mut seen = BTreeSet::new();
             for name in names {
-                let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-                if name.is_empty() || !name.chars().all(plain) {
+                if !is_plain_name(name) {
                     return Err(self.source.wrong_somewhere(format!(
-                        "{kind} `{name}`: a name is made of letters, digits, - and _"
+                        "{kind} `{name}`: a name is made of letters, digits, - and _, at most {LONGEST_NAME}"
                     )));
                 }
                 if !seen.insert(name) {
@@ -81,7 +89,7 @@ impl Experiment {
             }
         }
         for file in &definition.file {
-            if !is_inside(Path::new(&file.name)) {
+            if InsidePath::new(&file.name).is_err() {
                 return Err(self.source.wrong_somewhere(format!(
                     "file `{}`: a name inside the run's folder",
                     file.name
@@ -90,17 +98,28 @@ impl Experiment {
             match (&file.text, &file.from) {
                 (Some(_), None) => {}
                 (None, Some(from)) => {
-                    if !is_inside(Path::new(from.get_ref())) {
-                        return Err(self.source.wrong(
-                            from.span(),
-                            "a file beside the experiment file or below it, so that both can be handed on together",
-                        ));
+                    let wrong = |reason: String| Err(self.source.wrong(from.span(), reason));
+                    match InsidePath::new(from.get_ref()) {
+                        Err(e) => {
+                            return wrong(format!(
+                                "{e}; it lies beside the experiment file or below it, so that both can be handed on together"
+                            ));
+                        }
+                        Ok(name) if is_own(&name) => {
+                            return wrong(format!(
+                                "`{name}` belongs to the results: choose another name"
+                            ));
+                        }
+                        Ok(_) => {}
                     }
-                    let path = self.beside.path(from.get_ref());
-                    if let Some(path) = path.filter(|path| !path.is_file()) {
-                        return Err(self
-                            .source
-                            .wrong(from.span(), format!("there is no file {}", path.display())));
+                    match self.beside.read(from.get_ref()) {
+                        Err(ExperimentError::Io { path, source })
+                            if source.kind() == std::io::ErrorKind::NotFound =>
+                        {
+                            return wrong(format!("there is no file {}", path.display()));
+                        }
+                        Err(e) => return wrong(e.to_string()),
+                        Ok(_) => {}
                     }
                 }
                 _ => {
@@ -110,6 +129,15 @@ impl Experiment {
                     )));
                 }
             }
+        }
+        for figure in &definition.figure {
+            if let Some(samples) = &figure.samples {
+                InsidePath::new(samples.get_ref())
+                    .map_err(|e| self.source.wrong(samples.span(), format!("samples: {e}")))?;
+            }
+        }
+        if definition.title.contains(char::is_control) {
+            return Err(self.source.wrong_somewhere("title: one line"));
         }
         Ok(())
     }
@@ -297,6 +325,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Changes;
+    use std::path::Path;
 
     fn parse(text: &str) -> Result<Experiment, String> {
         Experiment::parse(text, "e.toml", Path::new("."), &Changes::default())

@@ -7,7 +7,7 @@ use crate::error::{ExperimentError, suggestion};
 use crate::experiment::Experiment;
 use crate::folder::{Folder, Stage, State};
 use crate::run::now;
-use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 macro_rules! built_in {
@@ -17,7 +17,7 @@ macro_rules! built_in {
 }
 
 /// The reference experiments, built in: names and files.
-pub const REFERENCE: &[(&str, &str)] = built_in![
+const REFERENCE: &[(&str, &str)] = built_in![
     "demo",
     "stylianopoulos-fig2",
     "stylianopoulos-fig3",
@@ -89,17 +89,30 @@ pub fn renamed(what: &str) -> Option<(&'static str, String)> {
 pub fn open(what: &str, changes: &Changes) -> Result<Experiment, ExperimentError> {
     let path = Path::new(what);
     if path.is_dir() {
-        return Experiment::read(&path.join("experiment.toml"), changes);
+        return Experiment::read_in(path, changes);
     }
     if path.is_file() {
         return Experiment::read(path, changes);
     }
+    open_reference(what, changes)
+}
+
+/// The names of the reference experiments.
+pub fn reference() -> impl Iterator<Item = &'static str> {
+    REFERENCE.iter().map(|(name, _)| *name)
+}
+
+/// A reference experiment, with the files that it names: all of it is in this program.
+///
+/// # Errors
+/// There is none of this name.
+pub fn open_reference(what: &str, changes: &Changes) -> Result<Experiment, ExperimentError> {
     if let Some((name, text)) = REFERENCE.iter().find(|(name, _)| *name == what) {
         return Experiment::parse_beside(text, &format!("{name}.toml"), Beside::Program, changes);
     }
     Err(ExperimentError::Unknown(format!(
         "there is no file {what}, and no reference experiment of this name{}",
-        suggestion(what, REFERENCE.iter().map(|(name, _)| *name))
+        suggestion(what, reference())
     )))
 }
 
@@ -152,18 +165,11 @@ impl Folder {
             &folder.experiment_file(),
             experiment.source.text.as_bytes(),
         )?;
-        for from in experiment
-            .definition
-            .file
-            .iter()
-            .filter_map(|file| file.from.as_ref())
-        {
-            let path = dir.join(from.get_ref());
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
-            }
-            let text = experiment.beside.read(from.get_ref())?;
-            taut_lab::results::write_whole(&path, text.as_bytes())?;
+        for name in experiment.named_files()? {
+            let text = experiment.beside.read(name.as_str())?;
+            name.create(dir)
+                .and_then(|mut file| file.write_all(text.as_bytes()))
+                .map_err(ExperimentError::io(name.in_folder(dir)))?;
         }
         folder.write_state(&State {
             schema: State::SCHEMA,
@@ -193,7 +199,7 @@ impl Folder {
     /// # Errors
     /// Its file or its state is damaged.
     pub fn experiment(&self) -> Result<Experiment, ExperimentError> {
-        Experiment::read(&self.experiment_file(), &self.state()?.changes)
+        Experiment::read_in(self.path(), &self.state()?.changes)
     }
 }
 
@@ -214,7 +220,7 @@ mod tests {
     #[test]
     fn every_reference_experiment_is_listed_and_can_be_planned() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
-        let mut files: Vec<String> = fs::read_dir(folder)
+        let mut files: Vec<String> = std::fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().path())
             .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
@@ -257,7 +263,8 @@ mod tests {
             let folder = Folder::begin(&dir, &experiment, name, "taut", &changes).unwrap();
             // Read from the folder alone, as from a published archive.
             let again = folder.experiment().unwrap();
-            assert!(again.beside.path("centralised.sh").unwrap().is_file());
+            assert!(matches!(again.beside, Beside::Folder(_)));
+            assert!(dir.join("centralised.sh").is_file());
             assert_eq!(again.fingerprint(), experiment.fingerprint());
         }
     }

@@ -1,9 +1,13 @@
 //! Which runs there are, and in which order they are made.
 
 use crate::definition::Order;
+use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+/// A plan has no more runs, and results neither.
+pub(crate) const MOST_RUNS: usize = 1_000_000;
 
 /// One run: a combination of the loop variables in one repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +44,24 @@ impl PlannedRun {
 }
 
 impl Experiment {
+    /// Refuses a plan that nobody could run, before it is made.
+    pub(crate) fn check_length(&self) -> Result<(), ExperimentError> {
+        let schedule = &self.definition.plan;
+        let most = schedule
+            .until
+            .as_ref()
+            .map_or(schedule.repetitions, |until| until.at_most);
+        let each = u64::from(schedule.warm_up) + u64::from(most);
+        let runs = each.saturating_mul(self.variants.len() as u64);
+        if runs > MOST_RUNS as u64 {
+            return Err(self.source.wrong_somewhere(format!(
+                "{} combinations, {each} times each, are {runs} runs: a plan has at most {MOST_RUNS}",
+                self.variants.len()
+            )));
+        }
+        Ok(())
+    }
+
     /// The runs that are made in any case, in their order. The same file and seed give the same plan.
     pub fn plan(&self) -> Vec<PlannedRun> {
         let schedule = &self.definition.plan;

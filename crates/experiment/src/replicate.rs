@@ -7,10 +7,11 @@ use crate::compare::{Comparisons, Difference, Loaded, Wanted, compare_loaded, ma
 use crate::error::ExperimentError;
 use crate::evaluate::{Formulas, Verdict, VerdictKind, verdict};
 use crate::experiment::Experiment;
-use crate::folder::Folder;
+use crate::folder::{Folder, run_folder};
+use crate::inside::InsidePath;
 use crate::publish::{PUBLISHED, SUMS, archive, check_sums};
 use serde::Serialize;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use taut_lab::quantity::plain;
 use taut_measure::Finding;
@@ -100,26 +101,18 @@ impl Results {
     /// It cannot be copied.
     pub fn keep_in(&self, folder: &Folder) -> Result<(), ExperimentError> {
         let to = folder.path().join(PUBLISHED);
-        let experiment = Folder::open(&self.folder)?.experiment()?;
-        let mut files: Vec<PathBuf> = ["experiment.toml", "state.json", "runs.jsonl"]
-            .map(PathBuf::from)
-            .into();
-        let named = experiment
-            .definition
-            .file
-            .iter()
-            .filter_map(|file| file.from.as_ref());
-        files.extend(named.map(|from| PathBuf::from(from.get_ref())));
-        let facts = crate::agent::files_below(&self.folder.join("nodes")).unwrap_or_default();
-        files.extend(facts.into_iter().map(|file| Path::new("nodes").join(file)));
-        if let Some(last) = Folder::open(&self.folder)?.index()?.last() {
-            files.push(Path::new("runs").join(&last.id).join("run.json"));
+        let from = Folder::open(&self.folder)?;
+        let mut files = from.experiment()?.named_files()?;
+        for name in ["experiment.toml", "state.json", "runs.jsonl"] {
+            files.insert(InsidePath::new(name)?);
+        }
+        files.extend(from.all_facts()?);
+        if let Some(last) = from.index()?.last() {
+            files.insert(run_folder(&last.id)?.join(&InsidePath::new("run.json")?)?);
         }
         for file in files {
-            let path = to.join(&file);
-            let parent = path.parent().unwrap_or(&to);
-            fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
-            fs::copy(self.folder.join(&file), &path).map_err(ExperimentError::io(path))?;
+            let copy = || io::copy(&mut file.open(&self.folder)?, &mut file.create(&to)?);
+            copy().map_err(ExperimentError::io(file.in_folder(&self.folder)))?;
         }
         let mut state = folder.state()?;
         state.replicates = Some(self.shown.clone());

@@ -14,6 +14,17 @@ pub type Values = IndexMap<String, Value>;
 /// Most values that one loop variable can take.
 const MOST_VALUES: usize = 100_000;
 
+/// Most combinations that all loops together can make.
+const MOST_COMBINATIONS: usize = 1_000_000;
+/// The values of all combinations together take no more, bytes.
+const MOST_BYTES: usize = 512 << 20;
+/// No text with its variables filled in is longer, bytes.
+const LONGEST_TEXT: usize = 1 << 20;
+/// Steps that filling a text in or deciding a condition may take: far more than any needs that a person wrote.
+pub(crate) const MOST_STEPS: u64 = 1_000_000;
+/// Variables that need each other one after the other.
+const DEEPEST: usize = 100;
+
 /// Names that every run gives a value to.
 pub(crate) const GIVEN: [&str; 5] = ["run", "repetition", "seed", "nodes", "node"];
 
@@ -93,7 +104,7 @@ fn range_values(range: &Range) -> Result<Vec<Value>, String> {
     }
     let count = match (by, steps) {
         (Some(by), None) if scale == RangeScale::Linear && by != 0.0 && (to - from) / by >= 0.0 => {
-            ((to - from) / by + 1e-9).floor() as usize + 1
+            (((to - from) / by + 1e-9).floor() as usize).saturating_add(1)
         }
         (None, Some(steps)) if steps >= 2 || (steps == 1 && from == to) => steps as usize,
         (Some(_), None) if scale == RangeScale::Log => {
@@ -173,9 +184,20 @@ pub(crate) fn combinations(
     }
     let total = blocks
         .iter()
-        .try_fold(1_usize, |total, block| total.checked_mul(block.len()));
-    if total.is_none_or(|total| total > 1_000_000) {
-        return Err(source.wrong_somewhere("the loops make more than a million combinations"));
+        .fold(1_usize, |total, block| total.saturating_mul(block.len()));
+    if total > MOST_COMBINATIONS {
+        return Err(source.wrong_somewhere(format!(
+            "the loops make more than {MOST_COMBINATIONS} combinations"
+        )));
+    }
+    let longest: usize = blocks
+        .iter()
+        .filter_map(|block| block.iter().map(size_of_values).max())
+        .sum();
+    if total.saturating_mul(longest) > MOST_BYTES {
+        return Err(source.wrong_somewhere(format!(
+            "the loops make {total} combinations of up to {longest} bytes: more than {MOST_BYTES} bytes in all"
+        )));
     }
     let mut all = vec![Values::new()];
     for block in &blocks {
@@ -223,6 +245,7 @@ impl Templates {
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_keep_trailing_newline(true);
+        environment.set_fuel(Some(MOST_STEPS));
         environment.add_filter("quote", |text: String| quote(&text));
         Self { environment }
     }
@@ -261,9 +284,18 @@ impl Templates {
         if !is_template(text) {
             return Ok(text.to_owned());
         }
+        let mut out = Limited(Vec::new());
         self.environment
-            .render_str(text, values)
-            .map_err(|e| message(&e))
+            .template_from_str(text)
+            .and_then(|template| template.render_captured_to(values, &mut out).map(drop))
+            .map_err(|e| {
+                if out.0.len() > LONGEST_TEXT {
+                    format!("it becomes longer than {LONGEST_TEXT} bytes")
+                } else {
+                    message(&e)
+                }
+            })?;
+        Ok(String::from_utf8_lossy(&out.0).into_owned())
     }
 
     /// Whether a condition holds.
@@ -314,6 +346,12 @@ impl Templates {
                 format!("variables need each other: {}", path.join(" -> ")),
             ));
         }
+        if path.len() == DEEPEST {
+            return Err(source.wrong(
+                span,
+                format!("`{name}` lies too deep: more than {DEEPEST} variables need each other one after the other"),
+            ));
+        }
         let Some(value) = values.get(name) else {
             return Ok(());
         };
@@ -341,6 +379,34 @@ impl Templates {
         done.insert(name.to_owned(), Value::from(filled));
         Ok(())
     }
+}
+
+/// Text as far as it may be long.
+struct Limited(Vec<u8>);
+
+impl std::io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // Also of one write that is too long there is enough to tell.
+        let kept = bytes
+            .len()
+            .min((LONGEST_TEXT + 1).saturating_sub(self.0.len()));
+        self.0.extend_from_slice(&bytes[..kept]);
+        if self.0.len() > LONGEST_TEXT {
+            return Err(std::io::Error::other("too long"));
+        }
+        Ok(kept)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How much memory values take, about, in bytes.
+pub(crate) fn size_of_values(values: &Values) -> usize {
+    let of =
+        |(name, value): (&String, &Value)| 64 + name.len() + value.as_str().map_or(0, str::len);
+    values.iter().map(of).sum()
 }
 
 /// There is no such variable.

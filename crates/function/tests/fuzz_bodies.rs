@@ -81,6 +81,10 @@ fn a_translator_keeps_its_word_through_seeded_sequences() {
         let mut bytes = vec![0; random.usize(..400)];
         random.fill(&mut bytes);
         nat_sequence::sequence(&bytes);
+    }
+}
+
+#[test]
 fn sessions_and_tables_agree_after_seeded_sequences_of_messages() {
     let mut random = fastrand::Rng::with_seed(0x5E55);
     for _ in 0..20_000 {

@@ -10,8 +10,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+mod network_card;
+
+pub use network_card::NetworkCard;
+
 use crate::cpu_list::parse_cpu_list;
 use crate::permissions::{Capability, effective_capabilities};
+
+/// The list of CPUs that run.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// A value and the file it was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +71,26 @@ pub struct Machine {
     pub cpu_model: Option<Fact<String>>,
     /// Vendor of the first CPU, such as `AuthenticAMD`.
     pub cpu_vendor: Option<Fact<String>>,
+    /// Version of the microcode that the first CPU runs, such as `0xd0003f5`.
+    pub microcode: Option<Fact<String>>,
+    /// Who made the machine: `sys_vendor` of DMI.
+    pub product_vendor: Option<Fact<String>>,
+    /// What its maker calls the machine.
+    pub product_name: Option<Fact<String>>,
+    /// Who made the board.
+    pub board_vendor: Option<Fact<String>>,
+    /// What its maker calls the board.
+    pub board_name: Option<Fact<String>>,
+    /// Its revision.
+    pub board_version: Option<Fact<String>>,
+    /// Who made the firmware that the machine starts with.
+    pub bios_vendor: Option<Fact<String>>,
+    /// Its version.
+    pub bios_version: Option<Fact<String>>,
+    /// Its date, as its maker writes it: mostly month/day/year.
+    pub bios_date: Option<Fact<String>>,
+    /// The network cards by interface; one that has none, as it belongs to DPDK, by its place on the PCI bus.
+    pub network_cards: BTreeMap<String, NetworkCard>,
     /// CPUs that run.
     pub online_cpus: Option<Fact<BTreeSet<usize>>>,
     /// Physical cores among the online CPUs.
@@ -113,17 +140,31 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads the facts of this machine.
+    /// Reads the facts of this machine; what only drivers of network cards know is asked of `ethtool`, where it is installed.
     #[must_use]
     pub fn read() -> Self {
-        Self::read_under(Path::new("/"))
+        let mut machine = Self::read_under(Path::new("/"));
+        for (interface, card) in &mut machine.network_cards {
+            card.ask_driver(interface);
+        }
+        machine
+    }
+
+    /// The CPUs of this machine that run: none where the kernel does not say.
+    #[must_use]
+    pub fn online() -> BTreeSet<usize> {
+        let tree = Tree {
+            root: Path::new("/"),
+        };
+        tree.cpus(ONLINE).map(|cpus| cpus.value).unwrap_or_default()
     }
 
     /// Reads the facts from the tree of `proc`, `sys` and `boot` below `root`.
     #[must_use]
     pub fn read_under(root: &Path) -> Self {
         let tree = Tree { root };
-        let online_cpus = tree.cpus("/sys/devices/system/cpu/online");
+        let dmi = |name: &str| tree.line(&format!("/sys/class/dmi/id/{name}"));
+        let online_cpus = tree.cpus(ONLINE);
         let first_cpu = online_cpus
             .as_ref()
             .and_then(|online| online.value.first().copied())
@@ -133,6 +174,16 @@ impl Machine {
         Self {
             cpu_model: tree.cpu_info("model name"),
             cpu_vendor: tree.cpu_info("vendor_id"),
+            microcode: tree.cpu_info("microcode"),
+            product_vendor: dmi("sys_vendor"),
+            product_name: dmi("product_name"),
+            board_vendor: dmi("board_vendor"),
+            board_name: dmi("board_name"),
+            board_version: dmi("board_version"),
+            bios_vendor: dmi("bios_vendor"),
+            bios_version: dmi("bios_version"),
+            bios_date: dmi("bios_date"),
+            network_cards: tree.network_cards(),
             cores: online_cpus
                 .as_ref()
                 .and_then(|online| tree.cores(&online.value)),
@@ -649,6 +700,45 @@ mod tests {
                 total: 512,
                 free: 500
             }]
+        );
+    }
+
+    #[test]
+    fn firmware_and_microcode_are_read() {
+        let root = tree(&[
+            (
+                "proc/cpuinfo",
+                "processor\t: 0\nmicrocode\t: 0xd0003f5\n\nprocessor\t: 1\nmicrocode\t: 0x1\n",
+            ),
+            ("sys/class/dmi/id/bios_vendor", "Dell Inc.\n"),
+            ("sys/class/dmi/id/bios_version", "1.9.2\n"),
+            ("sys/class/dmi/id/bios_date", "11/17/2022\n"),
+            ("sys/class/dmi/id/board_vendor", "Dell Inc.\n"),
+            ("sys/class/dmi/id/board_name", "0PYVT1\n"),
+            ("sys/class/dmi/id/board_version", " \n"),
+            ("sys/class/dmi/id/product_name", "PowerEdge R750\n"),
+            ("sys/class/dmi/id/product_serial", "private\n"),
+        ]);
+        let machine = Machine::read_under(root.path());
+        let value = |fact: &Option<Fact<String>>| {
+            fact.as_ref()
+                .map(|fact| fact.value.clone())
+                .unwrap_or_default()
+        };
+        assert_eq!(value(&machine.microcode), "0xd0003f5");
+        assert_eq!(value(&machine.bios_vendor), "Dell Inc.");
+        assert_eq!(value(&machine.bios_date), "11/17/2022");
+        assert_eq!(value(&machine.board_name), "0PYVT1");
+        assert_eq!(value(&machine.product_name), "PowerEdge R750");
+        assert_eq!(machine.board_version, None);
+        assert_eq!(
+            machine.bios_version.as_ref().unwrap().source,
+            "/sys/class/dmi/id/bios_version"
+        );
+        let text = serde_json::to_string(&machine).unwrap();
+        assert!(
+            !text.contains("private"),
+            "numbers that name one machine are left out: {text}"
         );
     }
 

@@ -1,11 +1,12 @@
 //! A latency histogram made for the hot loop: fixed memory, no failure, 0.4 % resolution.
 //! Log-linear buckets after the HdrHistogram idea (G. Tene); exchanged with its tools as V2 logs.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{
     IntervalLogIterator, IntervalLogWriterBuilder, IntervalLogWriterError, LogEntry, Tag,
@@ -243,6 +244,9 @@ impl LatencyHistogram {
             let encoded = BASE64
                 .decode(interval.encoded_histogram())
                 .map_err(|_| HlogReadError::Damaged)?;
+            if claims_too_much(&encoded) {
+                return Err(HlogReadError::Damaged);
+            }
             let histogram: Histogram<u64> = Deserializer::new()
                 .deserialize(&mut encoded.as_slice())
                 .map_err(|_| HlogReadError::Damaged)?;
@@ -255,6 +259,25 @@ impl LatencyHistogram {
             Err(HlogReadError::NotALog)
         }
     }
+}
+
+/// A histogram takes no more when it is unpacked, bytes: nine for each of all the buckets that one can have fit.
+const MOST_PAYLOAD_BYTES: u32 = 64 << 20;
+
+/// Whether an encoded histogram says that it is longer than it can be. The decoder would make room for all of it, up to 4 GiB,
+/// before it looks.
+fn claims_too_much(encoded: &[u8]) -> bool {
+    let length = |head: &[u8]| {
+        head.get(4..8)
+            .and_then(|four| four.try_into().ok())
+            .map(u32::from_be_bytes)
+    };
+    let outside = length(encoded).is_some_and(|claimed| claimed as usize > encoded.len());
+    let mut head = [0; 8];
+    let inside = encoded
+        .get(8..)
+        .is_some_and(|packed| ZlibDecoder::new(packed).read_exact(&mut head).is_ok());
+    outside || (inside && length(&head).is_some_and(|claimed| claimed > MOST_PAYLOAD_BYTES))
 }
 
 /// Why a histogram log could not be read.
@@ -576,6 +599,18 @@ mod tests {
             let (a, b) = (read.quantile(q).unwrap(), latency.quantile(q).unwrap());
             assert!(a.abs_diff(b) as f64 <= 0.006 * b as f64, "{q}: {a} {b}");
         }
+        // A histogram that claims to be of 4 GiB, packed and plain.
+        let plain: Vec<u8> = [0x1c84_9313_u32, 0xffff_fff0]
+            .iter()
+            .flat_map(|word| word.to_be_bytes())
+            .collect();
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(&plain).unwrap();
+        let packed = packed.finish().unwrap();
+        let mut outer = 0x1c84_9314_u32.to_be_bytes().to_vec();
+        outer.extend((packed.len() as u32).to_be_bytes());
+        outer.extend(packed);
+        assert!(claims_too_much(&plain) && claims_too_much(&outer));
         let cut = &log[..log.len() - 30];
         assert!(LatencyHistogram::read_hlog(cut).is_err());
         assert_eq!(

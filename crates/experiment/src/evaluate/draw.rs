@@ -232,7 +232,9 @@ impl Drawing<'_> {
                 data += &Self::csv_row(group, numbers.into_iter().chain([runs.clone()]));
             }
         }
-        let packets: u64 = all.iter().map(LatencyHistogram::count).sum();
+        let packets = all
+            .iter()
+            .fold(0_u64, |sum, one| sum.saturating_add(one.count()));
         Ok((
             svg,
             data,
@@ -356,14 +358,17 @@ impl Drawing<'_> {
     /// The runs of a group by their value of a variable or metric.
     fn at_each(&self, group: &Group, x: &str) -> Vec<(f64, Vec<usize>)> {
         let mut all: Vec<(f64, Vec<usize>)> = Vec::new();
+        let mut places = std::collections::HashMap::new();
         for index in &group.members {
             let Some(at) = number(&self.runs.runs[*index], x) else {
                 continue;
             };
-            match all.iter_mut().find(|(other, _)| *other == at) {
-                Some((_, members)) => members.push(*index),
-                None => all.push((at, vec![*index])),
-            }
+            // Zero has two signs.
+            let place = *places.entry((at + 0.0).to_bits()).or_insert_with(|| {
+                all.push((at, Vec::new()));
+                all.len() - 1
+            });
+            all[place].1.push(*index);
         }
         all
     }

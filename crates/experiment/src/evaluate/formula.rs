@@ -3,7 +3,7 @@
 use super::Runs;
 use super::selection::number;
 use crate::definition::Claim;
-use crate::variables::message;
+use crate::variables::{MOST_STEPS, message};
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 use serde::{Deserialize, Serialize};
@@ -116,6 +116,7 @@ impl Formulas {
             .collect();
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_fuel(Some(MOST_STEPS));
         type Figure = fn(&[f64]) -> Option<f64>;
         let figures: [(&'static str, Figure); 5] = [
             ("median", median),

@@ -18,7 +18,6 @@ use crate::replicate::Replication;
 use crate::run::text_of;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use taut_lab::quantity::Quantity;
 use taut_lab::results::{write_json, write_whole};
@@ -168,13 +167,8 @@ impl Evaluation {
         let dir = folder.path();
         tidy::write(dir, &self.runs)?;
         write_json(&dir.join("summary.json"), self)?;
-        let below = |name: &str| -> Result<std::path::PathBuf, ExperimentError> {
-            let path = dir.join(name);
-            fs::create_dir_all(&path).map_err(ExperimentError::io(&path))?;
-            Ok(path)
-        };
         if !self.tables.is_empty() {
-            let tables = below("tables")?;
+            let tables = folder.made("tables")?;
             for table in &self.tables {
                 write_whole(
                     &tables.join(format!("{}.csv", table.name)),
@@ -183,7 +177,7 @@ impl Evaluation {
             }
         }
         if !self.figures.is_empty() {
-            let figures = below("figures")?;
+            let figures = folder.made("figures")?;
             for figure in &self.figures {
                 write_whole(
                     &figures.join(format!("{}.svg", figure.name)),

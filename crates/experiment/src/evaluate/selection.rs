@@ -1,19 +1,22 @@
 //! Runs by the values of their variables.
 
-use crate::agent::files_below;
 use crate::error::{ExperimentError, suggestion};
-use crate::folder::{Folder, IndexedRun};
+use crate::folder::{Folder, IndexedRun, run_folder};
+use crate::inside::InsidePath;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use taut_measure::LatencyHistogram;
 
+/// A histogram log is no larger, bytes: those of this program are a hundred times smaller.
+const MOST_LOG_BYTES: u64 = 16 << 20;
+
 /// The counted runs of an experiment, or of two that are laid over each other.
 #[derive(Debug, Clone)]
 pub(crate) struct Runs {
     pub(crate) runs: Vec<IndexedRun>,
-    /// Where each has its files.
-    folders: Vec<PathBuf>,
+    /// Where each has its files: the results, and its folder in them.
+    folders: Vec<(PathBuf, InsidePath)>,
     /// They are of two experiments, told apart by the variable [`SIDE`].
     pub(crate) overlaid: bool,
 }
@@ -37,7 +40,10 @@ impl Runs {
         // The same whatever the order in which they were made.
         runs.sort_by_key(|run| (run.variant, run.repetition));
         Ok(Self {
-            folders: runs.iter().map(|run| folder.run_folder(&run.id)).collect(),
+            folders: runs
+                .iter()
+                .map(|run| Ok((folder.path().to_owned(), run_folder(&run.id)?)))
+                .collect::<Result<_, ExperimentError>>()?,
             runs,
             overlaid: false,
         })
@@ -192,14 +198,16 @@ pub(crate) fn latencies(
     let mut all = LatencyHistogram::new();
     for index in &group.members {
         let run = &runs.runs[*index];
-        let logs = logs_of(&runs.folders[*index], samples);
+        let (results, folder) = &runs.folders[*index];
+        let logs = logs_of(results, folder, samples).map_err(|e| format!("run {}: {e}", run.id))?;
         if logs.is_empty() {
             return Err(format!("run {} has no {samples}/latency.hlog", run.id));
         }
-        for path in logs {
-            let text = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-            let read = LatencyHistogram::read_hlog(&text)
-                .map_err(|e| format!("{}: {e}", path.display()))?;
+        for log in logs {
+            let wrong =
+                |e: &dyn std::fmt::Display| format!("{}: {e}", log.in_folder(results).display());
+            let text = log.read(results, MOST_LOG_BYTES).map_err(|e| wrong(&e))?;
+            let read = LatencyHistogram::read_hlog(&text).map_err(|e| wrong(&e))?;
             all.merge(&read);
         }
     }
@@ -208,21 +216,39 @@ pub(crate) fn latencies(
 
 /// The histogram logs of a run, on each node where there are some: in the folder of the samples, or, if none is right
 /// in it, below it.
-fn logs_of(run: &Path, samples: &str) -> Vec<PathBuf> {
-    let nodes = std::fs::read_dir(run).into_iter().flatten().flatten();
+fn logs_of(results: &Path, run: &InsidePath, samples: &str) -> Result<Vec<InsidePath>, String> {
+    let told = |e: &dyn std::fmt::Display| e.to_string();
+    let name = InsidePath::new("latency.hlog").map_err(|e| told(&e))?;
+    let samples = InsidePath::new(samples).map_err(|e| told(&e))?;
+    let nodes = std::fs::read_dir(run.in_folder(results));
     let mut logs = Vec::new();
-    for folder in nodes.map(|node| node.path().join(samples)) {
-        let name = Path::new("latency.hlog");
-        if folder.join(name).is_file() {
-            logs.push(folder.join(name));
+    for node in nodes.into_iter().flatten().flatten() {
+        // What is no folder has no samples, and a link is none.
+        let Ok(node) = InsidePath::of(Path::new(&node.file_name())) else {
+            continue;
+        };
+        if !results.join(run.as_str()).join(node.as_str()).is_dir() {
             continue;
         }
-        let below = files_below(&folder).unwrap_or_default().into_iter();
-        let named = below.filter(|file| file.file_name() == Some(name.as_os_str()));
-        logs.extend(named.map(|file| folder.join(file)));
+        let folder = run
+            .join(&node)
+            .and_then(|node| node.join(&samples))
+            .map_err(|e| told(&e))?;
+        let found = folder.files(results).map_err(|e| told(&e))?;
+        let direct = folder.join(&name).map_err(|e| told(&e))?;
+        if found.contains(&direct) {
+            logs.push(direct);
+        } else {
+            let end = format!("/{name}");
+            logs.extend(
+                found
+                    .into_iter()
+                    .filter(|file| file.as_str().ends_with(&end)),
+            );
+        }
     }
     logs.sort();
-    logs
+    Ok(logs)
 }
 
 #[cfg(test)]
@@ -234,7 +260,7 @@ mod tests {
     fn samples_in_a_folder_hide_those_below_it() {
         let run = tempfile::tempdir().unwrap();
         let put = |name: &str| {
-            let folder = run.path().join(name);
+            let folder = run.path().join("v1").join(name);
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("latency.hlog"), "").unwrap();
             folder.join("latency.hlog")
@@ -247,10 +273,19 @@ mod tests {
             "gen/demo/runs/a/2",
         ];
         let [inside, direct, first, second] = all.map(put);
-        assert_eq!(logs_of(run.path(), "latency"), [direct]);
-        assert_eq!(logs_of(run.path(), "latency/inside"), [inside]);
-        assert_eq!(logs_of(run.path(), "demo"), [first, second]);
-        assert!(logs_of(run.path(), "nothing").is_empty());
+        let logs = |samples: &str| {
+            let found = logs_of(run.path(), &InsidePath::new("v1").unwrap(), samples).unwrap();
+            let paths = found.iter().map(|log| log.in_folder(run.path()));
+            paths.collect::<Vec<_>>()
+        };
+        assert_eq!(logs("latency"), [direct]);
+        assert_eq!(logs("latency/inside"), [inside]);
+        assert_eq!(logs("demo"), [first, second]);
+        assert!(logs("nothing").is_empty());
+        // A link on the way is said, not followed.
+        std::os::unix::fs::symlink("/", run.path().join("v1/gen/root")).unwrap();
+        let link = logs_of(run.path(), &InsidePath::new("v1").unwrap(), "root").unwrap_err();
+        assert!(link.contains("is a link"), "{link}");
     }
 
     #[test]

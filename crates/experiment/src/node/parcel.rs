@@ -1,9 +1,10 @@
 //! Files of a run on their way to a node and back: a tar stream of plain files and folders, nothing else.
 
 use super::RunFile;
+use crate::inside::InsidePath;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Component, Path};
+use std::path::Path;
 use tar::{Archive, Builder, EntryType, Header};
 
 /// These files as a stream.
@@ -28,12 +29,6 @@ pub(crate) fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     archive.into_inner()?.flush()
 }
 
-/// Whether a path leads to no other place than below the folder it is taken from.
-pub(crate) fn is_inside(path: &Path) -> bool {
-    let mut components = path.components().peekable();
-    components.peek().is_some() && components.all(|c| matches!(c, Component::Normal(_)))
-}
-
 /// Writes the files of a stream below `folder`, which may not lead anywhere else.
 pub(crate) fn unpack(stream: impl Read, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
@@ -45,7 +40,7 @@ pub(crate) fn unpack(stream: impl Read, folder: &Path) -> io::Result<()> {
             entry.header().entry_type(),
             EntryType::Regular | EntryType::Directory
         );
-        if !is_inside(&name) || !plain {
+        if InsidePath::of(&name).is_err() || !plain {
             return Err(io::Error::other(format!(
                 "{}: not a plain file below the run's folder; nothing of it is taken",
                 name.display()

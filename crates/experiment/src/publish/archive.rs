@@ -2,17 +2,22 @@
 
 use crate::agent::files_below;
 use crate::error::ExperimentError;
-use crate::node::parcel::is_inside;
+use crate::inside::{InsidePath, NotInside};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use tar::EntryType;
 use taut_lab::results::write_whole_with;
 
 /// An archive of more is not unpacked, bytes.
 const MOST_BYTES: u64 = 64 << 30;
 /// An archive of more is not unpacked.
-const MOST_ENTRIES: u64 = 5_000_000;
+const MOST_ENTRIES: u64 = 2_000_000;
+/// An archive that unpacks to more than this many times its size, and 64 MiB, is none of results.
+const MOST_GROWTH: u64 = 250;
+/// Names and what else is said of an entry take no more, bytes.
+const MOST_EXTENSION_BYTES: u64 = 64 << 10;
 
 /// Packs a folder under its own name. `modified_s` is the time of all files, s since 1970.
 pub(super) fn pack(folder: &Path, archive: &Path, modified_s: u64) -> Result<(), ExperimentError> {
@@ -47,57 +52,79 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
     let wrong = |reason: String| ExperimentError::results(archive, reason);
     let damaged = |e: io::Error| wrong(format!("the archive is damaged: {e}"));
     let file = File::open(archive).map_err(ExperimentError::io(archive))?;
-    let mut tar = tar::Archive::new(GzDecoder::new(io::BufReader::new(file)).take(MOST_BYTES));
-    let mut top: Option<PathBuf> = None;
-    let mut left = MOST_BYTES;
-    for (number, entry) in (1_u64..).zip(tar.entries().map_err(damaged)?) {
+    let packed = file.metadata().map_err(ExperimentError::io(archive))?.len();
+    let mut left = packed
+        .saturating_mul(MOST_GROWTH)
+        .saturating_add(64 << 20)
+        .min(MOST_BYTES);
+    let stream = GzDecoder::new(io::BufReader::new(file)).take(left);
+    let mut tar = tar::Archive::new(stream);
+    let mut top: Option<String> = None;
+    let mut told = None;
+    // Raw: what says the name of the next entry is read here, so that it cannot be of any length.
+    for (number, entry) in (1_u64..).zip(tar.entries().map_err(damaged)?.raw(true)) {
         let mut entry = entry.map_err(damaged)?;
-        let path = entry.path().map_err(damaged)?.into_owned();
-        let shown = path.display().to_string();
-        if number > MOST_ENTRIES || entry.size() > left {
+        let (kind, size) = (entry.header().entry_type(), entry.size());
+        if number > MOST_ENTRIES || size > left {
             return Err(wrong(format!(
-                "the archive is too large: more than {MOST_ENTRIES} files or {} GiB",
+                "the archive is too large: more than {MOST_ENTRIES} files, {} GiB, or {MOST_GROWTH} times its own size",
                 MOST_BYTES >> 30
             )));
         }
-        left -= entry.size();
-        // Other programs begin names with `./`.
-        let path: PathBuf = path
-            .components()
-            .filter(|part| *part != Component::CurDir)
-            .collect();
-        if !is_inside(&path) {
+        left -= size;
+        if matches!(
+            kind,
+            EntryType::GNULongName | EntryType::XHeader | EntryType::XGlobalHeader
+        ) {
+            if size > MOST_EXTENSION_BYTES {
+                return Err(wrong(format!(
+                    "the archive is damaged: a name of {size} bytes"
+                )));
+            }
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).map_err(damaged)?;
+            match kind {
+                EntryType::GNULongName => told = Some(bytes),
+                EntryType::XHeader => told = name_in(&bytes).map_err(damaged)?.or(told),
+                _ => {}
+            }
+            continue;
+        }
+        let name = told
+            .take()
+            .unwrap_or_else(|| entry.path_bytes().into_owned());
+        let name = String::from_utf8_lossy(&name);
+        let name = name.trim_end_matches('\0');
+        let Ok(name) = InsidePath::new(&plain(name)) else {
             return Err(wrong(format!(
-                "`{shown}` leads out of the archive: it is not unpacked"
+                "{} leads out of the archive: it is not unpacked",
+                NotInside::shown(name)
+            )));
+        };
+        let folder = name.as_str().split('/').next().unwrap_or_default();
+        if top.get_or_insert_with(|| folder.to_owned()) != folder {
+            return Err(wrong(format!(
+                "`{name}`: a published archive holds one folder"
             )));
         }
-        let folder = PathBuf::from(
-            path.components()
-                .next()
-                .map_or("".as_ref(), Component::as_os_str),
-        );
-        if top.get_or_insert_with(|| folder.clone()) != &folder {
-            return Err(wrong(format!(
-                "`{shown}`: a published archive holds one folder"
-            )));
-        }
-        let target = into.join(&path);
-        match entry.header().entry_type() {
-            tar::EntryType::Directory => {
+        match kind {
+            EntryType::Directory => {
+                let target = name.in_folder(into);
                 fs::create_dir_all(&target).map_err(ExperimentError::io(&target))?;
             }
-            tar::EntryType::Regular => {
-                let parent = target.parent().unwrap_or(into);
-                fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
-                let mut out = File::create_new(&target).map_err(|e| match e.kind() {
-                    io::ErrorKind::AlreadyExists => wrong(format!("`{shown}` is in it twice")),
-                    _ => ExperimentError::io(&target)(e),
+            EntryType::Regular => {
+                let mut out = name.create(into).map_err(|e| match e.kind() {
+                    io::ErrorKind::AlreadyExists => wrong(format!("`{name}` is in it twice")),
+                    _ => ExperimentError::io(name.in_folder(into))(e),
                 })?;
-                io::copy(&mut entry, &mut out).map_err(damaged)?;
+                let copied = io::copy(&mut entry, &mut out).map_err(damaged)?;
+                if copied != size {
+                    return Err(damaged(io::ErrorKind::UnexpectedEof.into()));
+                }
             }
             _ => {
                 return Err(wrong(format!(
-                    "`{shown}` is neither a file nor a folder: it is not unpacked"
+                    "`{name}` is neither a file nor a folder: it is not unpacked"
                 )));
             }
         }
@@ -106,12 +133,34 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
         .ok_or_else(|| wrong("the archive is empty".to_owned()))
 }
 
+/// A name without what programs add that changes nothing: `./` in front, `/` behind a folder's.
+fn plain(name: &str) -> String {
+    let name = name.strip_suffix('/').unwrap_or(name);
+    let parts: Vec<&str> = name.split('/').filter(|part| *part != ".").collect();
+    parts.join("/")
+}
+
+/// The name that a header of the POSIX format gives to the entry after it.
+fn name_in(header: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let mut name = None;
+    for record in tar::PaxExtensions::new(header) {
+        let record = record?;
+        match record.key_bytes() {
+            b"path" => name = Some(record.value_bytes().to_vec()),
+            // It would be another one than that of the entry's own header.
+            b"size" => return Err(io::Error::other("a file of 8 GiB or more")),
+            _ => {}
+        }
+    }
+    Ok(name)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn packed(entries: &[(&str, tar::EntryType, &[u8])]) -> (tempfile::TempDir, PathBuf) {
+    fn packed(entries: &[(&str, EntryType, &[u8])]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.tar.gz");
         let mut tar = tar::Builder::new(GzEncoder::new(
@@ -124,7 +173,7 @@ mod tests {
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_entry_type(*kind);
             header.set_size(data.len() as u64);
-            if *kind == tar::EntryType::Symlink {
+            if *kind == EntryType::Symlink {
                 header.set_link_name("/etc/passwd").unwrap();
             }
             header.set_cksum();
@@ -134,7 +183,7 @@ mod tests {
         (dir, path)
     }
 
-    fn refused(entries: &[(&str, tar::EntryType, &[u8])]) -> String {
+    fn refused(entries: &[(&str, EntryType, &[u8])]) -> String {
         let (dir, path) = packed(entries);
         let into = dir.path().join("deep/into");
         fs::create_dir_all(&into).unwrap();
@@ -145,7 +194,7 @@ mod tests {
 
     #[test]
     fn nothing_leaves_the_folder() {
-        use tar::EntryType::{Link, Regular, Symlink};
+        use EntryType::{Link, Regular, Symlink};
         assert!(refused(&[("../x", Regular, b"x")]).contains("leads out"));
         assert!(refused(&[("a/../../x", Regular, b"x")]).contains("leads out"));
         assert!(refused(&[("/tmp/x", Regular, b"x")]).contains("leads out"));
@@ -154,6 +203,84 @@ mod tests {
         assert!(refused(&[("a/x", Regular, b"x"), ("b/x", Regular, b"x")]).contains("one folder"));
         assert!(refused(&[("a/x", Regular, b"x"), ("a/x", Regular, b"x")]).contains("twice"));
         assert!(refused(&[]).contains("empty"));
+    }
+
+    /// An archive of these headers and contents, written as they are.
+    fn raw(entries: &[(&str, EntryType, u64, &[u8])]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.tar.gz");
+        let mut out = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
+        for (name, kind, size, data) in entries {
+            let mut header = tar::Header::new_ustar();
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_entry_type(*kind);
+            header.set_size(*size);
+            header.set_cksum();
+            out.write_all(header.as_bytes()).unwrap();
+            out.write_all(data).unwrap();
+            out.write_all(&vec![0; data.len().wrapping_neg() % 512])
+                .unwrap();
+        }
+        out.write_all(&[0; 1024]).unwrap();
+        out.finish().unwrap();
+        (dir, path)
+    }
+
+    fn unpacked(entries: &[(&str, EntryType, u64, &[u8])]) -> Result<Vec<PathBuf>, String> {
+        let (dir, path) = raw(entries);
+        let into = dir.path().join("into");
+        fs::create_dir(&into).unwrap();
+        unpack(&path, &into).map_err(|e| e.to_string())?;
+        Ok(files_below(&into).unwrap())
+    }
+
+    #[test]
+    fn names_and_sizes_that_an_archive_claims_are_limited() {
+        use EntryType::{GNULongName, Regular, XGlobalHeader, XHeader};
+        // As other programs pack: the name in an entry before it, of the POSIX or of the GNU format.
+        let pax = b"15 path=a/deep\n";
+        let global = b"14 comment=xy\n";
+        for before in [
+            ("x", XHeader, 15, &pax[..]),
+            ("././@LongLink", GNULongName, 7, &b"a/deep\0"[..]),
+        ] {
+            let all = [
+                ("g", XGlobalHeader, 14, &global[..]),
+                before,
+                ("a/x", Regular, 1, b"x"),
+            ];
+            assert_eq!(unpacked(&all).unwrap(), [PathBuf::from("a/deep")]);
+        }
+        let long = vec![b'a'; 1 << 20];
+        for kind in [GNULongName, XHeader, XGlobalHeader] {
+            let message =
+                unpacked(&[("x", kind, 1 << 20, &long), ("a/x", Regular, 1, b"x")]).unwrap_err();
+            assert!(message.contains("a name of 1048576 bytes"), "{message}");
+        }
+        for (before, part) in [
+            (&b"16 path=../../x\n"[..], "leads out"),
+            (&b"13 path=/a/x\n"[..], "leads out"),
+            (&b"20 size=99999999999\n"[..], "8 GiB"),
+            (&b"9999 path=x\n"[..], "damaged"),
+        ] {
+            let message = unpacked(&[
+                ("x", XHeader, before.len() as u64, before),
+                ("a/x", Regular, 1, b"x"),
+            ])
+            .unwrap_err();
+            assert!(
+                message.contains(part) && !message.contains('\n'),
+                "{message}"
+            );
+        }
+        // Sizes that the archive does not have, and that no archive so small has.
+        for size in [5000, 1 << 32, u64::MAX >> 12, u64::MAX] {
+            let message = unpacked(&[("a/x", Regular, size, b"x")]).unwrap_err();
+            assert!(
+                message.contains("too large") || message.contains("damaged"),
+                "{size}: {message}"
+            );
+        }
     }
 
     #[test]

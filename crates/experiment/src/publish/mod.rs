@@ -10,14 +10,17 @@ use crate::agent::{checksum, files_below};
 use crate::error::ExperimentError;
 use crate::evaluate::Evaluation;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun, Publication, RunRecord, Stage, State};
+use crate::folder::{
+    Folder, IndexedRun, Publication, RunRecord, Stage, State, each_line, run_folder,
+};
+use crate::inside::InsidePath;
 use crate::node::Place;
 use crate::run::now;
 use pseudonyms::Pseudonyms;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use taut_lab::results::{write_json, write_whole};
 
@@ -25,6 +28,9 @@ use taut_lab::results::{write_json, write_whole};
 pub(crate) const SUMS: &str = "SHA256SUMS";
 /// Where results that replicate others keep the published numbers.
 pub(crate) const PUBLISHED: &str = "published";
+
+/// In a longer line nothing is replaced, bytes: its file counts as no text.
+const LONGEST_LINE: u64 = 64 << 20;
 
 /// How to publish.
 #[derive(Debug, Clone, Default)]
@@ -233,17 +239,10 @@ impl Work<'_> {
         mut state: State,
         options: &Options,
     ) -> Result<(), ExperimentError> {
-        let mut files = vec![PathBuf::from("experiment.toml")];
-        let named = experiment
-            .definition
-            .file
-            .iter()
-            .filter_map(|file| file.from.as_ref());
-        files.extend(named.map(|from| PathBuf::from(from.get_ref())));
+        let mut files = experiment.named_files()?;
+        files.insert(InsidePath::new("experiment.toml")?);
         for below in ["nodes", PUBLISHED] {
-            let folder = self.from.path().join(below);
-            let found = files_below(&folder).unwrap_or_default();
-            files.extend(found.into_iter().map(|file| Path::new(below).join(file)));
+            files.extend(self.from.files(&InsidePath::new(below)?)?);
         }
         for file in files {
             self.copy_file(&file)?;
@@ -269,16 +268,18 @@ impl Work<'_> {
         let record: RunRecord = self.from.run(&run.id)?;
         let mut published: RunRecord = self.rewritten(&record)?;
         published.files.clear();
-        let below = Path::new("runs").join(&run.id);
+        let below = run_folder(&run.id)?;
         for name in record.files.keys() {
-            if self.copy_file(&below.join(name))? {
-                let path = self.to.join(&below).join(name);
+            let file = below.join(name)?;
+            if self.copy_file(&file)? {
+                let path = file.in_folder(&self.to);
                 let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
                 published.files.insert(name.clone(), sum);
             }
         }
-        let path = self.to.join(&below).join("run.json");
-        fs::create_dir_all(self.to.join(&below)).map_err(ExperimentError::io(&path))?;
+        let folder = below.in_folder(&self.to);
+        fs::create_dir_all(&folder).map_err(ExperimentError::io(&folder))?;
+        let path = folder.join("run.json");
         write_json(&path, &published)?;
         let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
         Ok(Folder::entry(&published, sum))
@@ -299,25 +300,23 @@ impl Work<'_> {
     }
 
     /// Copies a file of the results; says whether it is part of the publication.
-    fn copy_file(&mut self, file: &Path) -> Result<bool, ExperimentError> {
-        let (from, to) = (self.from.path().join(file), self.to.join(file));
-        let shown = file.display().to_string();
-        if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent).map_err(ExperimentError::io(parent))?;
-        }
+    fn copy_file(&mut self, file: &InsidePath) -> Result<bool, ExperimentError> {
+        let (dir, to) = (self.from.path(), &self.to);
+        let failed = || ExperimentError::io(file.in_folder(dir));
+        let shown = file.to_string();
+        let as_it_is = || io::copy(&mut file.open(dir)?, &mut file.create(to)?).map(|_| true);
         let Some(pseudonyms) = &mut self.pseudonyms else {
-            fs::copy(&from, &to).map_err(ExperimentError::io(&from))?;
-            return Ok(true);
+            return as_it_is().map_err(failed());
         };
         if pseudonyms.text(&shown) != shown {
             self.left_out
                 .push(format!("{} (its name)", pseudonyms.text(&shown)));
             return Ok(false);
         }
-        if is_text(&from).map_err(ExperimentError::io(&from))? {
-            let copy = || -> std::io::Result<()> {
-                let mut lines = BufReader::new(File::open(&from)?);
-                let mut out = BufWriter::new(File::create(&to)?);
+        if file.open(dir).and_then(is_text).map_err(failed())? {
+            let mut copy = || -> io::Result<()> {
+                let mut lines = BufReader::new(file.open(dir)?);
+                let mut out = BufWriter::new(file.create(to)?);
                 let mut line = String::new();
                 while lines.read_line(&mut line)? > 0 {
                     out.write_all(pseudonyms.text(&line).as_bytes())?;
@@ -325,30 +324,32 @@ impl Work<'_> {
                 }
                 out.flush()
             };
-            let mut copy = copy;
-            copy().map_err(ExperimentError::io(&from))?;
-            return Ok(true);
+            return copy().map(|()| true).map_err(failed());
         }
         if self.keep_captures {
-            fs::copy(&from, &to).map_err(ExperimentError::io(&from))?;
-        } else {
-            self.left_out.push(shown);
+            return as_it_is().map_err(failed());
         }
-        Ok(self.keep_captures)
+        self.left_out.push(shown);
+        Ok(false)
     }
 }
 
-/// Whether a file is text from its beginning to its end.
-fn is_text(path: &Path) -> std::io::Result<bool> {
-    let mut lines = BufReader::new(File::open(path)?);
+/// Whether a file is text from its beginning to its end, in lines that can be taken one by one.
+fn is_text(file: File) -> io::Result<bool> {
+    let mut lines = BufReader::new(file);
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line)? > 0 {
-        if line.contains(&0) || std::str::from_utf8(&line).is_err() {
+    loop {
+        line.clear();
+        let read = (&mut lines)
+            .take(LONGEST_LINE + 1)
+            .read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        if read as u64 > LONGEST_LINE || line.contains(&0) || std::str::from_utf8(&line).is_err() {
             return Ok(false);
         }
-        line.clear();
     }
-    Ok(true)
 }
 
 /// Names of the machines and people that took part.
@@ -362,8 +363,8 @@ fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms
             .into_iter()
             .filter_map(|name| std::env::var(name).ok()),
     );
-    for file in files_below(&folder.path().join("nodes")).unwrap_or_default() {
-        machines.insert(folder.facts(&file.display().to_string())?.host_name);
+    for file in folder.all_facts()? {
+        machines.insert(folder.facts_at(&file)?.host_name);
     }
     for role in experiment.nodes.values() {
         if let Place::Ssh { destination, .. } = &role.place {
@@ -402,7 +403,7 @@ fn write_sums(folder: &Path) -> Result<(), ExperimentError> {
     for file in files_below(folder).map_err(ExperimentError::io(folder))? {
         let path = folder.join(&file);
         let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
-        text += &format!("{sum}  {}\n", file.display());
+        text += &format!("{sum}  {}\n", InsidePath::of(&file)?);
     }
     Ok(write_whole(&folder.join(SUMS), text.as_bytes())?)
 }
@@ -410,24 +411,34 @@ fn write_sums(folder: &Path) -> Result<(), ExperimentError> {
 /// Checks a published folder: every file is listed and what it was. Names the first that is not.
 pub(crate) fn check_sums(folder: &Path) -> Result<(), ExperimentError> {
     let path = folder.join(SUMS);
-    let text = fs::read_to_string(&path).map_err(ExperimentError::io(&path))?;
+    let list = InsidePath::new(SUMS)?.open(folder);
     let mut listed = BTreeSet::new();
-    for line in text.lines() {
-        let (expected, name) = line.split_once("  ").ok_or_else(|| {
-            ExperimentError::results(&path, "damaged: a line is no checksum and file")
-        })?;
-        let file = folder.join(name);
-        match checksum(&file) {
-            Ok(sum) if sum == expected => listed.insert(PathBuf::from(name)),
-            Ok(_) => {
-                return Err(ExperimentError::results(
+    each_line(
+        &path,
+        list.map_err(ExperimentError::io(&path))?,
+        |_, line| {
+            let pair = std::str::from_utf8(line)
+                .ok()
+                .and_then(|line| line.split_once("  "));
+            let (expected, name) = pair.ok_or_else(|| {
+                ExperimentError::results(&path, "damaged: a line is no checksum and file")
+            })?;
+            let name = InsidePath::new(name)
+                .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
+            let file = name.in_folder(folder);
+            match name.checksum(folder) {
+                Ok(sum) if sum == expected => {
+                    listed.insert(PathBuf::from(name.as_str()));
+                    Ok(())
+                }
+                Ok(_) => Err(ExperimentError::results(
                     file,
                     "changed since it was published",
-                ));
+                )),
+                Err(e) => Err(ExperimentError::io(file)(e)),
             }
-            Err(e) => return Err(ExperimentError::io(file)(e)),
-        };
-    }
+        },
+    )?;
     let found = files_below(folder).map_err(ExperimentError::io(folder))?;
     match found
         .iter()

@@ -4,11 +4,11 @@ use crate::check::PlannedCommand;
 use crate::error::ExperimentError;
 use crate::evaluate::{Evaluation, nodes_of, quantity_of};
 use crate::experiment::Experiment;
-use crate::folder::{Folder, RunRecord};
+use crate::folder::{Folder, RunRecord, run_folder};
+use crate::inside::InsidePath;
 use crate::page;
 use crate::run::text_of;
 use askama::Template;
-use std::fs;
 use std::io::Read;
 use std::path::Path;
 use taut_lab::report::flatten;
@@ -197,24 +197,28 @@ pub(super) fn write(
     }
     for run in folder.index()? {
         let record = folder.run(&run.id)?;
-        let below = folder.run_folder(&run.id);
+        let below = run_folder(&run.id)?;
         let subtitle = format!(
             "{} · {:.1} s · attempt {}",
             record.started, record.seconds, record.attempt
         );
         save(
-            &below.join("index.html"),
+            &below.in_folder(dir).join("index.html"),
             &run_page(
                 frame("../../", format!("Run {}", run.id), subtitle),
                 &record,
-                &below,
+                |log: &str| beginning(dir, &below.join(&InsidePath::new(log).ok()?).ok()?),
             ),
         )?;
     }
     Ok(())
 }
 
-fn run_page<'a>(frame: Frame<'a>, record: &'a RunRecord, folder: &Path) -> RunPage<'a> {
+fn run_page<'a>(
+    frame: Frame<'a>,
+    record: &'a RunRecord,
+    log: impl Fn(&str) -> Option<String>,
+) -> RunPage<'a> {
     let commands = record.commands.iter().map(|command| ShownCommand {
         name: &command.name,
         node: &command.node,
@@ -228,7 +232,7 @@ fn run_page<'a>(frame: Frame<'a>, record: &'a RunRecord, folder: &Path) -> RunPa
             .map(|kind| format!("logs/{}.{kind}", command.name))
             .into_iter()
             .filter_map(|link| {
-                let text = beginning(&folder.join(&link))?;
+                let text = log(&link)?;
                 (!text.is_empty()).then_some((link, text))
             })
             .collect(),
@@ -251,9 +255,9 @@ fn run_page<'a>(frame: Frame<'a>, record: &'a RunRecord, folder: &Path) -> RunPa
 }
 
 /// The beginning of a log.
-fn beginning(path: &Path) -> Option<String> {
+fn beginning(folder: &Path, log: &InsidePath) -> Option<String> {
     let mut text = Vec::new();
-    let file = fs::File::open(path).ok()?;
+    let file = log.open(folder).ok()?;
     let long = file.metadata().ok()?.len() > MOST_LOG;
     file.take(MOST_LOG).read_to_end(&mut text).ok()?;
     let mut text = String::from_utf8_lossy(&text).into_owned();

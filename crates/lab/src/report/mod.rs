@@ -119,6 +119,31 @@ mod tests {
     }
 
     #[test]
+    fn a_strangers_folder_names_no_place_outside_it_and_no_endless_work() {
+        for (word, with, part) in [
+            ("\"id\": \"", "\"id\": \"../../", "device id"),
+            (
+                "\"repetitions\": ",
+                "\"repetitions\": 40000000",
+                "more than 100000 runs",
+            ),
+        ] {
+            let (_parent, dir) = made_up();
+            let path = dir.join("experiment.json");
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.contains(word));
+            fs::write(&path, text.replacen(word, with, 1)).unwrap();
+            let message = write(&dir).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+        let (_parent, dir) = made_up();
+        fs::remove_file(dir.join("experiment.json")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", dir.join("experiment.json")).unwrap();
+        let message = write(&dir).unwrap_err().to_string();
+        assert!(message.contains("not a plain file"), "{message}");
+    }
+
+    #[test]
     fn the_page_loads_nothing_and_is_small_enough_to_send() {
         let (_parent, dir) = made_up();
         let page = fs::read_to_string(write(&dir).unwrap()).unwrap();

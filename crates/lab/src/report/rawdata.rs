@@ -46,6 +46,7 @@ fn collect(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
         }
     };
     match value {
+        Value::Object(fields) if fields.is_empty() => rows.push((name.to_owned(), String::new())),
         Value::Object(fields) => fields
             .iter()
             .for_each(|(part, value)| collect(&below(part), value, rows)),
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn any_json_becomes_rows() {
-        let value = serde_json::json!({"cpu": {"model_name": "x", "cores": [0, 1]}, "smt": false, "caches": [{"kB": 32}], "gone": null});
+        let value = serde_json::json!({"cpu": {"model_name": "x", "cores": [0, 1]}, "smt": false, "caches": [{"kB": 32}], "gone": null, "cards": {}});
         let rows = flatten(&value);
         let text: Vec<String> = rows
             .iter()
@@ -93,6 +94,7 @@ mod tests {
             text,
             [
                 "caches: 1: kB=32",
+                "cards=",
                 "cpu: cores=0, 1",
                 "cpu: model name=x",
                 "gone=unknown",

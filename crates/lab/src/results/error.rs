@@ -59,6 +59,14 @@ pub enum ResultsError {
         /// The run's folder.
         path: PathBuf,
     },
+    /// The folder claims more runs than anybody makes.
+    #[error("{}: more than {most} runs; the file is damaged", path.display())]
+    TooMany {
+        /// The experiment.json.
+        path: PathBuf,
+        /// No more are read.
+        most: u64,
+    },
     /// A device id that cannot name a folder.
     #[error("device id {id:?}: use letters, digits, '-', '_' and '.', not beginning with '.'")]
     DeviceId {

@@ -2,7 +2,7 @@
 //! another name, then renamed), and a run's folder only when all its files are there.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -23,6 +23,11 @@ const HEADS: [&str; 5] = [
     "bench.json",
     "state.json",
 ];
+
+/// A JSON file of results is no larger, bytes.
+const MOST_BYTES: u64 = 1 << 30;
+/// A comparison has no more runs of devices.
+const MOST_RUNS: u64 = 100_000;
 
 /// Refuses a folder that holds results already, of whichever command.
 pub(crate) fn refuse_results(dir: &Path) -> Result<(), ResultsError> {
@@ -67,12 +72,7 @@ impl Folder {
     /// Begins the run of a device in a repetition (counted from 1). Remains of an unfinished run
     /// of the same name are removed; a finished one is refused.
     pub fn begin_run(&self, device_id: &str, repetition: u32) -> Result<RunWriter, ResultsError> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if device_id.is_empty() || device_id.starts_with('.') || !device_id.chars().all(plain) {
-            return Err(ResultsError::DeviceId {
-                id: device_id.to_owned(),
-            });
-        }
+        check_device_id(device_id)?;
         let whole = self
             .dir
             .join("runs")
@@ -90,6 +90,15 @@ impl Folder {
         }
         Ok(RunWriter { partial, whole })
     }
+}
+
+/// A device's id is the name of its folder.
+fn check_device_id(id: &str) -> Result<(), ResultsError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if id.is_empty() || id.starts_with('.') || !id.chars().all(plain) {
+        return Err(ResultsError::DeviceId { id: id.to_owned() });
+    }
+    Ok(())
 }
 
 /// A run being written into `<repetition>.partial`. Dropped without [`RunWriter::finish`], it
@@ -230,7 +239,18 @@ impl Results {
             runs: Vec::new(),
             problems: Vec::new(),
         };
+        let (devices, repetitions) = (
+            results.experiment.devices.len() as u64,
+            u64::from(results.experiment.settings.repetitions),
+        );
+        if devices.saturating_mul(repetitions) > MOST_RUNS {
+            return Err(ResultsError::TooMany {
+                path: dir.join("experiment.json"),
+                most: MOST_RUNS,
+            });
+        }
         for device in results.experiment.devices.clone() {
+            check_device_id(&device.id)?;
             for repetition in 1..=results.experiment.settings.repetitions {
                 results.load_run(&device.id, repetition);
             }
@@ -292,8 +312,26 @@ fn read_optional<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ResultsE
 /// # Errors
 /// It is not there, or not of this form.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
-    let text = fs::read(path).map_err(ResultsError::io(path))?;
-    parse_json(path, &text)
+    parse_json(path, &read_file(path)?)
+}
+
+/// All of a plain file that is no larger than records are.
+fn read_file(path: &Path) -> Result<Vec<u8>, ResultsError> {
+    let read = || {
+        // A pipe would keep this waiting, a device never end.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("not a plain file"));
+        }
+        let mut text = Vec::new();
+        File::open(path)?
+            .take(MOST_BYTES + 1)
+            .read_to_end(&mut text)?;
+        if text.len() as u64 > MOST_BYTES {
+            return Err(io::Error::other(format!("larger than {MOST_BYTES} bytes")));
+        }
+        Ok(text)
+    };
+    read().map_err(ResultsError::io(path))
 }
 
 fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, ResultsError> {
@@ -309,7 +347,7 @@ pub(crate) fn read_head<T: DeserializeOwned>(
     path: &Path,
     supported: u32,
 ) -> Result<T, ResultsError> {
-    let text = fs::read(path).map_err(ResultsError::io(path))?;
+    let text = read_file(path)?;
     let value: serde_json::Value = parse_json(path, &text)?;
     let found = value["schema"].as_u64().unwrap_or(0) as u32;
     if found != supported {
@@ -354,7 +392,12 @@ pub fn write_whole_with(
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(name);
-    File::create(&partial)
+    // Something of that name is what was left of another attempt. It may be a link that somebody has put there.
+    match fs::remove_file(&partial) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ResultsError::io(partial)(e)),
+        _ => {}
+    }
+    File::create_new(&partial)
         .and_then(write)
         .and_then(|()| fs::rename(&partial, path))
         .map_err(|e| {

@@ -1,0 +1,297 @@
+//! Names that others have written: a place inside a folder, and nowhere else. Whatever a file of results names is reached
+//! through [`InsidePath`], so that no name leads out of the folder, and no link in it either.
+
+use crate::agent::{checksum_of, files_below};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// The longest name, bytes.
+const LONGEST: usize = 1024;
+/// The longest part of a name, bytes: what file systems take.
+const LONGEST_PART: usize = 255;
+
+/// The name of a file or folder inside another folder: relative, of ordinary parts without `.` and `..`, without control
+/// characters, at most 1024 bytes long.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct InsidePath(String);
+
+/// A text that is no [`InsidePath`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no name of a file inside: it must be relative, without `.`, `..`, empty parts and control characters, at most {LONGEST} bytes long"
+)]
+pub struct NotInside(String);
+
+impl InsidePath {
+    /// Takes a name.
+    ///
+    /// # Errors
+    /// It leads elsewhere, or is none that files should have.
+    pub fn new(name: &str) -> Result<Self, NotInside> {
+        let good = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= LONGEST_PART;
+        let whole = name.len() <= LONGEST && !name.chars().any(char::is_control);
+        if whole && name.split('/').all(good) {
+            return Ok(Self(name.to_owned()));
+        }
+        Err(NotInside::of(name))
+    }
+
+    /// Takes a path, which must be text.
+    ///
+    /// # Errors
+    /// As [`InsidePath::new`].
+    pub fn of(path: &Path) -> Result<Self, NotInside> {
+        let text = path.to_str();
+        Self::new(text.ok_or_else(|| NotInside::of(&path.to_string_lossy()))?)
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A name below this one.
+    ///
+    /// # Errors
+    /// Both together are too long.
+    pub fn join(&self, below: &Self) -> Result<Self, NotInside> {
+        Self::new(&format!("{self}/{below}"))
+    }
+
+    /// Where it is in `folder`, for messages and for what this program makes itself.
+    pub fn in_folder(&self, folder: &Path) -> PathBuf {
+        folder.join(&self.0)
+    }
+
+    /// Opens the plain file of this name in `folder` to read it. No part of the name may be a link.
+    ///
+    /// # Errors
+    /// There is none, or something else.
+    pub fn open(&self, folder: &Path) -> io::Result<File> {
+        // A pipe without a writer would keep this waiting.
+        let file = self.walk(folder, OFlags::RDONLY | OFlags::NONBLOCK)?;
+        match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+            FileType::RegularFile => Ok(File::from(file)),
+            _ => Err(io::Error::other("not a plain file")),
+        }
+    }
+
+    /// All of the plain file of this name in `folder`, of at most `most` bytes.
+    ///
+    /// # Errors
+    /// As [`InsidePath::open`], or the file is larger.
+    pub fn read(&self, folder: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(folder)?.take(most + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > most {
+            return Err(io::Error::other(format!(
+                "larger than the {most} bytes that such a file may have"
+            )));
+        }
+        Ok(bytes)
+    }
+
+    /// The SHA-256 of the plain file of this name in `folder`.
+    ///
+    /// # Errors
+    /// As [`InsidePath::open`].
+    pub fn checksum(&self, folder: &Path) -> io::Result<String> {
+        checksum_of(self.open(folder)?)
+    }
+
+    /// Makes a file of this name in `folder`, which this program has made itself, with the folders above it.
+    ///
+    /// # Errors
+    /// There is one already, or the file system refuses.
+    pub fn create(&self, folder: &Path) -> io::Result<File> {
+        let path = self.in_folder(folder);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        File::create_new(path)
+    }
+
+    /// The folder of this name in `folder`, made if it is not there. No part of the name may be a link.
+    ///
+    /// # Errors
+    /// Something else has the name, or the file system refuses.
+    pub fn make_folder(&self, folder: &Path) -> io::Result<PathBuf> {
+        let path = self.in_folder(folder);
+        match fs::create_dir(&path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => self.walk(folder, OFlags::DIRECTORY).map(|_| path),
+        }
+    }
+
+    /// The files below the folder of this name in `folder`, named from `folder`; none if it is not there. Links, and files with
+    /// names that nobody could be told, are left out.
+    ///
+    /// # Errors
+    /// It cannot be read, or a part of the name is a link.
+    pub fn files(&self, folder: &Path) -> io::Result<Vec<Self>> {
+        match self.walk(folder, OFlags::DIRECTORY) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            opened => opened?,
+        };
+        let below = files_below(&self.in_folder(folder))?;
+        Ok(below
+            .iter()
+            .filter_map(|file| self.join(&Self::of(file).ok()?).ok())
+            .collect())
+    }
+
+    /// Goes down part by part, so that a link is met as what it is.
+    fn walk(&self, folder: &Path, last: OFlags) -> io::Result<OwnedFd> {
+        let step = |at: &OwnedFd, part: &str, how: OFlags| {
+            let how = how | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            openat(at, part, how, Mode::empty()).map_err(|e| {
+                let is_link = matches!(e, Errno::LOOP | Errno::NOTDIR)
+                    && rustix::fs::readlinkat(at, part, Vec::new()).is_ok();
+                if is_link {
+                    io::Error::other(format!("`{part}` is a link: put the file itself there"))
+                } else {
+                    e.into()
+                }
+            })
+        };
+        let mut at = open(folder, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let (above, name) = self.0.rsplit_once('/').unwrap_or(("", &self.0));
+        for part in above.split('/').filter(|part| !part.is_empty()) {
+            at = step(&at, part, OFlags::DIRECTORY)?;
+        }
+        step(&at, name, last)
+    }
+}
+
+impl NotInside {
+    /// That this is none, as a text that can be shown.
+    pub(crate) fn of(name: &str) -> Self {
+        let shown: String = name.chars().take(80).collect();
+        Self(shown.escape_debug().to_string())
+    }
+
+    /// Any name as a text that can be shown.
+    pub(crate) fn shown(name: &str) -> String {
+        format!("`{}`", Self::of(name).0)
+    }
+}
+
+impl TryFrom<String> for InsidePath {
+    type Error = NotInside;
+
+    fn try_from(name: String) -> Result<Self, NotInside> {
+        Self::new(&name)
+    }
+}
+
+impl From<InsidePath> for String {
+    fn from(path: InsidePath) -> Self {
+        path.0
+    }
+}
+
+impl std::fmt::Display for InsidePath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn names_lead_inside_or_are_none() {
+        for name in ["a", "a/b.json", "...", "-x", "a b", "ä/ö"] {
+            assert_eq!(InsidePath::new(name).unwrap().as_str(), name);
+        }
+        let long = "x".repeat(256);
+        let deep = "x/".repeat(600) + "x";
+        for name in [
+            "",
+            "/",
+            "/a",
+            "..",
+            "a/..",
+            "../a",
+            "a/../b",
+            ".",
+            "./a",
+            "a//b",
+            "a/",
+            "a\0",
+            "a\nb",
+            "\u{1b}[2J",
+            "\u{9b}x",
+            &long,
+            &deep,
+        ] {
+            let refusal = InsidePath::new(name).unwrap_err().to_string();
+            assert!(
+                !refusal.contains(char::is_control) && refusal.len() < 300,
+                "{refusal}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_plain_files_below_the_folder_are_opened() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("in");
+        fs::create_dir_all(folder.join("a/b")).unwrap();
+        fs::write(folder.join("a/b/file"), "text").unwrap();
+        fs::write(place.path().join("outside"), "secret").unwrap();
+        symlink("../outside", folder.join("link")).unwrap();
+        symlink("a", folder.join("way")).unwrap();
+        let open = |name: &str| InsidePath::new(name).unwrap().read(&folder, 10);
+        assert_eq!(open("a/b/file").unwrap(), b"text");
+        for (name, part) in [
+            ("link", "is a link"),
+            ("way/b/file", "is a link"),
+            ("a", "not a plain file"),
+        ] {
+            let refusal = open(name).unwrap_err().to_string();
+            assert!(refusal.contains(part), "{name}: {refusal}");
+        }
+        assert_eq!(open("none").unwrap_err().kind(), io::ErrorKind::NotFound);
+        let refusal = InsidePath::new("a/b/file")
+            .unwrap()
+            .read(&folder, 3)
+            .unwrap_err();
+        assert!(refusal.to_string().contains("larger than"), "{refusal}");
+        // The folder itself may be reached by a link: its name is the user's own.
+        symlink(&folder, place.path().join("results")).unwrap();
+        assert!(
+            InsidePath::new("a/b/file")
+                .unwrap()
+                .open(&place.path().join("results"))
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn files_below_a_name_are_told_from_the_folder() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.path().join("a/b")).unwrap();
+        for name in ["a/b/one", "a/two", "a/odd\u{1}name"] {
+            fs::write(place.path().join(name), "").unwrap();
+        }
+        symlink("/", place.path().join("a/root")).unwrap();
+        let files = |name: &str| InsidePath::new(name).unwrap().files(place.path());
+        let names: Vec<String> = files("a").unwrap().into_iter().map(String::from).collect();
+        assert_eq!(names, ["a/b/one", "a/two"]);
+        assert!(files("none").unwrap().is_empty());
+        assert!(
+            files("a/root")
+                .unwrap_err()
+                .to_string()
+                .contains("is a link")
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! Runs the bodies of this crate's fuzz targets over seeded noise, on the stable toolchain.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../../fuzz/bodies/experiment_file.rs"]
+mod experiment_file;
+#[allow(dead_code)]
+#[path = "../../../fuzz/bodies/published.rs"]
+mod published;
+
+/// Pieces that experiment files are made of.
+const PIECES: [&str; 40] = [
+    "title = 't'\n",
+    "[loop]\n",
+    "a = [1, 2]\n",
+    "b = ['x', 'y']\n",
+    "c = { from = 1, to = 9, by = 2 }\n",
+    "c = { from = 0, to = 1e300, by = 1 }\n",
+    "d = { from = 1, to = 1e6, steps = 1000, scale = 'log' }\n",
+    "[[step]]\n",
+    "run = 'echo {{ a }}'\n",
+    "run = '{{ b }} {{ c }} {{ run }}'\n",
+    "name = 'one'\n",
+    "json = true\n",
+    "background = true\n",
+    "[plan]\n",
+    "repetitions = 3\n",
+    "repetitions = 1000000\n",
+    "warm_up = 4000000000\n",
+    "order = 'random'\n",
+    "limit = '99999999999s'\n",
+    "only = ['a > 1']\n",
+    "until = { metric = 'x', within = 0.1, at_most = 4000000000 }\n",
+    "[variables]\n",
+    "v = '{{ w }}{{ w }}'\n",
+    "w = '{{ v }}'\n",
+    "[[zip]]\n",
+    "[nodes.n]\n",
+    "at = 'ssh://a@b:22'\n",
+    "setup = ['true']\n",
+    "[[link]]\n",
+    "between = ['n:x', 'm:y']\n",
+    "[[file]]\n",
+    "name = '../x'\n",
+    "text = 'x'\n",
+    "from = 'y'\n",
+    "[[table]]\n",
+    "metrics = ['m']\n",
+    "[[figure]]\n",
+    "kind = 'cdf'\n",
+    "[[claim]]\n",
+    "value = '1'\nholds = 'value > 0'\ntext = 'x'\n",
+];
+
+#[test]
+fn experiment_files_survive_seeded_noise() {
+    let mut random = fastrand::Rng::with_seed(0xE4F);
+    for _ in 0..3000 {
+        let mut text = String::from("title = 't'\n");
+        for _ in 0..random.usize(..12) {
+            text += random.choice(PIECES).unwrap();
+        }
+        let mut bytes = text.into_bytes();
+        if random.bool() {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
+        }
+        experiment_file::plan(&bytes);
+    }
+}
+
+#[test]
+fn published_archives_survive_seeded_noise() {
+    let mut random = fastrand::Rng::with_seed(0xA2C);
+    for _ in 0..200 {
+        let mut bytes = vec![0; random.usize(1..200)];
+        random.fill(&mut bytes);
+        published::archive(&bytes);
+    }
+}

@@ -1,0 +1,354 @@
+//! Results of a stranger, as an archive and as a folder: whatever they hold, reading, showing, comparing and publishing
+//! them ends, and nothing outside their folder is read or written.
+
+use flate2::{Compression, write::GzEncoder};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use taut_experiment::agent::checksum;
+use taut_experiment::compare::{Wanted, compare};
+use taut_experiment::{Changes, Experiment, Results, evaluate, publish};
+use taut_measure::LatencyHistogram;
+
+/// The experiment of the small results.
+const EXPERIMENT: &str = r#"title = "Small"
+[loop]
+size = [10, 20]
+[plan]
+repetitions = 2
+[[step]]
+name = "measure"
+run = "echo {{ size }}"
+json = true
+[[table]]
+name = "times"
+metrics = ["measure.time_ns"]
+[[figure]]
+name = "by-size"
+kind = "line"
+x = "size"
+y = "measure.time_ns"
+[[figure]]
+name = "all"
+kind = "cdf"
+[[figure]]
+name = "boxes"
+kind = "box"
+y = "measure.time_ns"
+log = "y"
+[[figure]]
+name = "points"
+kind = "scatter"
+x = "size"
+y = "measure.time_ns"
+log = "xy"
+[[claim]]
+text = "More takes longer"
+value = "median('measure.time_ns', size=20) / median('measure.time_ns', size=10)"
+holds = "value > 1"
+"#;
+
+/// The files of small whole results, by their names. The index and the state are made by [`write`].
+pub fn files() -> BTreeMap<String, Vec<u8>> {
+    let mut latency = LatencyHistogram::new();
+    latency.record_many(1000, 5);
+    let mut log = Vec::new();
+    let (start, long) = (
+        std::time::SystemTime::UNIX_EPOCH,
+        std::time::Duration::from_secs(1),
+    );
+    let _ = latency.write_hlog(&mut log, start, long, None);
+    let mut files = BTreeMap::from([
+        ("experiment.toml".to_owned(), EXPERIMENT.into()),
+        (
+            "nodes/0.json".to_owned(),
+            br#"{"taut_version":"0.1.0","architecture":"x86_64","system":"Linux","host_name":"lab","machine":{"cpu_model":null,"caches":[]},"interrupt_affinity":{"1":"0"}}"#.to_vec(),
+        ),
+    ]);
+    for (variant, repetition) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+        let run = format!("runs/v{variant}-r{repetition}");
+        let record = format!(
+            r#"{{"id":"v{variant}-r{repetition}","variant":{variant},"repetition":{repetition},"warm_up":false,"loops":{{"size":{size}}},"variables":{{"size":{size}}},"started":"2026-01-01T00:00:00Z","seconds":1.5,"attempt":1,"failure":null,"commands":[{{"name":"measure","node":"local","script":"echo {size}","exit_code":0,"begun_s":0.1,"seconds":0.2}}],"nodes":{{"local":"0.json"}},"metrics":{{"measure.time_ns":{time}.5}},"notes":[],"files":{{FILES}}}}"#,
+            size = variant * 10,
+            time = variant * 1000 + repetition,
+        );
+        files.insert(format!("{run}/run.json"), record.into());
+        files.insert(format!("{run}/logs/measure.out"), b"10\n".to_vec());
+        files.insert(format!("{run}/local/latency/latency.hlog"), log.clone());
+    }
+    files
+}
+
+/// Writes such files into a folder, with the sums, the index and the state that go with them.
+pub fn write(files: &BTreeMap<String, Vec<u8>>, folder: &Path) {
+    for (name, text) in files {
+        let path = folder.join(name);
+        let _ = path.parent().map(fs::create_dir_all);
+        let _ = fs::write(&path, text);
+    }
+    let mut index = String::new();
+    for name in files.keys().filter(|name| name.ends_with("/run.json")) {
+        let run = name.trim_end_matches("run.json");
+        let sums: Vec<String> = files
+            .keys()
+            .filter_map(|file| Some((file, file.strip_prefix(run)?)))
+            .filter(|(_, below)| *below != "run.json")
+            .filter_map(|(file, below)| {
+                Some(format!(
+                    "{below:?}:\"{}\"",
+                    checksum(&folder.join(file)).ok()?
+                ))
+            })
+            .collect();
+        let text = String::from_utf8_lossy(&files[name]).replace("FILES", &sums.join(","));
+        let path = folder.join(name);
+        let _ = fs::write(&path, &text);
+        if let Ok(record) = serde_json::from_str::<serde_json::Value>(&text) {
+            let line = serde_json::json!({
+                "id": record["id"], "variant": record["variant"], "repetition": record["repetition"],
+                "warm_up": false, "seconds": 1.0, "variables": record["loops"],
+                "metrics": record["metrics"], "checksum": checksum(&path).unwrap_or_default(),
+            });
+            index += &format!("{line}\n");
+        }
+    }
+    put(folder, files, "runs.jsonl", index.as_bytes());
+    let text = files
+        .get("experiment.toml")
+        .map(|text| String::from_utf8_lossy(text));
+    let plan = Experiment::parse(
+        &text.unwrap_or_default(),
+        "experiment.toml",
+        folder,
+        &Changes::default(),
+    )
+    .map(|experiment| experiment.fingerprint());
+    let state = serde_json::json!({
+        "schema": 1, "title": "Small", "name": "small", "taut_version": "0.1.0",
+        "started": "2026-01-01T00:00:00Z", "ended": "2026-01-01T00:01:00Z",
+        "command_line": "taut experiment run small.toml", "stage": "finished",
+        "fingerprint": plan.unwrap_or_default(), "planned": 4, "done": 4, "failed": 0,
+        "notes": [], "replicates": null,
+    });
+    put(folder, files, "state.json", state.to_string().as_bytes());
+}
+
+/// A file that is made unless it is among those given.
+fn put(folder: &Path, files: &BTreeMap<String, Vec<u8>>, name: &str, text: &[u8]) {
+    if !files.contains_key(name) {
+        let _ = fs::write(folder.join(name), text);
+    }
+}
+
+/// Packs a folder under the name `top`, links as links.
+pub fn pack(folder: &Path, archive: &Path) {
+    let Ok(file) = fs::File::create(archive) else {
+        return;
+    };
+    let mut tar = tar::Builder::new(GzEncoder::new(file, Compression::none()));
+    tar.follow_symlinks(false);
+    let _ = tar.append_dir_all("top", folder);
+    let _ = tar.into_inner().and_then(GzEncoder::finish);
+}
+
+/// Does with results all that is done with a stranger's.
+pub fn use_all(what: &Path, out: &Path) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut tell = |e: &dyn std::fmt::Display| told.push(e.to_string());
+    let results = match Results::open(&what.display().to_string()) {
+        Ok(Some(results)) => results,
+        Ok(None) => return told,
+        Err(e) => {
+            tell(&e);
+            return told;
+        }
+    };
+    if let Err(e) = results.experiment() {
+        tell(&e);
+    }
+    match compare(&results.folder, &results.folder, &Wanted::default()) {
+        Ok(found) => drop(found.to_string()),
+        Err(e) => tell(&e),
+    }
+    let options = publish::Options {
+        folder: out.join("out"),
+        partial: true,
+        ..publish::Options::default()
+    };
+    if let Err(e) = publish::publish(&results.folder, &options) {
+        tell(&e);
+    }
+    if let Err(e) = evaluate::evaluate(&results.folder) {
+        tell(&e);
+    }
+    told
+}
+
+/// Operations from bytes.
+struct Source<'a>(&'a [u8]);
+
+impl<'a> Source<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// Some bytes, with their length in front.
+    fn piece(&mut self) -> Option<&'a [u8]> {
+        let length = usize::from(self.byte()?).min(self.0.len());
+        let (piece, rest) = self.0.split_at(length);
+        self.0 = rest;
+        Some(piece)
+    }
+}
+
+/// What operations put in the place of something else, or into it.
+const WORDS: [&str; 12] = [
+    "v1-r1",
+    "local",
+    "0.json",
+    "measure",
+    "size",
+    "10",
+    "1001.5",
+    "null",
+    "times",
+    "by-size",
+    "\"files\":{",
+    "latency",
+];
+
+fn change(
+    files: &mut BTreeMap<String, Vec<u8>>,
+    links: &mut Vec<(String, String)>,
+    from: &mut Source<'_>,
+) -> Option<()> {
+    let kind = from.byte()?;
+    let at = usize::from(from.byte()?) % files.len().max(1);
+    let name = files.keys().nth(at)?.clone();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match kind % 6 {
+        // Some bytes of a file.
+        0 => {
+            let place = usize::from(from.byte()?) * 7;
+            let piece = from.piece()?;
+            let file = files.get_mut(&name)?;
+            let place = place.min(file.len());
+            let end = (place + piece.len()).min(file.len());
+            file.splice(place..end, piece.iter().copied());
+        }
+        // A word of a file.
+        1 => {
+            let word = WORDS[usize::from(from.byte()?) % WORDS.len()];
+            let with = text(from.piece()?);
+            let file = files.get_mut(&name)?;
+            *file = text(file).replace(word, &with).into_bytes();
+        }
+        // A number of a run, of any bits.
+        2 => {
+            let mut bits = [0; 8];
+            let piece = from.piece()?;
+            let length = piece.len().min(8);
+            bits[..length].copy_from_slice(&piece[..length]);
+            let number = f64::from_bits(u64::from_le_bytes(bits)).to_string();
+            let file = files.get_mut(&name)?;
+            *file = text(file).replace("1001.5", &number).into_bytes();
+        }
+        // A file of any name.
+        3 => {
+            let more = text(from.piece()?);
+            if Path::new(&more)
+                .components()
+                .all(|part| matches!(part, std::path::Component::Normal(_)))
+            {
+                files.insert(more, from.piece()?.to_vec());
+            }
+        }
+        // A link of any name to any place in the folder beside it.
+        4 => links.push((name, "../outside/file".to_owned())),
+        _ => {
+            files.remove(&name);
+        }
+    }
+    Some(())
+}
+
+thread_local! {
+    /// Where all of it takes place: memory, where there is such a folder.
+    static PLACE: (tempfile::TempDir, BTreeMap<String, Vec<u8>>) = {
+        let memory = Path::new("/dev/shm");
+        let at = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let place = tempfile::tempdir_in(at).unwrap_or_else(|e| panic!("no place to work in: {e}"));
+        (place, files())
+    };
+}
+
+/// Makes results out of bytes and does everything with them.
+pub fn archive(bytes: &[u8]) {
+    PLACE.with(|(place, small)| {
+        let place = place.path();
+        for name in ["in", "out", "outside"] {
+            let _ = fs::remove_dir_all(place.join(name));
+            let _ = fs::create_dir(place.join(name));
+        }
+        let _ = fs::write(place.join("outside/file"), "kept");
+        let mut from = Source(bytes);
+        let archive = place.join("in.tar.gz");
+        let what: PathBuf = match from.byte().unwrap_or_default() % 4 {
+            // Any bytes as an archive.
+            0 => {
+                let _ = fs::write(&archive, [&[0x1f, 0x8b], from.0].concat());
+                archive.clone()
+            }
+            // Any bytes as a tar stream.
+            1 => {
+                let mut out = GzEncoder::new(Vec::new(), Compression::none());
+                let _ = out.write_all(from.0);
+                let _ = fs::write(&archive, out.finish().unwrap_or_default());
+                archive.clone()
+            }
+            // Small results, changed.
+            kind => {
+                let (mut files, mut links) = (small.clone(), Vec::new());
+                while change(&mut files, &mut links, &mut from).is_some() {}
+                write(&files, &place.join("in"));
+                for (name, to) in links {
+                    let path = place.join("in").join(name);
+                    let _ = fs::remove_file(&path);
+                    let _ = symlink(place.join("in").join(to), path);
+                }
+                if kind == 2 {
+                    place.join("in")
+                } else {
+                    pack(&place.join("in"), &archive);
+                    archive.clone()
+                }
+            }
+        };
+        for text in use_all(&what, &place.join("out")) {
+            assert!(!text.contains('\n'), "{text}");
+        }
+        let outside: Vec<_> = fs::read_dir(place.join("outside"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect();
+        assert_eq!(outside.len(), 1, "{outside:?}");
+        assert_eq!(
+            fs::read(place.join("outside/file")).unwrap_or_default(),
+            b"kept"
+        );
+        for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            assert!(
+                ["in", "out", "outside", "in.tar.gz"]
+                    .iter()
+                    .any(|known| name == *known),
+                "{name:?}"
+            );
+        }
+    });
+}
