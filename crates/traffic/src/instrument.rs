@@ -837,7 +837,7 @@ impl Instrument {
         tallies: &mut [Tally],
         hand: &mut H,
     ) -> Option<u64> {
-        if self.out.len() > 0 {
+        if !self.out.is_empty() {
             let (stamp, taken) = self.hand_to_line(start, records, H::ACTIVE);
             return (taken > 0).then_some(stamp);
         }
@@ -878,7 +878,7 @@ impl Instrument {
             self.pending[self.out.len()] = pending;
             self.out.push(packet);
         }
-        if self.out.len() == 0 {
+        if self.out.is_empty() {
             return None;
         }
         let (stamp, _) = self.hand_to_line(start, records, H::ACTIVE);
@@ -1494,7 +1494,7 @@ mod tests {
 
         fn tx(&mut self, batch: &mut Batch) -> usize {
             if ticks() < self.open_at {
-                if batch.len() > 0 {
+                if !batch.is_empty() {
                     self.last_refusal = ticks();
                 }
                 return 0;
