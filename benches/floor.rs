@@ -126,17 +126,15 @@ fn main() {
         );
     }
     for (over, under) in [(0, 2), (1, 2), (0, 3)] {
-        if let Some(r) = ratio_interval(&rates[over], &rates[under], 0.95, 2000, 1) {
+        if let Some(r) = ratio_interval(&rates[over], &rates[under], 0.95) {
             println!(
-                "{} / {}: median {:.2} (95 % CI {:.2} to {:.2}; spread {:.2} to {:.2}; n = {})",
+                "{} / {}: median {:.2} ({}; spread {:.2} to {:.2})",
                 NAMES[over],
                 NAMES[under],
                 r.median.point,
-                r.median.low,
-                r.median.high,
+                r.median.words(|value| format!("{value:.2}")),
                 r.min,
                 r.max,
-                rates[over].len()
             );
         }
     }

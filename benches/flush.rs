@@ -97,10 +97,13 @@ fn main() {
     }
     println!("cache-line ping-pong: p50 {:.0} ns", median(floor.clone()));
     let show = |what: &str, a: Vec<f64>, b: Vec<f64>| {
-        if let Some(r) = ratio_interval(&a, &b, 0.95, 5_000, 1) {
+        if let Some(r) = ratio_interval(&a, &b, 0.95) {
             println!(
-                "{what}: {:.3} (95 % CI {:.3} to {:.3}; spread {:.3} to {:.3}; n = {})",
-                r.median.point, r.median.low, r.median.high, r.min, r.max, r.pairs
+                "{what}: {:.3} ({}; spread {:.3} to {:.3})",
+                r.median.point,
+                r.median.words(|value| format!("{value:.3}")),
+                r.min,
+                r.max
             );
         }
     };

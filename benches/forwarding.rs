@@ -92,14 +92,13 @@ fn main() {
     }
     for (over, under) in [(0, 4), (0, 5), (3, 6), (0, 1), (2, 1)] {
         let n = rates[over].len().min(rates[under].len());
-        if let Some(r) = ratio_interval(&rates[over][..n], &rates[under][..n], 0.95, 2000, 1) {
+        if let Some(r) = ratio_interval(&rates[over][..n], &rates[under][..n], 0.95) {
             println!(
-                "{} / {}: median {:.2} (95 % CI {:.2} to {:.2}; spread {:.2} to {:.2}; n = {n})",
+                "{} / {}: median {:.2} ({}; spread {:.2} to {:.2})",
                 forwarders[over].name,
                 forwarders[under].name,
                 r.median.point,
-                r.median.low,
-                r.median.high,
+                r.median.words(|value| format!("{value:.2}")),
                 r.min,
                 r.max
             );

@@ -164,14 +164,13 @@ fn main() {
         );
     }
     for (over, under) in [(2, 1), (3, 1), (5, 4), (3, 0)] {
-        if let Some(r) = ratio_interval(&rates[over], &rates[under], 0.95, 2000, 1) {
+        if let Some(r) = ratio_interval(&rates[over], &rates[under], 0.95) {
             println!(
-                "{} / {}: median {:.3} (95 % CI {:.3} to {:.3})",
+                "{} / {}: median {:.3} ({})",
                 contenders[over].name,
                 contenders[under].name,
                 r.median.point,
-                r.median.low,
-                r.median.high
+                r.median.words(|value| format!("{value:.3}"))
             );
         }
     }

@@ -340,19 +340,17 @@ fn main() {
                 .zip(&floods[theirs])
                 .filter_map(|(a, b)| Some((value(a.as_ref()?)?, value(b.as_ref()?)?)))
                 .unzip();
-            let Some(r) = ratio_interval(&over, &under, 0.95, 2000, 1) else {
+            let Some(r) = ratio_interval(&over, &under, 0.95) else {
                 return;
             };
             println!(
-                "{what}, {} / {}: median {:.2} (95 % CI {:.2} to {:.2}; spread {:.2} to {:.2}; n = {})",
+                "{what}, {} / {}: median {:.2} ({}; spread {:.2} to {:.2})",
                 FORWARDERS[ours].name,
                 FORWARDERS[theirs].name,
                 r.median.point,
-                r.median.low,
-                r.median.high,
+                r.median.words(|value| format!("{value:.2}")),
                 r.min,
                 r.max,
-                over.len()
             );
         };
         ratio(|f| Some(f.packets_per_second), "rate");

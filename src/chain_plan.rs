@@ -78,7 +78,10 @@ fn show(plan: &Estimate, settings: &Settings) {
         row.push(function.placed.why.clone());
         rows.push(row);
     }
-    print::line("cycles per packet there and back, measured (95 % interval):");
+    print::line(format!(
+        "cycles per packet there and back, measured, and their interval ({:.0} % or more):",
+        (100.0 * coverage(plan)).floor()
+    ));
     print_table(&rows);
     for trip in &plan.round_trips {
         print::line(format!(
@@ -151,6 +154,25 @@ fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
         trip.payload_bytes,
         quantity::ns(trip.typical_ns)
     )
+}
+
+/// How often the intervals of both ways together cover: where each is missed at times, both together are at most as
+/// often as the two taken together.
+fn coverage(plan: &Estimate) -> f64 {
+    let missed = |both: &BothWays, of: fn(&Cost) -> Option<Measured>| -> f64 {
+        let ways = [&both.forth, &both.back].into_iter().filter_map(of);
+        ways.map(|measured| 1.0 - measured.coverage).sum()
+    };
+    let costs = plan.functions.iter().flat_map(|function| &function.costs);
+    let missed = costs
+        .flat_map(|both| {
+            [
+                missed(both, |cost| cost.alone),
+                missed(both, |cost| cost.full),
+            ]
+        })
+        .fold(0.0, f64::max);
+    (1.0 - missed).max(0.0)
 }
 
 /// Low end, median and high end, of both ways together; none where no packet came.

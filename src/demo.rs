@@ -54,10 +54,10 @@ pub struct Arguments {
     /// Constant rate, as in taut generate (default: 100k)
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
-    /// Seconds at the constant rate, in each repetition (default: 1.5)
+    /// Seconds at the constant rate, in each repetition (default: 0.6)
     #[arg(long, value_name = "S", value_parser = measured_seconds)]
     seconds: Option<f64>,
-    /// Repetitions (default: 3)
+    /// Repetitions (default: 6, the fewest with a 95 % interval)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
     /// Devices to measure: ids of --list-devices separated by commas, also with options as in taut generate --device, or
@@ -231,7 +231,7 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     let results = Results::load(folder).map_err(taut_lab::report::ReportError::from)?;
     let evaluation = Evaluation::of(&results);
     print::line(render_text_table(&rows(&evaluation.devices)));
-    for ratio in ratios(&evaluation.devices, results.experiment.settings.seed) {
+    for ratio in ratios(&evaluation.devices) {
         print::line(ratio);
     }
     let experiment = &results.experiment;

@@ -38,7 +38,7 @@ pub struct Arguments {
     /// Packets of each thread in a repetition, at least; a repetition takes a tenth of a second or longer
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     packets: u64,
-    /// Repetitions, over which the interval of the mean is taken
+    /// Repetitions, of whose means there is an interval: six or more for 95 %
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
     /// Print a JSON object per number of threads and size instead of lines
@@ -95,10 +95,8 @@ fn show(measured: &Measured, json: bool) -> Result<(), Failure> {
         .map_or("no data".to_string(), quantity::summary);
     let interval = measured.mean_ns.map_or(String::new(), |mean| {
         format!(
-            "  mean {} to {} (95 % over {} repetitions)",
-            quantity::ns(mean.low),
-            quantity::ns(mean.high),
-            measured.repetitions
+            "  mean of the median repetition {}",
+            mean.words(quantity::ns)
         )
     });
     let dropped = match measured.dropped {

@@ -952,8 +952,13 @@ fn verdict(arguments: &Arguments, streams: &[StreamReport<'_>]) -> Result<(), Fa
     let sum = |of: fn(&StreamReport<'_>) -> u64| streams.iter().map(of).sum::<u64>();
     let (owed, unsent) = (sum(|s| s.tally.owed), sum(|s| s.tally.unsent));
     if unsent > 0 {
+        let starved = if sum(|s| s.tally.starved) > 0 {
+            ", as it ran out of memory for packets: the device holds them"
+        } else {
+            ""
+        };
         return Err(Failure::Limit(format!(
-            "asked for {}, but the generator could not keep up: {unsent} of {owed} packets were never sent",
+            "asked for {}, but the generator could not keep up: {unsent} of {owed} packets were never sent{starved}",
             quantity::pps(streams.iter().map(|s| s.asked_pps).sum()),
         )));
     }
@@ -1023,6 +1028,12 @@ fn print_text(
         tally.corrupt,
         tally.foreign
     ));
+    if tally.starved > 0 {
+        print::line(format!(
+            "out of memory for packets {} times, which is the generator's fault: they left late or never",
+            tally.starved
+        ));
+    }
     if tally.fillers_sent > 0 {
         print::line(format!(
             "fillers    sent {}, came back and were dropped {}",

@@ -95,14 +95,12 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     print::line(render_text_table(&evaluation));
     for c in &evaluation.comparisons {
         print::line(format!(
-            "{}: {} {:.2} times as good as {} ({:.2} to {:.2}, n = {})",
+            "{}: {} {:.2} times as good as {} ({})",
             c.what,
             c.taut,
             c.ratio.median.point,
             c.peer,
-            c.ratio.median.low,
-            c.ratio.median.high,
-            c.ratio.pairs
+            c.ratio.median.words(|value| format!("{value:.2}"))
         ));
     }
     let head = &results.head;

@@ -13,7 +13,8 @@ use taut_host::{CpuReading, CpuShare, CpuShares};
 use taut_lab::comparison::Observer;
 use taut_lab::probed::{Origin, ProbeAccount, ProbeFolder, ProbeReport};
 use taut_measure::{
-    Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_interval, median_interval,
+    Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_beside_median,
+    median_interval,
 };
 use taut_traffic::probe::{
     DEFAULT_PORT, MOST_BYTES, ProbeError, ProbeServer, ProbeSession, SearchedRate, Train,
@@ -75,7 +76,7 @@ struct Client {
     /// Probes in a repetition
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     count: u32,
-    /// Repetitions, over which the interval of the mean is taken; with --search-rate, searches [default: 50; 5]
+    /// Repetitions, of whose means there is an interval; with --search-rate, searches [default: 50; 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     repetitions: Option<u32>,
     /// Say which share of the probes came back within this time, such as 350us
@@ -375,11 +376,9 @@ fn print_report(report: &ProbeReport) {
     }
     if let Some(mean) = &report.rtt_mean_ns {
         print::line(format!(
-            "mean        {} ({} to {}, 95 % over {} repetitions)",
+            "mean        {} (median repetition: {})",
             quantity::ns(mean.point),
-            quantity::ns(mean.low),
-            quantity::ns(mean.high),
-            report.repetitions.len()
+            mean.words(quantity::ns)
         ));
     }
     if let Some(budget) = &report.budget {
@@ -430,7 +429,7 @@ fn show_cpu(cpu: &CpuShares) {
 struct RateReport {
     server: SocketAddr,
     size_bytes: usize,
-    /// Mean and median over the searches that found a rate.
+    /// Mean over the searches that found a rate, and beside it the interval of their median; the median.
     rate_pps: Option<Interval>,
     rate_median_pps: Option<Interval>,
     /// The mean in bits of payload per second.
@@ -441,18 +440,8 @@ struct RateReport {
     cpu: Option<CpuShares>,
 }
 
-/// Each as good as any other: an interval of one value is that value.
-fn interval_or_point(of: fn(&[f64], f64) -> Option<Interval>, values: &[f64]) -> Option<Interval> {
-    match values {
-        [only] => Some(Interval {
-            low: *only,
-            point: *only,
-            high: *only,
-            confidence: 0.0,
-        }),
-        many => of(many, 0.95),
-    }
-}
+/// How often intervals are to cover the median, from six searches on.
+const CONFIDENCE: f64 = 0.95;
 
 fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(), Failure> {
     let settings = ThroughputSettings {
@@ -503,13 +492,13 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
     bar.clear();
     let rates: Vec<f64> = searches.iter().filter_map(|s| s.found.rate_pps).collect();
     let by_client = |search: &&SearchedRate| search.found.limited_by == Limit::Generator;
-    let mean = interval_or_point(mean_interval, &rates);
+    let mean = mean_beside_median(&rates, CONFIDENCE);
     let report = RateReport {
         server,
         size_bytes,
         payload_bit_per_s: mean.map(|mean| mean.point * size_bytes as f64 * 8.0),
         rate_pps: mean,
-        rate_median_pps: interval_or_point(median_interval, &rates),
+        rate_median_pps: median_interval(&rates, CONFIDENCE),
         limited_by_client: searches.iter().filter(by_client).count(),
         searches,
         cpu: cpu.stop()?,
@@ -547,11 +536,9 @@ fn show_rates(report: &RateReport) {
     }
     if let (Some(mean), Some(bits)) = (&report.rate_pps, report.payload_bit_per_s) {
         print::line(format!(
-            "mean        {} ({} to {}, 95 % over {} searches), {:.3} Mbit/s of payload in probes of {} bytes",
+            "mean        {} (median search: {}), {:.3} Mbit/s of payload in probes of {} bytes",
             quantity::pps(mean.point),
-            quantity::pps(mean.low),
-            quantity::pps(mean.high),
-            report.searches.len(),
+            mean.words(quantity::pps),
             bits / 1e6,
             report.size_bytes
         ));

@@ -114,8 +114,8 @@ fn a_run_leaves_all_that_is_needed_to_repeat_and_to_question_it() {
         finished.stdout
     );
     for part in [
-        "reproduced: three is three",
-        "not reproduced: three is less",
+        "reproduced in all of 2 repetitions: three is three",
+        "not reproduced in any of 2 repetitions: three is less",
         "no data: of nothing",
     ] {
         assert!(

@@ -89,16 +89,15 @@ fn beside_isal() {
         let (mut a, mut b): (Vec<f64>, Vec<f64>) = (0..PAIRS)
             .map(|_| (ours(sources, repairs), theirs(&program, sources, repairs)))
             .unzip();
-        let ratio = ratio_interval(&b, &a, 0.95, 2000, 1).unwrap();
+        let ratio = ratio_interval(&b, &a, 0.95).unwrap();
         a.sort_by(f64::total_cmp);
         b.sort_by(f64::total_cmp);
         println!(
-            "  {sources} sources, {repairs} repairs: taut {:.0}, ISA-L {:.0}; rate of taut over ISA-L {:.2} ({:.2}-{:.2})",
+            "  {sources} sources, {repairs} repairs: taut {:.0}, ISA-L {:.0}; rate of taut over ISA-L {:.2} ({})",
             a[PAIRS / 2],
             b[PAIRS / 2],
             ratio.median.point,
-            ratio.median.low,
-            ratio.median.high
+            ratio.median.words(|value| format!("{value:.2}"))
         );
     }
     let _ = std::fs::remove_file(program);

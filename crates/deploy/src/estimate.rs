@@ -399,6 +399,7 @@ fn constant(cycles: f64) -> Cost {
         low: cycles,
         high: cycles,
         n: 0,
+        coverage: 0.0,
     };
     Cost {
         alone: Some(value),

@@ -30,12 +30,14 @@ const SLOTS: u32 = 1024;
 pub struct Measured {
     /// Median.
     pub median: f64,
-    /// Lower end of its 95 % interval.
+    /// Lower end of its interval.
     pub low: f64,
     /// Upper end.
     pub high: f64,
     /// Blocks.
     pub n: usize,
+    /// How often such an interval covers the median, 0..1.
+    pub coverage: f64,
 }
 
 impl Measured {
@@ -46,6 +48,7 @@ impl Measured {
             low: interval.low,
             high: interval.high,
             n: values.len(),
+            coverage: interval.confidence,
         })
     }
 

@@ -94,19 +94,17 @@ fn main() {
         measure(pair % 2 != 0);
     }
     let show = |name: &str, values: &[f64]| {
-        let Interval {
-            point, low, high, ..
-        } = median_interval(values, 0.95).unwrap();
-        println!("  {name}: {point:.1} cycles per packet ({low:.1} to {high:.1})");
+        let found = median_interval(values, 0.95).unwrap();
+        let words = found.words(|cycles| format!("{cycles:.1}"));
+        println!("  {name}: {:.1} cycles per packet ({words})", found.point);
     };
     show("ports alone", &alone);
     show("with `forward`: the hop", &hop);
-    let ratio = ratio_interval(&hop, &alone, 0.95, 2000, 1).unwrap();
+    let ratio = ratio_interval(&hop, &alone, 0.95).unwrap();
     println!(
-        "  hop over ports: {:.2} ({:.2} to {:.2}); at most 2: {}",
+        "  hop over ports: {:.2} ({}); at most 2: {}",
         ratio.median.point,
-        ratio.median.low,
-        ratio.median.high,
+        ratio.median.words(|value| format!("{value:.2}")),
         if ratio.median.high <= 2.0 {
             "holds"
         } else {

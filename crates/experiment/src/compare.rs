@@ -15,8 +15,8 @@ use taut_lab::quantity::{Quantity, plain};
 use taut_lab::report::flatten;
 use taut_measure::{Comparison, Finding, judge};
 
-/// Resamples behind each interval.
-const RESAMPLES: usize = 2000;
+/// How often an interval is to cover, from six runs on. With fewer it says what it covers.
+const CONFIDENCE: f64 = 0.95;
 /// Chance of any false "differs" among all comparisons.
 const LEVEL: f64 = 0.05;
 
@@ -365,8 +365,7 @@ pub(crate) fn compare_loaded(
         };
         for metric in &metrics {
             let (in_a, in_b) = (a.values(members, metric), b.values(twins, metric));
-            let seed = a.experiment.definition.plan.seed;
-            match taut_measure::compare(&in_a, &in_b, 0.95, RESAMPLES, seed) {
+            match taut_measure::compare(&in_a, &in_b, CONFIDENCE) {
                 Some(comparison) => found.push((variables.clone(), metric.clone(), comparison)),
                 None if in_a.is_empty() != in_b.is_empty() => problems.push(format!(
                     "{metric}: only {} has it{}",
@@ -511,9 +510,8 @@ fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
             .ratio
             .as_ref()
             .map_or_else(String::new, |ratio| format!(
-                ", ratio {} to {}",
-                plain(ratio.low),
-                plain(ratio.high)
+                ", ratio {}",
+                ratio.short(plain)
             )),
     );
     Judgement {
@@ -642,12 +640,7 @@ impl Compared {
         let quantity = quantity_of(&self.metric);
         let comparison = &self.comparison;
         let change = match (&comparison.ratio, &comparison.difference) {
-            (Some(ratio), _) => format!(
-                "×{} ({} to {})",
-                plain(ratio.point),
-                plain(ratio.low),
-                plain(ratio.high)
-            ),
+            (Some(ratio), _) => format!("×{} ({})", plain(ratio.point), ratio.short(plain)),
             (None, Some(difference)) => {
                 let signed = |value: f64| {
                     let text = quantity.text(value.abs());
@@ -658,10 +651,9 @@ impl Compared {
                     }
                 };
                 format!(
-                    "{} ({} to {})",
+                    "{} ({})",
                     signed(difference.point),
-                    signed(difference.low),
-                    signed(difference.high)
+                    difference.short(signed)
                 )
             }
             (None, None) => "–".to_owned(),
@@ -689,16 +681,8 @@ impl Compared {
 }
 
 /// Headings of [`Compared::cells`].
-pub(crate) const HEADINGS: [&str; 8] = [
-    "of",
-    "metric",
-    "A",
-    "B",
-    "B to A (95 %)",
-    "effect",
-    "p",
-    "finding",
-];
+pub(crate) const HEADINGS: [&str; 8] =
+    ["of", "metric", "A", "B", "B to A", "effect", "p", "finding"];
 
 impl std::fmt::Display for Comparisons {
     /// For a terminal.
@@ -839,7 +823,7 @@ mod tests {
         let compared = Compared {
             variables: Values::new(),
             metric: limit.metric.clone(),
-            comparison: taut_measure::compare(a, b, 0.95, RESAMPLES, 1).unwrap(),
+            comparison: taut_measure::compare(a, b, CONFIDENCE).unwrap(),
             corrected_p_value: None,
             finding: Finding::NotShown,
         };

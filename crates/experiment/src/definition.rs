@@ -361,7 +361,7 @@ pub struct TableDefinition {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub rows: Vec<Spanned<String>>,
-    /// Metrics: median of the runs with its 95 % interval.
+    /// Metrics: median of the runs with its interval: 95 % or more from six runs on.
     #[schemars(with = "Vec<String>")]
     pub metrics: Vec<Spanned<String>>,
 }
@@ -411,7 +411,7 @@ pub enum FigureKind {
     Cdf,
     /// Quartiles and whiskers of the runs' metric.
     Box,
-    /// Median of the runs over a variable, with its 95 % interval.
+    /// Median of the runs over a variable, with its interval: 95 % or more from six runs on.
     Line,
     /// One point per run.
     Scatter,

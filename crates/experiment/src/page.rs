@@ -214,8 +214,8 @@ fn judged(verdict: &Verdict) -> Judged<'_> {
         },
         value: verdict.value.map(plain).unwrap_or_default(),
         interval: verdict
-            .interval
-            .map(|[low, high]| format!("{} to {}", plain(low), plain(high)))
+            .spread()
+            .map(|interval| interval.short(plain))
             .unwrap_or_default(),
         verdict,
     }

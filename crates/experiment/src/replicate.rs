@@ -160,13 +160,13 @@ impl Claimed {
     pub fn cells(&self) -> [String; 2] {
         [&self.published, &self.here].map(|verdict| {
             let value = verdict.value.map(plain);
-            let interval = verdict.interval.map_or_else(String::new, |[low, high]| {
-                format!(" ({} to {})", plain(low), plain(high))
+            let interval = verdict.spread().map_or_else(String::new, |interval| {
+                format!(" ({})", interval.short(plain))
             });
             format!(
                 "{}{interval}, {}",
                 value.unwrap_or_default(),
-                verdict.verdict.name()
+                verdict.words()
             )
         })
     }
@@ -227,8 +227,7 @@ fn claims(there: &Loaded, here: &Loaded) -> Vec<Claimed> {
     if there.runs.is_empty() || here.runs.is_empty() {
         return Vec::new();
     }
-    let seed = there.experiment.definition.plan.seed;
-    let [there, of_here] = [&there.runs, &here.runs].map(|runs| Formulas::new(runs, seed));
+    let [there, of_here] = [&there.runs, &here.runs].map(Formulas::new);
     here.experiment
         .definition
         .claim

@@ -166,10 +166,11 @@ fn main() {
             println!("  openssl: no data: needs the program openssl");
             return;
         };
-        let ratio = ratio_interval(&theirs, &ours, 0.95, 2000, 1).unwrap();
+        let ratio = ratio_interval(&theirs, &ours, 0.95).unwrap();
         println!(
-            "  {cipher}, {payload} bytes: {:.2} ({:.2}-{:.2})",
-            ratio.median.point, ratio.median.low, ratio.median.high
+            "  {cipher}, {payload} bytes: {:.2} ({})",
+            ratio.median.point,
+            ratio.median.words(|value| format!("{value:.2}"))
         );
     }
 }

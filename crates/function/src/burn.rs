@@ -10,7 +10,7 @@
 use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
-use taut_measure::{Interval, mean_interval};
+use taut_measure::{Interval, mean_beside_median};
 use taut_port::{Batch, PoolHandle, PortError, ticks, wait_for_instructions};
 
 /// Cycles per packet at most: a full batch then holds the worker for some hundredths of a second.
@@ -280,7 +280,7 @@ pub struct BurnError {
     pub disturbed: usize,
     /// Mean of the cycles per packet that the other blocks took beyond those asked for.
     pub mean_cycles: f64,
-    /// Its 95 % interval (Student's t over the blocks).
+    /// The same, and beside it the interval of the blocks' median.
     pub interval: Option<Interval>,
 }
 
@@ -335,7 +335,7 @@ pub fn measure_error(cycles: u32, batch: usize) -> Result<BurnError, PortError> 
         count: blocks.len(),
         disturbed: blocks.len() - errors.len(),
         mean_cycles: errors.iter().sum::<f64>() / errors.len().max(1) as f64,
-        interval: mean_interval(&errors, 0.95),
+        interval: mean_beside_median(&errors, 0.95),
     })
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use taut_engine::Stage;
 use taut_function::{Context, Function};
-use taut_measure::{Interval, LatencyHistogram, Summary, mean_interval};
+use taut_measure::{Interval, LatencyHistogram, Summary, mean_beside_median};
 use taut_port::{Batch, Clock, PoolHandle, ticks};
 use taut_wire::UdpFlow;
 
@@ -61,7 +61,7 @@ pub struct Measured {
     pub cpus: usize,
     /// Time of a packet, over all threads and repetitions.
     pub processing_ns: Option<Summary>,
-    /// Mean of the repetitions' means, with the 95 % interval over them; none of a single one.
+    /// Mean of the repetitions' means, and beside it the interval of their median; none without packets.
     pub mean_ns: Option<Interval>,
     /// Packets that the functions dropped.
     pub dropped: u64,
@@ -104,7 +104,7 @@ pub fn measure(plan: &Plan, clock: &Clock, stop: &AtomicBool) -> Result<Measured
         repetitions: plan.repetitions,
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
         processing_ns: Summary::from_histogram(&all),
-        mean_ns: mean_interval(&means, 0.95),
+        mean_ns: mean_beside_median(&means, 0.95),
         dropped,
     })
 }

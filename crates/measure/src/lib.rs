@@ -25,7 +25,7 @@ pub use compare::{Comparison, Finding, Judged, compare, holm, judge, mann_whitne
 pub use crossing::{Crossed, CrossingAccount, Crossings};
 pub use gaps::{GapRecorder, GapSummary};
 pub use interval::{
-    Interval, PairedRatio, block_bootstrap, bootstrap_interval, mean_interval, median_interval,
+    Interval, IntervalMethod, PairedRatio, Ranks, mean_beside_median, median_interval,
     quantile_interval, quantile_interval_ranks, ratio_interval,
 };
 pub use jitter::{JitterRecorder, JitterSummary};

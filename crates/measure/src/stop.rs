@@ -44,7 +44,8 @@ impl StopRule {
     /// assert!(matches!(rule.judge(&steady), Progress::Reached(_)));
     /// ```
     pub fn judge(&self, values: &[f64]) -> Progress {
-        let interval = median_interval(values, self.confidence);
+        let interval = median_interval(values, self.confidence)
+            .filter(|interval| interval.confidence >= self.confidence);
         let runs = values.len() as u64;
         match interval {
             Some(found) if runs >= self.min_runs && self.is_close(&found) => {

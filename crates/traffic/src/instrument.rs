@@ -92,6 +92,9 @@ pub struct Tally {
     pub refused: u64,
     /// Due, but the generator never came to them.
     pub unsent: u64,
+    /// Due while the generator had no memory for a packet: sent late, or among the unsent.
+    #[serde(default)]
+    pub starved: u64,
     /// Came back with a right stamp and checksum (copies included).
     pub received: u64,
     /// Came back damaged: of which stream is not known, counted with the first.
@@ -237,6 +240,11 @@ struct Pending {
     template: u32,
     varied: Sum,
     sequence: u64,
+    /// When it is due; ticks.
+    due: u64,
+    /// How much later than that it was to leave when it was first handed over, and when that was; ticks.
+    late: u64,
+    first_stamp: u64,
     /// Of a filler, which is no stream's.
     filler: bool,
     /// Of a packet that a hand made; it takes the place of the template's.
@@ -252,6 +260,8 @@ pub(crate) struct Running {
     free_at: u64,
     /// Least distance between packets meanwhile, in ticks; 0 for patterns that are bursts on purpose.
     spacing: u64,
+    /// Packets up to this one were counted as starved.
+    starved_until: u64,
     priority: u8,
 }
 
@@ -262,6 +272,7 @@ impl Running {
             schedule,
             free_at: 0,
             spacing: 0,
+            starved_until: 0,
             priority: 0,
         }
     }
@@ -278,6 +289,14 @@ impl Running {
             self.free_at = self.free_at.max(now - slack) + self.spacing;
         }
         self.schedule.advance();
+    }
+
+    /// There is no memory for the packet that is due; it stays due. 1 the first time, 0 when it is tried again.
+    #[cold]
+    fn starve(&mut self) -> u64 {
+        let until = self.schedule.next() + 1;
+        let before = std::mem::replace(&mut self.starved_until, until);
+        u64::from(before < until)
     }
 }
 
@@ -636,7 +655,7 @@ impl Instrument {
                     break;
                 }
                 was_idle = false;
-                last_sent = self.send(
+                let sent = self.send(
                     now,
                     start,
                     slack_ticks,
@@ -645,7 +664,10 @@ impl Instrument {
                     &mut tallies,
                     hand,
                 );
-                last_event = last_sent;
+                if let Some(sent) = sent {
+                    last_sent = sent;
+                    last_event = sent;
+                }
             } else if H::ACTIVE && self.craft_ahead(now + ahead_ticks, &running, hand) {
                 was_idle = false;
             }
@@ -689,6 +711,7 @@ impl Instrument {
             last_event = seen.unwrap_or(last_event);
         }
         // What still waits for the line.
+        self.note_sent(self.out.len(), ticks(), start, records);
         self.refuse_left(self.out.len(), records, &mut tallies);
         for (tally, running) in tallies.iter_mut().zip(&running) {
             tally.unsent = running.schedule.left();
@@ -724,7 +747,7 @@ impl Instrument {
     fn craft<H: Hand>(&mut self, stream: usize, n: usize, hand: &mut H) {
         let maker = &mut self.traffic.streams_mut()[stream];
         let measured = maker.is_measured() && hand.stamps(stream);
-        for _ in 0..n {
+        for _ in 0..n.min(self.pool.available()) {
             let (template, len) = maker.next();
             let Some(mut packet) = self.pool.take(len) else {
                 break;
@@ -755,13 +778,14 @@ impl Instrument {
                     schedule: Schedule::new(pattern, rate_pps, duration, start, hz, seed),
                     free_at: 0,
                     spacing: spacing as u64,
+                    starved_until: 0,
                     priority: stream.priority(),
                 }
             })
             .collect()
     }
 
-    /// Hands over what is due, 32 packets at most; returns the stamp they got.
+    /// Hands over what is due, 32 packets at most; returns the stamp they got, or none without memory for any.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn send<R: Record, H: Hand>(
@@ -773,33 +797,30 @@ impl Instrument {
         records: &mut [R],
         tallies: &mut [Tally],
         hand: &mut H,
-    ) -> u64 {
+    ) -> Option<u64> {
         while self.out.len() < BURST {
             let Some(stream) = choose(running, now) else {
                 break;
             };
             let schedule = &running[stream].schedule;
             let (sequence, due) = (schedule.next(), schedule.due_ticks());
+            let Some((packet, pending)) = self.make(stream, sequence, hand) else {
+                tallies[stream].starved += running[stream].starve();
+                break;
+            };
             if let Some(record) = records.get_mut(stream) {
                 record.sent(sequence, due - start, now - due);
             }
             running[stream].sent(now, now - due, slack_ticks);
-            let Some((packet, pending)) = self.make(stream, sequence, hand) else {
-                // Every frame is stuck in a ring of a device that does not move.
-                tallies[stream].refused += 1;
-                if let Some(record) = records.get_mut(stream) {
-                    record.refused(sequence);
-                }
-                break;
-            };
             self.pending[self.out.len()] = pending;
             self.out.push(packet);
         }
+        // Without any packet too: a port may give memory back when it is called.
         let made = self.out.len();
         let stamp = self.stamp(H::ACTIVE);
         self.ports[0].tx(&mut self.out);
         self.refuse_left(made, records, tallies);
-        stamp
+        (made > 0).then_some(stamp)
     }
 
     /// As [`Instrument::send`], ahead of a line that holds the gaps, with fillers where nothing is due. What finds
@@ -816,11 +837,9 @@ impl Instrument {
         tallies: &mut [Tally],
         hand: &mut H,
     ) -> Option<u64> {
-        let waiting = self.out.len();
-        if waiting > 0 {
-            let taken = self.ports[0].tx(&mut self.out);
-            self.pending.copy_within(taken..waiting, 0);
-            return (taken > 0).then_some(now);
+        if !self.out.is_empty() {
+            let (stamp, taken) = self.hand_to_line(start, records, H::ACTIVE);
+            return (taken > 0).then_some(stamp);
         }
         while self.out.len() < BURST {
             let (packet, pending) = match line.next(running, now) {
@@ -838,34 +857,60 @@ impl Instrument {
                     (packet, pending)
                 }
                 Next::Packet { stream, late } => {
-                    let schedule = &mut running[stream].schedule;
+                    let schedule = &running[stream].schedule;
                     let (sequence, due) = (schedule.next(), schedule.due_ticks());
-                    if let Some(record) = records.get_mut(stream) {
-                        record.sent(sequence, due - start, late);
-                    }
-                    schedule.advance();
-                    let Some(made) = self.make(stream, sequence, hand) else {
-                        tallies[stream].refused += 1;
-                        if let Some(record) = records.get_mut(stream) {
-                            record.refused(sequence);
-                        }
+                    let Some((packet, pending)) = self.make(stream, sequence, hand) else {
+                        tallies[stream].starved += running[stream].starve();
                         break;
                     };
-                    made
+                    running[stream].schedule.advance();
+                    (
+                        packet,
+                        Pending {
+                            due,
+                            late,
+                            ..pending
+                        },
+                    )
                 }
             };
             line.take(packet.len());
             self.pending[self.out.len()] = pending;
             self.out.push(packet);
         }
-        let made = self.out.len();
-        if made == 0 {
+        if self.out.is_empty() {
             return None;
         }
-        let stamp = self.stamp(H::ACTIVE);
-        let taken = self.ports[0].tx(&mut self.out);
-        self.pending.copy_within(taken..made, 0);
+        let (stamp, _) = self.hand_to_line(start, records, H::ACTIVE);
         Some(stamp)
+    }
+
+    /// Hands what is made to the line; the stamp, and how much it took. What it does not take is stamped anew when it
+    /// is handed over again: a latency begins when a packet leaves, and what it waited for the line is slip.
+    #[inline(always)]
+    fn hand_to_line<R: Record>(
+        &mut self,
+        start: u64,
+        records: &mut [R],
+        hand_is_active: bool,
+    ) -> (u64, usize) {
+        let made = self.out.len();
+        let stamp = self.stamp(hand_is_active);
+        let taken = self.ports[0].tx(&mut self.out);
+        self.note_sent(taken, stamp, start, records);
+        self.pending.copy_within(taken..made, 0);
+        (stamp, taken)
+    }
+
+    /// Tells the records of the first packets made for the line, when they leave.
+    #[inline(always)]
+    fn note_sent<R: Record>(&mut self, count: usize, stamp: u64, start: u64, records: &mut [R]) {
+        for pending in self.pending[..count].iter().filter(|p| !p.filler) {
+            if let Some(record) = records.get_mut(pending.stream) {
+                let slip = pending.late + (stamp - pending.first_stamp);
+                record.sent(pending.sequence, pending.due - start, slip);
+            }
+        }
     }
 
     /// Counts what is left of `made` packets, the last ones, as refused.
@@ -892,9 +937,12 @@ impl Instrument {
     #[inline(always)]
     fn stamp(&mut self, hand_is_active: bool) -> u64 {
         let stamp = ticks();
-        for (pending, packet) in self.pending.iter().zip(self.out.packets_mut()) {
+        for (pending, packet) in self.pending.iter_mut().zip(self.out.packets_mut()) {
             if pending.filler {
                 continue;
+            }
+            if pending.first_stamp == 0 {
+                pending.first_stamp = stamp;
             }
             let flow = self.trial << STREAM_BITS | pending.stream as u16;
             if hand_is_active && pending.crafted {
@@ -937,6 +985,10 @@ impl Instrument {
                 ..Pending::default()
             };
             return Some((packet, pending));
+        }
+        // A template is not passed over for want of memory.
+        if self.pool.available() == 0 {
+            return None;
         }
         let maker = &mut self.traffic.streams_mut()[stream];
         let (template, len) = maker.next();
@@ -1423,6 +1475,114 @@ mod tests {
         assert!(tally.unsent > 0 && tally.refused < 32, "{tally:?}");
     }
 
+    /// A line that takes nothing for a while, and then shows what it took.
+    struct Shut {
+        ports_of_flows: PortRange,
+        open_at: u64,
+        wire: VecDeque<Packet>,
+        last_refusal: u64,
+        /// Least time from a refusal of the line to the stamps of what it took later, ticks.
+        oldest_stamp: i64,
+    }
+
+    impl Port for Shut {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            let n = self.wire.len().min(batch.room());
+            self.wire.drain(..n).for_each(|p| batch.push(p));
+            n
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            if ticks() < self.open_at {
+                if !batch.is_empty() {
+                    self.last_refusal = ticks();
+                }
+                return 0;
+            }
+            let n = batch.len();
+            let (last_refusal, ports) = (self.last_refusal, self.ports_of_flows);
+            let wire = &mut self.wire;
+            let mut oldest = self.oldest_stamp;
+            batch.take_front(n, |packet| {
+                let Received::Stamped(stamp) = classify(packet.bytes(), ports) else {
+                    panic!("a packet without a stamp");
+                };
+                oldest = oldest.min(stamp.stamp_ticks.wrapping_sub(last_refusal) as i64);
+                wire.push_back(packet);
+            });
+            self.oldest_stamp = oldest;
+            assert!(
+                oldest >= 0,
+                "a stamp from before the line refused its packet: {oldest}"
+            );
+            n
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    #[test]
+    fn what_waited_for_the_line_is_stamped_when_it_leaves_and_its_wait_is_slip() {
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let mut instrument = instrument_on(Vec::new(), stream.into());
+        let shut_ticks = instrument.clock().to_ticks(2e6) as u64;
+        instrument.ports.push(Box::new(Shut {
+            ports_of_flows: instrument.ports_of_flows,
+            open_at: ticks() + shut_ticks,
+            wire: VecDeque::new(),
+            last_refusal: 0,
+            oldest_stamp: i64::MAX,
+        }));
+        instrument.set_pacing(Pacing::Nic);
+        let opened = ticks();
+        let mut record = EveryPacket::new(TRIAL.packets() as usize);
+        let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
+        assert_eq!(
+            (tally.received, tally.refused),
+            (tally.sent, 0),
+            "{tally:?}"
+        );
+        // The first packet was due within the first 100 us of 2 ms in which the line was shut.
+        let (slip, fate) = record.packets().next().unwrap();
+        let Fate::Received { latency_ticks } = fate else {
+            panic!("{fate:?}");
+        };
+        let since = ticks() - opened;
+        assert!(u64::from(slip) + u64::from(latency_ticks) >= shut_ticks / 2);
+        assert!(u64::from(slip) >= shut_ticks / 2, "{slip} of {since}");
+    }
+
+    #[test]
+    fn without_memory_packets_are_the_generators_fault_and_neither_lost_nor_refused() {
+        // The device keeps all that it gets, and has room for more than there are packets.
+        for pacing in [Pacing::Software, Pacing::Nic] {
+            let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+            let ports = [10_000, 0].map(|capacity| -> Box<dyn Port> {
+                Box::new(Loop {
+                    wire: VecDeque::new(),
+                    capacity,
+                    delivers: false,
+                    sent: 0,
+                    harm: |_, _| Harm::None,
+                })
+            });
+            let mut instrument = instrument_on(ports.into(), stream.into());
+            instrument.set_pacing(pacing);
+            let mut record = EveryPacket::new(TRIAL.packets() as usize);
+            let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
+            assert_eq!((tally.sent, tally.refused), (256, 0), "{tally:?}");
+            assert_eq!((tally.unsent, tally.owed), (2_000 - 256, 2_000));
+            // Of those that were never sent one was tried, again and again.
+            assert!(tally.generator_behind() && tally.starved == 1);
+        }
+    }
+
     #[test]
     fn streams_keep_their_rates_and_records_apart() {
         let traffic = Traffic::parse(
@@ -1453,6 +1613,7 @@ mod tests {
             schedule,
             free_at: 0,
             spacing: 750,
+            starved_until: 0,
             priority: 0,
         };
         // 100 packets are due at once: they leave in pairs at first, then 750 ns apart, until none is late.
@@ -1482,6 +1643,7 @@ mod tests {
                 schedule,
                 free_at: 0,
                 spacing: 0,
+                starved_until: 0,
                 priority,
             }
         };

@@ -341,9 +341,9 @@ impl Drawing<'_> {
         );
         let svg = curves::chart(&self.chart(), axes.0, axes.1, curves::Extent::Band, all);
         let spread = if few {
-            "goes from the smallest to the largest, as fewer than six runs have no interval"
+            "goes from the smallest to the largest where there are fewer than six runs, too few for 95 %"
         } else {
-            "is its 95 % interval"
+            "is the interval that covers the median in 95 % or more"
         };
         Ok((
             svg,

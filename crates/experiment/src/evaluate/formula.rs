@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use taut_lab::quantity::plain;
-use taut_measure::median;
+use taut_measure::{Interval, IntervalMethod, median, median_interval};
 
-/// Times that the repetitions are drawn anew.
-const RESAMPLES: usize = 1000;
+/// How often an interval is to cover, from six repetitions on. With fewer it says what it covers.
+const CONFIDENCE: f64 = 0.95;
 
 /// Whether a claim holds here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,9 +26,15 @@ pub struct Verdict {
     pub formula: String,
     /// What it comes to.
     pub value: Option<f64>,
-    /// Its 95 % interval: percentiles of the formula over repetitions drawn anew, all combinations of a
-    /// repetition together, as they share the machine's mood; `None` with one repetition.
+    /// Ends of the interval of the median over the repetitions, each of which gives the formula a value by itself, as
+    /// its combinations share the machine's mood; `None` with one repetition, and for a formula that takes several.
     pub interval: Option<[f64; 2]>,
+    /// How often such an interval covers that median, 0..1.
+    #[serde(default)]
+    pub coverage: f64,
+    /// How the interval came about.
+    #[serde(default)]
+    pub method: IntervalMethod,
     /// Repetitions behind it.
     pub repetitions: usize,
     /// When it holds.
@@ -43,9 +49,9 @@ pub struct Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
-    /// At the value and at both ends of its interval.
+    /// At the value and at both ends of its interval; in every repetition where they are fewer than 95 % takes.
     Reproduced,
-    /// At none of the three.
+    /// At none of these.
     NotReproduced,
     /// At some of them.
     Unclear,
@@ -65,14 +71,47 @@ impl VerdictKind {
     }
 }
 
+impl Verdict {
+    /// The value's interval; `None` where it has none.
+    pub fn spread(&self) -> Option<Interval> {
+        let [low, high] = self.interval?;
+        Some(Interval {
+            low,
+            point: self.value?,
+            high,
+            confidence: self.coverage,
+            count: self.repetitions as u64,
+            method: self.method,
+        })
+    }
+
+    /// The verdict as people read it, with what it rests on where that is less than 95 % of anything:
+    /// `reproduced in all of 3 repetitions`.
+    pub fn words(&self) -> String {
+        let name = self.verdict.name();
+        let told = match self.verdict {
+            VerdictKind::Reproduced => "all",
+            VerdictKind::NotReproduced => "none",
+            VerdictKind::Unclear | VerdictKind::NoData => return name.to_owned(),
+        };
+        match (self.repetitions, self.interval) {
+            (1, _) => format!("{name} in one repetition"),
+            (_, None) => format!("{name}, without an interval"),
+            (_, Some(_)) if self.coverage >= CONFIDENCE => name.to_owned(),
+            (few, Some(_)) if told == "all" => format!("{name} in all of {few} repetitions"),
+            (few, Some(_)) => format!("{name} in any of {few} repetitions"),
+        }
+    }
+}
+
 impl std::fmt::Display for Verdict {
     /// One line: verdict, claim, figures.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.verdict.name(), self.text)?;
+        write!(f, "{}: {}", self.words(), self.text)?;
         if let Some(value) = self.value {
             write!(f, " [{}", plain(value))?;
-            if let Some([low, high]) = self.interval {
-                write!(f, ", 95 % {} to {}", plain(low), plain(high))?;
+            if let Some(interval) = self.spread() {
+                write!(f, ", {}", interval.words(plain))?;
             }
             write!(f, "; {}]", self.condition)?;
         }
@@ -91,7 +130,6 @@ pub(crate) struct Formulas {
     environment: Environment<'static>,
     drawn: Arc<Mutex<Vec<usize>>>,
     by_repetition: Vec<Vec<usize>>,
-    seed: u64,
 }
 
 struct Data {
@@ -99,7 +137,7 @@ struct Data {
 }
 
 impl Formulas {
-    pub(crate) fn new(runs: &Runs, seed: u64) -> Self {
+    pub(crate) fn new(runs: &Runs) -> Self {
         let data = Arc::new(Data {
             runs: runs.runs.clone(),
         });
@@ -146,7 +184,6 @@ impl Formulas {
             environment,
             drawn,
             by_repetition,
-            seed,
         }
     }
 
@@ -181,34 +218,15 @@ impl Formulas {
         *self.drawn.lock().unwrap_or_else(PoisonError::into_inner) = runs;
     }
 
-    /// The formula's 95 % interval.
-    fn interval(&self, formula: &str) -> Option<[f64; 2]> {
-        let repetitions = self.by_repetition.len();
-        if repetitions < 2 {
-            return None;
-        }
-        let mut rng = fastrand::Rng::with_seed(self.seed);
-        let mut values: Vec<f64> = (0..RESAMPLES)
-            .filter_map(|_| {
-                let drawn = (0..repetitions).flat_map(|_| {
-                    self.by_repetition[rng.usize(0..repetitions)]
-                        .iter()
-                        .copied()
-                });
-                self.draw(drawn.collect());
-                self.value(formula).ok()
-            })
-            .collect();
+    /// What the formula comes to in each repetition alone that gives it a value.
+    fn in_each(&self, formula: &str) -> Vec<f64> {
+        let alone = |runs: &Vec<usize>| {
+            self.draw(runs.clone());
+            self.value(formula).ok()
+        };
+        let values = self.by_repetition.iter().filter_map(alone).collect();
         self.draw(self.by_repetition.concat());
-        values.sort_by(f64::total_cmp);
-        // Draws without a value would hide one side of the truth.
-        let enough = values.len() * 10 > RESAMPLES * 9;
-        enough.then(|| {
-            [
-                values[values.len() / 40],
-                values[values.len() - 1 - values.len() / 40],
-            ]
-        })
+        values
     }
 }
 
@@ -244,6 +262,16 @@ impl Data {
     }
 }
 
+/// The interval of the repetitions' median. `None` of one, and where the value over all runs lies beyond what
+/// repetitions give by themselves: such a formula takes several, as one that counts runs does.
+fn spread(in_each: &[f64], value: f64) -> Option<Interval> {
+    let least = in_each.iter().copied().reduce(f64::min)?;
+    let most = in_each.iter().copied().reduce(f64::max)?;
+    let slack = 1e-9 * value.abs();
+    let among = least - slack <= value && value <= most + slack;
+    median_interval(in_each, CONFIDENCE).filter(|found| found.count > 1 && among)
+}
+
 /// Judges a claim.
 pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
     let (formula, condition) = (claim.value.get_ref(), claim.holds.get_ref());
@@ -253,6 +281,8 @@ pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
         formula: formula.clone(),
         value: None,
         interval: None,
+        coverage: 0.0,
+        method: IntervalMethod::Range,
         repetitions: formulas.by_repetition.len(),
         condition: condition.clone(),
         verdict: VerdictKind::NoData,
@@ -266,9 +296,19 @@ pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
         }
     };
     verdict.value = Some(value);
-    verdict.interval = formulas.interval(formula);
-    let at: Result<Vec<bool>, String> = std::iter::once(value)
-        .chain(verdict.interval.into_iter().flatten())
+    let in_each = formulas.in_each(formula);
+    let mut judged = vec![value];
+    if let Some(found) = spread(&in_each, value) {
+        verdict.interval = Some([found.low, found.high]);
+        (verdict.coverage, verdict.method) = (found.confidence, found.method);
+        verdict.repetitions = in_each.len();
+        match found.method {
+            IntervalMethod::Range => judged.extend(in_each),
+            _ => judged.extend([found.low, found.high]),
+        }
+    }
+    let at: Result<Vec<bool>, String> = judged
+        .into_iter()
         .map(|value| formulas.holds(condition, value))
         .collect();
     verdict.verdict = match at {
@@ -281,4 +321,59 @@ pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
         }
     };
     verdict
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn verdict_of(in_each: &[f64], verdict: VerdictKind) -> Verdict {
+        let value = median(in_each).unwrap();
+        let found = spread(in_each, value);
+        Verdict {
+            text: "it is so".to_owned(),
+            published: String::new(),
+            formula: String::new(),
+            value: Some(value),
+            interval: found.map(|found| [found.low, found.high]),
+            coverage: found.map_or(0.0, |found| found.confidence),
+            method: found.map_or_else(Default::default, |found| found.method),
+            repetitions: in_each.len(),
+            condition: "value > 1".to_owned(),
+            verdict,
+            note: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_verdict_says_what_it_rests_on_where_that_is_less_than_a_verdict_claims() {
+        use VerdictKind::{NotReproduced, Reproduced, Unclear};
+        let three = verdict_of(&[2.0, 4.0, 3.0], Reproduced);
+        assert_eq!(
+            three.to_string(),
+            "reproduced in all of 3 repetitions: it is so [3, range of 3: 2 to 4; value > 1]"
+        );
+        let six = verdict_of(&[2.0, 4.0, 3.0, 3.0, 3.0, 3.0], Reproduced);
+        assert_eq!(
+            six.to_string(),
+            "reproduced: it is so [3, 96 % 2 to 4, n = 6; value > 1]"
+        );
+        let words = |values: &[f64], verdict| verdict_of(values, verdict).words();
+        assert_eq!(
+            words(&[0.5; 3], NotReproduced),
+            "not reproduced in any of 3 repetitions"
+        );
+        assert_eq!(words(&[2.0], Reproduced), "reproduced in one repetition");
+        assert_eq!(words(&[0.0, 2.0], Unclear), "unclear");
+    }
+
+    #[test]
+    fn a_formula_that_takes_several_repetitions_has_no_interval() {
+        // Such as the number of runs: one in each of three repetitions.
+        assert_eq!(spread(&[1.0; 3], 3.0), None);
+        assert!(spread(&[1.0; 3], 1.0).is_some());
+        assert_eq!(spread(&[1.0], 1.0), None);
+        assert_eq!(spread(&[], 1.0), None);
+    }
 }

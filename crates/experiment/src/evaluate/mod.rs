@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use taut_lab::quantity::Quantity;
 use taut_lab::results::{write_json, write_whole};
-use taut_measure::{Interval, median, median_interval};
+use taut_measure::{Interval, median_interval};
 
 /// Everything that a report shows.
 #[derive(Debug, Serialize)]
@@ -77,7 +77,7 @@ pub struct Row {
 pub struct Cell {
     /// Median of the runs.
     pub median: f64,
-    /// Its 95 % interval; `None` with fewer than six runs, which have none.
+    /// With its interval, which with fewer than six runs is their range; `None` of a single run.
     pub interval: Option<Interval>,
     /// The smallest and the largest.
     pub range: [f64; 2],
@@ -124,7 +124,7 @@ impl Evaluation {
         let verdicts = if runs.is_empty() {
             Vec::new()
         } else {
-            let formulas = Formulas::new(&runs, definition.plan.seed);
+            let formulas = Formulas::new(&runs);
             definition
                 .claim
                 .iter()
@@ -303,30 +303,18 @@ fn make_table(
 }
 
 fn cell(values: &[f64], metric: &str) -> Option<Cell> {
-    let middle = median(values)?;
-    let interval = median_interval(values, 0.95);
+    let interval = median_interval(values, 0.95)?;
     let quantity = quantity_of(metric);
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let [from, to] = interval
-        .as_ref()
-        .map_or([low, high], |interval| [interval.low, interval.high]);
     Some(Cell {
-        median: middle,
-        range: [low, high],
+        median: interval.point,
+        range: [
+            values.iter().copied().reduce(f64::min)?,
+            values.iter().copied().reduce(f64::max)?,
+        ],
         runs: values.len(),
-        text: quantity.text(middle),
-        spread: if values.len() == 1 {
-            "one run".to_owned()
-        } else {
-            format!(
-                "{} to {}{}",
-                quantity.text(from),
-                quantity.text(to),
-                if interval.is_some() { "" } else { " (range)" }
-            )
-        },
-        interval,
+        text: quantity.text(interval.point),
+        spread: interval.short(|value| quantity.text(value)),
+        interval: (values.len() > 1).then_some(interval),
     })
 }
 

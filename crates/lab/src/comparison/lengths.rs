@@ -24,7 +24,7 @@ pub struct Lengths {
 
 impl Lengths {
     /// Quick: under 40 s; full: minutes per device and repetition; in between as often and as long at the constant
-    /// rate as it is told.
+    /// rate as it is told. Many short repetitions rather than few long ones: repetitions are what intervals come from.
     pub fn of(mode: Mode, repetitions: u32, constant_rate: Duration) -> Self {
         let ms = Duration::from_millis;
         match mode {
@@ -40,7 +40,7 @@ impl Lengths {
                 repetitions,
                 warm_up: ms(50),
                 constant_rate,
-                trial: ms(80),
+                trial: ms(30),
                 factor: 1.7,
                 bisections: 3,
             },

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use taut_host::EnergyUse;
 use taut_measure::{
-    Interval, JitterRecorder, JitterSummary, LatencyHistogram, Limit, Summary, mean_interval,
+    Interval, JitterRecorder, JitterSummary, LatencyHistogram, Limit, Summary, mean_beside_median,
 };
 
 use crate::results::{CbrResult, DeviceInfo, Results, Run};
@@ -26,7 +26,7 @@ pub use table::{Row, render_text_table, rows};
 pub(crate) use timeline::Collector;
 pub use timeline::Timeline;
 
-/// How often a stated interval should cover the truth.
+/// How often an interval is to cover the truth: from six repetitions on. With fewer it says what it covers.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// Everything known about all devices of an experiment.
@@ -264,13 +264,13 @@ impl Device {
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
 
-    /// The mean of the repetitions' average latencies with its 95 % interval (Student's t), ns.
+    /// The mean of the repetitions' average latencies, and beside it the interval of their median, ns.
     pub fn average_interval(&self) -> Option<Interval> {
         let averages: Vec<f64> = self
             .per_repetition(|latency| Some(latency.avg_ns))
             .into_values()
             .collect();
-        mean_interval(&averages, CONFIDENCE)
+        mean_beside_median(&averages, CONFIDENCE)
     }
 
     /// Spread of the highest loss-free rate over the repetitions, packets per second.

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use taut_measure::{Summary, ratio_interval};
+use serde::{Serialize, Serializer};
+use taut_measure::{Interval, IntervalMethod, Summary, ratio_interval};
 
 use crate::results::Kind;
 
@@ -19,28 +19,51 @@ pub struct Ratio {
     pub over: String,
     /// Id of the device below the line.
     pub under: String,
-    /// Median of the repetitions' ratios.
-    pub median: f64,
-    /// 95 % interval of the median over the repetitions; `None` with fewer than two.
-    pub interval: Option<(f64, f64)>,
-    /// Repetitions in which both were measured.
-    pub pairs: u64,
+    /// Median of the ratios of the repetitions in which both were measured, with its interval.
+    #[serde(flatten, serialize_with = "written")]
+    pub found: Interval,
     /// What the reference found, on other hardware.
     pub published: Option<f64>,
 }
 
+/// The median as files have it.
+#[derive(Serialize)]
+struct Written {
+    /// Median of the repetitions' ratios.
+    median: f64,
+    /// Ends of its interval; none with one repetition.
+    interval: Option<(f64, f64)>,
+    /// Repetitions in which both were measured.
+    pairs: u64,
+    /// How often such an interval covers the median, 0..1.
+    coverage: f64,
+    /// How it came about.
+    method: IntervalMethod,
+}
+
+fn written<S: Serializer>(found: &Interval, serializer: S) -> Result<S::Ok, S::Error> {
+    let written = Written {
+        median: found.point,
+        interval: (found.count > 1).then_some((found.low, found.high)),
+        pairs: found.count,
+        coverage: found.confidence,
+        method: found.method,
+    };
+    written.serialize(serializer)
+}
+
 impl std::fmt::Display for Ratio {
-    /// One line: `average latency, memif-full over memif-each: 97.1 (95 % CI 96.0 to 98.2, n = 3; published 9.8)`.
+    /// One line: `average latency, memif-full over memif-each: 97.1 (96 % 96.0 to 98.2, n = 6; published 9.8)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{}, {} over {}: {:.3} (",
-            self.figure, self.over, self.under, self.median
+            "{}, {} over {}: {:.3} ({}",
+            self.figure,
+            self.over,
+            self.under,
+            self.found.point,
+            self.found.words(|value| format!("{value:.3}"))
         )?;
-        if let Some((low, high)) = self.interval {
-            write!(f, "95 % CI {low:.3} to {high:.3}, ")?;
-        }
-        write!(f, "n = {}", self.pairs)?;
         if let Some(published) = self.published {
             write!(f, "; published {published:.1}")?;
         }
@@ -48,17 +71,15 @@ impl std::fmt::Display for Ratio {
     }
 }
 
-const RESAMPLES: usize = 2_000;
-
 /// All ratios that the devices present allow, in a fixed order.
-pub fn ratios(devices: &[Device], seed: u64) -> Vec<Ratio> {
+pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
     let mut out = Vec::new();
     let forwarders: Vec<&Device> = devices
         .iter()
         .filter(|device| device.info.kind == Kind::Forwarder)
         .collect();
     let mut compare = |figure: &str, over: &Device, under: &Device, values: Values, published| {
-        out.extend(ratio(figure, over, under, values, published, seed));
+        out.extend(ratio(figure, over, under, values, published));
     };
     for each in forwarders
         .iter()
@@ -168,7 +189,6 @@ fn ratio(
     under: &Device,
     values: Values,
     published: Option<f64>,
-    seed: u64,
 ) -> Option<Ratio> {
     let (above, below) = (values.of(over), values.of(under));
     let pairs: Vec<(f64, f64)> = above
@@ -177,18 +197,11 @@ fn ratio(
         .filter(|(above, below)| *above > 0.0 && *below > 0.0)
         .collect();
     let (above, below): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-    let paired = ratio_interval(&above, &below, CONFIDENCE, RESAMPLES, seed);
-    let median = match &paired {
-        Some(paired) => paired.median.point,
-        None => pairs.first().map(|(above, below)| above / below)?,
-    };
     Some(Ratio {
         figure: figure.to_owned(),
         over: over.info.id.clone(),
         under: under.info.id.clone(),
-        median,
-        interval: paired.map(|paired| (paired.median.low, paired.median.high)),
-        pairs: pairs.len() as u64,
+        found: ratio_interval(&above, &below, CONFIDENCE)?.median,
         published,
     })
 }

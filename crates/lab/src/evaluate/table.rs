@@ -38,7 +38,7 @@ pub struct Row {
     pub loss: Option<f64>,
     /// Round trips of all repetitions.
     pub latency: Option<Summary>,
-    /// Mean of the repetitions' averages with its 95 % interval, ns.
+    /// Mean of the repetitions' averages, and beside it the interval of their median, ns.
     pub avg_ns_interval: Option<Interval>,
     /// Jitter of all repetitions.
     pub jitter: Option<JitterSummary>,

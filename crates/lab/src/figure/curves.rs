@@ -7,7 +7,7 @@ use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
 use super::{Axis, Chart, Series, legend};
 use crate::quantity::Quantity;
-use taut_measure::{median, median_interval};
+use taut_measure::median_interval;
 
 /// A point of a curve.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,36 +70,26 @@ pub struct Figure<'a> {
     pub note: String,
 }
 
+/// How often intervals are to cover the median, from six runs on.
+const CONFIDENCE: f64 = 0.95;
+
 const RIGHT: f64 = 26.0;
 const GAP: f64 = 26.0;
 const Y_TICKS: usize = 6;
 
 impl Point {
-    /// The median over some runs with its 95 % interval; with fewer than six runs, which have none, from the
-    /// smallest to the largest. `x` reads as `of_x`, the values as `of_y`. `None` without values or with
+    /// The median over some runs with its interval, which with fewer than six runs is their range. `x` reads as `of_x`, the values as `of_y`. `None` without values or with
     /// such as are no numbers.
     pub fn of_runs(x: f64, of_x: Quantity, values: &[f64], of_y: Quantity) -> Option<Point> {
-        let finite = x.is_finite() && values.iter().all(|value| value.is_finite());
-        let middle = median(values).filter(|_| finite)?;
-        let interval = median_interval(values, 0.95);
-        let (low, high, what) = match interval {
-            Some(interval) => (interval.low, interval.high, "95 % interval of the median"),
-            None => (
-                values.iter().copied().reduce(f64::min)?,
-                values.iter().copied().reduce(f64::max)?,
-                "from the smallest to the largest",
-            ),
-        };
+        let found = median_interval(values, CONFIDENCE).filter(|_| x.is_finite())?;
         Some(Point {
             x,
-            y: [low, middle, high],
+            y: [found.low, found.point, found.high],
             tip: format!(
-                "{} at {}|{} to {}: {what}|n = {}",
-                of_y.text(middle),
+                "{} at {}|{}",
+                of_y.text(found.point),
                 of_x.text(x),
-                of_y.text(low),
-                of_y.text(high),
-                values.len()
+                found.words(|value| of_y.text(value))
             ),
         })
     }
@@ -343,18 +333,16 @@ mod tests {
         let few = of(&[3000.0, 1000.0, 2000.0]);
         assert_eq!(few.y, [1000.0, 2000.0, 3000.0]);
         assert!(
-            few.tip.contains("smallest") && few.tip.ends_with("n = 3"),
+            few.tip.ends_with("|range of 3: 1.00 µs to 3.00 µs"),
             "{}",
             few.tip
         );
         let ten: Vec<f64> = (1..=10).map(f64::from).collect();
         let many = of(&ten);
         assert_eq!(many.y, [2.0, 5.5, 9.0]);
-        assert!(
-            many.tip
-                .starts_with("5.50 ns at 2.00 Mpkt/s|2.00 ns to 9.00 ns: 95 %"),
-            "{}",
-            many.tip
+        assert_eq!(
+            many.tip,
+            "5.50 ns at 2.00 Mpkt/s|97 % 2.00 ns to 9.00 ns, n = 10"
         );
         let none = |values: &[f64]| Point::of_runs(1.0, Quantity::Number, values, Quantity::Number);
         assert_eq!((none(&[]), none(&[f64::NAN])), (None, None));

@@ -10,7 +10,6 @@ use serde::Serialize;
 use taut_measure::{PairedRatio, Precision, ratio_interval};
 
 const CONFIDENCE: f64 = 0.95;
-const RESAMPLES: usize = 2_000;
 
 /// Said of a generator that has no pacing.
 pub(super) const CANNOT_PACE: &str = "no data: cannot pace";
@@ -126,7 +125,7 @@ impl<'a> Evaluation<'a> {
                 right.push(b);
             }
         }
-        ratio_interval(&left, &right, CONFIDENCE, RESAMPLES, self.results.head.seed)
+        ratio_interval(&left, &right, CONFIDENCE)
     }
 
     /// Bandwidth, and mean squared error, against the best of the others: over the same transport at the
@@ -165,7 +164,7 @@ impl<'a> Evaluation<'a> {
                                 row.label.clone(),
                                 row.transport,
                                 r.asked_pps,
-                                r.mean_squared_error_ns2.median,
+                                r.mean_squared_error_ns2.point,
                             )
                         })
                         .min_by(|a, b| a.4.total_cmp(&b.4))
@@ -210,12 +209,11 @@ fn trials<'a>(
 }
 
 fn row(results: &Results, contender: &Contender) -> Row {
-    let seed = results.head.seed;
     let pps = |part| {
         let values: Vec<f64> = trials(results, &contender.id, part)
             .map(|t| t.pps)
             .collect();
-        Estimate::of(&values, seed)
+        Estimate::of(&values)
     };
     let rates = results
         .head
@@ -245,10 +243,9 @@ fn rate_row(results: &Results, contender: &Contender, asked_pps: f64) -> Option<
     let all: Vec<(&Trial, &Precision)> = trials(results, &contender.id, Part::Rate(asked_pps))
         .filter_map(|trial| Some((trial, trial.precision.as_ref()?)))
         .collect();
-    let seed = results.head.seed;
     let estimate = |figure: &dyn Fn(&Trial, &Precision) -> f64| {
         let values: Vec<f64> = all.iter().map(|(t, p)| figure(t, p)).collect();
-        Estimate::of(&values, seed)
+        Estimate::of(&values)
     };
     let sum = |figure: fn(&Trial, &Precision) -> u64| all.iter().map(|(t, p)| figure(t, p)).sum();
     let gaps: u64 = sum(|_, p| p.count);
@@ -309,7 +306,7 @@ pub fn render_text_table(evaluation: &Evaluation<'_>) -> String {
     ]);
     for row in &evaluation.rows {
         let name = [row.label.clone(), row.transport.name().to_string()];
-        let pps = |e: Option<Estimate>| e.map_or("-".to_string(), |e| rate(e.median));
+        let pps = |e: Option<Estimate>| e.map_or("-".to_string(), |e| rate(e.point));
         let [label, over] = name.clone();
         bandwidth.add_row([label, over, pps(row.unpaced_pps), pps(row.paced_pps)]);
         if let Some(why) = row.no_rates {
@@ -322,12 +319,12 @@ pub fn render_text_table(evaluation: &Evaluation<'_>) -> String {
                 label,
                 over,
                 rate(at.asked_pps),
-                signed(at.rate_error.median),
-                time(at.median_absolute_error_ns.median),
-                time(at.p99_absolute_error_ns.median),
-                power(at.mean_squared_error_ns2.median),
-                power(at.trimmed_squared_error_ns2.median),
-                share(at.bunched_share.median),
+                signed(at.rate_error.point),
+                time(at.median_absolute_error_ns.point),
+                time(at.p99_absolute_error_ns.point),
+                power(at.mean_squared_error_ns2.point),
+                power(at.trimmed_squared_error_ns2.point),
+                share(at.bunched_share.point),
                 at.pauses.to_string(),
             ]);
         }
@@ -470,10 +467,10 @@ mod tests {
         let results = made_up();
         let evaluation = Evaluation::of(&results);
         let at = &evaluation.rows[0].rates[0];
-        assert!((at.mean_squared_error_ns2.median - 100.0).abs() < 1e-6);
-        assert!((at.all_mean_squared_error_ns2.median - 200.0).abs() < 1e-6);
-        assert!((at.median_absolute_error_ns.median - 10.0).abs() < 1e-6);
-        assert!((at.rate_error.median + 0.001).abs() < 1e-9);
+        assert!((at.mean_squared_error_ns2.point - 100.0).abs() < 1e-6);
+        assert!((at.all_mean_squared_error_ns2.point - 200.0).abs() < 1e-6);
+        assert!((at.median_absolute_error_ns.point - 10.0).abs() < 1e-6);
+        assert!((at.rate_error.point + 0.001).abs() < 1e-9);
         assert_eq!((at.gaps, at.repetitions, at.pauses), (3_000, 3, 0));
         assert!((at.shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         let testpmd = &evaluation.rows[1];

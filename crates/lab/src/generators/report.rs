@@ -186,22 +186,14 @@ fn compared(c: &Comparison) -> [String; 5] {
         c.taut.clone(),
         c.peer.clone(),
         ratio(c.ratio.median.point),
-        format!(
-            "{} to {}",
-            ratio(c.ratio.median.low),
-            ratio(c.ratio.median.high)
-        ),
+        c.ratio.median.short(ratio),
     ]
 }
 
-fn cell(estimate: Option<Estimate>, text: impl Fn(f64) -> String) -> [String; 2] {
+fn cell(estimate: Option<Estimate>, text: fn(f64) -> String) -> [String; 2] {
     match estimate {
         None => ["–".to_string(), String::new()],
-        Some(e) if e.low == e.high => [text(e.median), String::new()],
-        Some(e) => [
-            text(e.median),
-            format!("{} to {}", text(e.low), text(e.high)),
-        ],
+        Some(e) => [text(e.point), e.short(text)],
     }
 }
 
@@ -284,7 +276,7 @@ fn over<'a>(evaluation: &'a Evaluation<'_>, transport: Transport) -> Vec<(usize,
 }
 
 fn spread(estimate: &Estimate) -> [f64; 3] {
-    [estimate.low, estimate.median, estimate.high]
+    [estimate.low, estimate.point, estimate.high]
 }
 
 /// What bars show, as numbers.
@@ -333,7 +325,7 @@ fn draw_bandwidth(evaluation: &Evaluation<'_>) -> Drawn {
     Drawn {
         name: "bandwidth",
         title: "Most packets per second of each generator",
-        caption: "64-byte frames, without pacing, from one core, as counted by the receiver. Whiskers: 95 % interval of the median."
+        caption: "64-byte frames, without pacing, from one core, as counted by the receiver. Whiskers: interval of the median, or with fewer than six repetitions their range."
             .to_string(),
         data: Some(data(&groups)),
         svg: bars::draw(&figure, &groups),
@@ -371,9 +363,9 @@ fn draw_errors(evaluation: &Evaluation<'_>) -> Drawn {
     Drawn {
         name: "errors",
         title: "Mean squared error of the gaps between packets",
-        caption: "Outside the receiver's own interruptions; those of the sender's core count. Whiskers: 95 % interval of the median. \
-                  After Gallenmüller 2021, Tables 3.3b and 3.4: at 2 Mpkt/s MoonGen's software pacing has 29 318 ns² with the processor at 1.6 GHz, and less the \
-                  faster it is."
+        caption: "Outside the receiver's own interruptions; those of the sender's core count. Whiskers: interval of the median, or with fewer \
+                  than six repetitions their range. After Gallenmüller 2021, Tables 3.3b and 3.4: at 2 Mpkt/s MoonGen's software pacing has \
+                  29 318 ns² with the processor at 1.6 GHz, and less the faster it is."
             .to_string(),
         data: Some(data(&groups)),
         svg: bars::draw(&figure, &groups),

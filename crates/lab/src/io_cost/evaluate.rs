@@ -6,49 +6,55 @@ use super::session::Events;
 use super::trial::{Part, Series, Trial};
 use crate::quantity::{rate, three_digits, time};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
-use taut_measure::{bootstrap_interval, median};
+use taut_measure::{Interval, IntervalMethod, median, median_interval};
 use taut_port::Event;
 
 const CONFIDENCE: f64 = 0.95;
-const RESAMPLES: usize = 2_000;
 
 /// The load of the published check of the model, cycles.
 pub const CHECKED_LOAD: u32 = 350;
 
-/// A figure over the repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate {
-    /// Median.
-    pub median: f64,
-    /// Ends of the 95 % interval of the median by bootstrap over the repetitions; the range of the
-    /// repetitions at most, and with fewer than six of them it covers less than it says.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-    /// Repetitions.
-    pub count: usize,
-}
+/// A figure over the repetitions: their median with its interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate(Interval);
 
 impl Estimate {
-    /// Of some values, with a seed for the resampling; none of no values.
-    pub fn of(values: &[f64], seed: u64) -> Option<Self> {
-        let middle = median(values)?;
-        let interval = bootstrap_interval(
-            values,
-            |values| median(values).unwrap_or(f64::NAN),
-            CONFIDENCE,
-            RESAMPLES,
-            seed,
-        );
-        let (low, high) = interval.map_or((middle, middle), |i| (i.low, i.high));
-        Some(Self {
-            median: middle,
-            low,
-            high,
-            count: values.len(),
-        })
+    /// Of some values; none of no values.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        median_interval(values, CONFIDENCE).map(Self)
+    }
+}
+
+impl std::ops::Deref for Estimate {
+    type Target = Interval;
+
+    fn deref(&self) -> &Interval {
+        &self.0
+    }
+}
+
+impl Serialize for Estimate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Written {
+            median: f64,
+            low: f64,
+            high: f64,
+            count: u64,
+            coverage: f64,
+            method: IntervalMethod,
+        }
+        let written = Written {
+            median: self.point,
+            low: self.low,
+            high: self.high,
+            count: self.count,
+            coverage: self.confidence,
+            method: self.method,
+        };
+        written.serialize(serializer)
     }
 }
 
@@ -250,8 +256,8 @@ impl<'a> Evaluation<'a> {
 
     fn row(&self, framework: &Framework) -> Row {
         let head = &self.results.head;
-        let (hz, seed) = (head.tsc_hz, head.seed);
-        let estimate = |values: &[f64]| Estimate::of(values, seed);
+        let hz = head.tsc_hz;
+        let estimate = |values: &[f64]| Estimate::of(values);
         let loads = self.loads(&framework.id);
         let unloaded = loads.at(0);
         let of_unloaded = |figure: fn(&Trial) -> Option<f64>| -> Vec<f64> {
@@ -313,7 +319,7 @@ impl<'a> Evaluation<'a> {
                 })
                 .collect(),
             check_pps: io_cycles.zip(median(&loaded)).and_then(|(io, measured)| {
-                let alone = hz / (io.median + f64::from(CHECKED_LOAD));
+                let alone = hz / (io.point + f64::from(CHECKED_LOAD));
                 let plateau = median(&throughputs)?;
                 // Below the knee the offered rate decides, which is no prediction.
                 (alone < plateau).then_some([alone, measured])
@@ -358,19 +364,10 @@ fn spread(values: &[f64]) -> Option<Spread> {
     Some([least, median(values)?, most])
 }
 
-/// A figure and its interval: `92 (90 to 95)`; `-` where there is none.
+/// A figure and its interval: `92 (96 % 90 to 95)`; `-` where there is none.
 fn cycles(estimate: Option<&Estimate>) -> String {
     estimate.map_or("-".to_string(), |e| {
-        if e.count < 2 {
-            three_digits(e.median)
-        } else {
-            format!(
-                "{} ({} to {})",
-                three_digits(e.median),
-                three_digits(e.low),
-                three_digits(e.high)
-            )
-        }
+        format!("{} ({})", three_digits(e.point), e.short(three_digits))
     })
 }
 
@@ -406,7 +403,7 @@ pub fn render_text_table(rows: &[Row]) -> String {
     table.set_header(header);
     for row in rows {
         let short = |estimate: Option<&Estimate>| {
-            estimate.map_or("-".to_string(), |e| three_digits(e.median))
+            estimate.map_or("-".to_string(), |e| three_digits(e.point))
         };
         let mut cells = vec![
             row.label.clone(),
@@ -417,10 +414,9 @@ pub fn render_text_table(rows: &[Row]) -> String {
             short(row.busy_wait_cycles.as_ref()),
             short(row.own_cycles.as_ref()),
             short(row.own_saturated_cycles.as_ref()),
-            row.saturated_pps
-                .map_or("-".to_string(), |e| rate(e.median)),
+            row.saturated_pps.map_or("-".to_string(), |e| rate(e.point)),
             row.latency_avg_ns
-                .map_or("-".to_string(), |e| time(e.median)),
+                .map_or("-".to_string(), |e| time(e.point)),
         ];
         let counts = counted.iter().map(|e| row.events_saturated.get(e));
         cells.extend(counts.map(short));
@@ -451,12 +447,18 @@ mod tests {
 
     #[test]
     fn medians_and_their_intervals_stay_within_the_values() {
-        let estimate = Estimate::of(&[90.0, 100.0, 95.0, 102.0, 91.0], 1).unwrap();
-        assert_eq!((estimate.median, estimate.count), (95.0, 5));
-        assert!(estimate.low >= 90.0 && estimate.high <= 102.0);
-        let alone = Estimate::of(&[7.0], 1).unwrap();
+        let estimate = Estimate::of(&[90.0, 100.0, 95.0, 102.0, 91.0]).unwrap();
+        assert_eq!((estimate.point, estimate.count), (95.0, 5));
+        assert_eq!((estimate.low, estimate.high), (90.0, 102.0));
+        assert_eq!(cycles(Some(&estimate)), "95.0 (range of 5: 90.0 to 102)");
+        let written = serde_json::to_value(estimate).unwrap();
+        assert_eq!(
+            (&written["coverage"], &written["method"]),
+            (&0.9375.into(), &"range".into())
+        );
+        let alone = Estimate::of(&[7.0]).unwrap();
         assert_eq!((alone.low, alone.high), (7.0, 7.0));
-        assert_eq!(Estimate::of(&[], 1), None);
+        assert_eq!(Estimate::of(&[]), None);
     }
 
     const HZ: f64 = 2.6e9;
@@ -571,20 +573,20 @@ mod tests {
         let rows = Evaluation::of(&results).rows;
         let (null, memif) = (&rows[0], &rows[1]);
         let io = null.io_cycles.unwrap();
-        assert!((io.median - 50.0).abs() < 1e-6 && io.low >= 40.0 - 1e-6 && io.high <= 60.0 + 1e-6);
-        assert_eq!(null.knee_cycles.unwrap().median, 0.0);
-        assert!((memif.io_cycles.unwrap().median - 110.0).abs() < 1e-6);
-        assert_eq!(memif.knee_cycles.unwrap().median, 175.0);
+        assert!((io.point - 50.0).abs() < 1e-6 && io.low >= 40.0 - 1e-6 && io.high <= 60.0 + 1e-6);
+        assert_eq!(null.knee_cycles.unwrap().point, 0.0);
+        assert!((memif.io_cycles.unwrap().point - 110.0).abs() < 1e-6);
+        assert_eq!(memif.knee_cycles.unwrap().point, 175.0);
         // 260 cycles per packet at 10 Mpkt/s, of which 110 are used.
-        assert!((memif.busy_wait_cycles.unwrap().median - 150.0).abs() < 1e-6);
-        assert!((memif.own_cycles.unwrap().median - 110.0).abs() < 1e-6);
+        assert!((memif.busy_wait_cycles.unwrap().point - 150.0).abs() < 1e-6);
+        assert!((memif.own_cycles.unwrap().point - 110.0).abs() < 1e-6);
         for row in [null, memif] {
-            assert!((row.slope.unwrap().median - 1.0).abs() < 1e-6, "{row:?}");
+            assert!((row.slope.unwrap().point - 1.0).abs() < 1e-6, "{row:?}");
             let [predicted, measured] = row.check_pps.unwrap();
             assert!((predicted / measured - 1.0).abs() < 1e-6, "{row:?}");
             assert_eq!((row.repetitions, row.planned), (3, 3));
         }
-        assert!(render_text_table(&rows).contains("50.0 (40.0 to 60.0)"));
+        assert!(render_text_table(&rows).contains("50.0 (range of 3: 40.0 to 60.0)"));
     }
 
     #[test]
@@ -602,7 +604,7 @@ mod tests {
         let evaluation = Evaluation::of(&results);
         let (null, memif) = (&evaluation.rows[0], &evaluation.rows[1]);
         assert!(null.events_saturated.is_empty());
-        assert_eq!(memif.events_saturated[&Event::L1dReadMisses].median, 2.0);
+        assert_eq!(memif.events_saturated[&Event::L1dReadMisses].point, 2.0);
         let table = render_text_table(&evaluation.rows);
         assert!(
             table.contains("L1d read misses") && table.contains("0.25"),

@@ -51,7 +51,7 @@ impl Lengths {
                 short: true,
             },
             Mode::Default | Mode::Full => Self {
-                repetitions: 5,
+                repetitions: 6,
                 trial: Duration::from_millis(100),
                 loads: vec![
                     0, 25, 50, 100, 150, 200, 350, 600, 1_000, 1_500, 2_500, 4_000,

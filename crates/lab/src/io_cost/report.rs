@@ -207,9 +207,9 @@ fn burn_table(errors: &[BurnError]) -> BurnTable {
             .find(|e| (e.cycles, e.batch) == (cycles, batch));
         BurnCell {
             mean: found.map_or("–".to_string(), |e| format!("{:+.2}", e.mean_cycles)),
-            interval: found.and_then(|e| e.interval).map_or(String::new(), |i| {
-                format!("{:+.2} to {:+.2}", i.low, i.high)
-            }),
+            interval: found
+                .and_then(|e| e.interval)
+                .map_or(String::new(), |i| i.short(|cycles| format!("{cycles:+.2}"))),
             is_within_bounds: found.is_none_or(BurnError::is_within_bounds),
         }
     };
@@ -245,7 +245,7 @@ fn counts(rows: &[Row], walks: &[Walk]) -> (Vec<&'static str>, Vec<Vec<String>>)
     };
     let mut lines = Vec::new();
     for row in rows.iter().filter(|row| !row.events_saturated.is_empty()) {
-        let count = |e: &Event| Some(row.events_saturated.get(e)?.median);
+        let count = |e: &Event| Some(row.events_saturated.get(e)?.point);
         lines.push(line(format!("{}, saturated", row.label), &count));
     }
     for walk in walks.iter().filter(|walk| !walk.events.is_empty()) {
@@ -260,7 +260,7 @@ fn counts(rows: &[Row], walks: &[Walk]) -> (Vec<&'static str>, Vec<Vec<String>>)
 fn finding(rows: &[Row]) -> String {
     let mut costs: Vec<(&str, f64)> = rows
         .iter()
-        .filter_map(|row| Some((row.label.as_str(), row.io_cycles?.median)))
+        .filter_map(|row| Some((row.label.as_str(), row.io_cycles?.point)))
         .collect();
     costs.sort_by(|a, b| a.1.total_cmp(&b.1));
     let said: Vec<String> = costs
@@ -282,11 +282,7 @@ fn row_cells((index, row): (usize, &Row)) -> RowCells {
     let plain = |text: String| [text, String::new()];
     let estimate = |e: Option<&Estimate>| match e {
         None => plain("–".to_string()),
-        Some(e) if e.low == e.high => plain(three_digits(e.median)),
-        Some(e) => [
-            three_digits(e.median),
-            format!("{} to {}", three_digits(e.low), three_digits(e.high)),
-        ],
+        Some(e) => [three_digits(e.point), e.short(three_digits)],
     };
     RowCells {
         colour: Style::of(index).colour,
@@ -301,10 +297,10 @@ fn row_cells((index, row): (usize, &Row)) -> RowCells {
             estimate(row.slope.as_ref()),
             estimate(row.own_cycles.as_ref()),
             estimate(row.own_saturated_cycles.as_ref()),
-            plain(pps(row.saturated_pps.map(|e| e.median))),
+            plain(pps(row.saturated_pps.map(|e| e.point))),
             plain(
                 row.latency_avg_ns
-                    .map_or("–".to_string(), |e| time(e.median)),
+                    .map_or("–".to_string(), |e| time(e.point)),
             ),
         ],
     }
@@ -314,7 +310,7 @@ fn check_cells(row: &Row) -> Option<[String; 4]> {
     let [predicted, measured] = row.check_pps?;
     Some([
         row.label.clone(),
-        format!("{} + {CHECKED_LOAD}", three_digits(row.io_cycles?.median)),
+        format!("{} + {CHECKED_LOAD}", three_digits(row.io_cycles?.point)),
         rate(predicted),
         rate(measured),
     ])
@@ -461,7 +457,7 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
     let x = Scale::log(Quantity::Cycles, xs(&curves));
     let models = rows()
         .filter_map(|(index, row)| {
-            let (io, plateau) = (row.io_cycles?.median, row.throughput_pps?);
+            let (io, plateau) = (row.io_cycles?.point, row.throughput_pps?);
             let at = |load: f64| Point {
                 x: load,
                 y: [plateau.min(hz / (io + load)); 3],

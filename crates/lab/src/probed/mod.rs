@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
 use taut_host::CpuShares;
-use taut_measure::{Interval, LatencyHistogram, Summary, mean_interval};
+use taut_measure::{Interval, LatencyHistogram, Summary, mean_beside_median};
 use taut_traffic::probe::{Train, TrainResult};
 
-/// How often the interval of the mean covers the truth.
+/// How often the interval beside the mean is to cover the median, from six repetitions on.
 const CONFIDENCE: f64 = 0.95;
 
 /// Everything that probes found. Times are round trips at the client.
@@ -39,7 +39,7 @@ pub struct ProbeReport {
     pub wake_up_ns: Option<Summary>,
     /// From when probes were to be sent to when they were.
     pub send_slip_ns: Option<Summary>,
-    /// Mean of the repetitions' means, with the 95 % interval over them (Student's t); none of a single one.
+    /// Mean of the repetitions' means, and beside it the interval of their median; none without answers.
     pub rtt_mean_ns: Option<Interval>,
     /// What fits the budget; none without one.
     pub budget: Option<Budget>,
@@ -202,7 +202,7 @@ impl ProbeAccount {
             rtt_from_intended_ns: Summary::from_histogram(&self.from_intended),
             wake_up_ns: Summary::from_histogram(&self.wake_up),
             send_slip_ns: Summary::from_histogram(&self.slip),
-            rtt_mean_ns: mean_interval(&means, CONFIDENCE),
+            rtt_mean_ns: mean_beside_median(&means, CONFIDENCE),
             budget: self
                 .budget_ns
                 .zip(share(self.within))
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!((counts.late, report.lost_share), (2, Some(1.0 / 6.0)));
         // Of 150 and 250 us, not of the five round trips.
         let mean = report.rtt_mean_ns.unwrap();
-        assert!((mean.point - 200e3).abs() < 1.0 && mean.low < 150e3 && mean.high > 250e3);
+        assert!((mean.point - 200e3).abs() < 1.0 && (mean.low, mean.high) == (150e3, 250e3));
         assert_eq!(report.rtt_ns.unwrap().avg_ns, 210e3);
         assert_eq!(report.rtt_from_intended_ns.unwrap().avg_ns, 220e3);
         assert_eq!(report.wake_up_ns.unwrap().avg_ns, 21e3);

@@ -163,15 +163,13 @@ fn finding(report: &ProbeReport) -> String {
     format!("The mean round trip was {mean}{within}; {lost} of the probes were lost.")
 }
 
-/// The mean of the repetitions' means with its interval.
+/// The mean of the repetitions' means, with the interval of their median.
 fn mean(report: &ProbeReport) -> Option<String> {
     let mean = report.rtt_mean_ns?;
     Some(format!(
-        "{} ({} to {}, 95 % over {} repetitions)",
+        "{} (median repetition: {})",
         time(mean.point),
-        time(mean.low),
-        time(mean.high),
-        report.repetitions.len()
+        mean.words(time)
     ))
 }
 

@@ -33,14 +33,14 @@ pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
             "At {} kpkt/s, forwarding each packet at once had a {} lower average latency than waiting for a full buffer or its drain timer: \
              {each} against {full}, medians of the repetitions (published: 9.8×, 5.7 µs against 56.1 µs, on other hardware).",
             three_digits(results.experiment.settings.rate_pps / 1e3),
-            ratio(found.median),
+            ratio(found.found.point),
         ));
     }
     if let Some(found) = find("highest loss-free rate", "each", "full") {
-        sentences.push(if found.median < 0.995 {
-            format!("It gave up {} % of the highest loss-free rate for it (published: 57 %).", three_digits((1.0 - found.median) * 100.0))
+        sentences.push(if found.found.point < 0.995 {
+            format!("It gave up {} % of the highest loss-free rate for it (published: 57 %).", three_digits((1.0 - found.found.point) * 100.0))
         } else {
-            format!("It gave up no throughput for it here ({} of the buffered loss-free rate; published: 0.43×).", ratio(found.median))
+            format!("It gave up no throughput for it here ({} of the buffered loss-free rate; published: 0.43×).", ratio(found.found.point))
         });
     }
     if let (Some(p50), Some(p99)) = (
@@ -49,13 +49,13 @@ pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
     ) {
         let mut sentence = format!(
             "Flushing when the receive queue runs dry (idle) had {} the median and {} the 99th percentile of sending each at once",
-            ratio(p50.median),
-            ratio(p99.median)
+            ratio(p50.found.point),
+            ratio(p99.found.point)
         );
         if let Some(rate) = find("highest loss-free rate", "idle", "full") {
             sentence.push_str(&format!(
                 ", and {} the loss-free rate of the full buffer",
-                ratio(rate.median)
+                ratio(rate.found.point)
             ));
         }
         sentences.push(sentence + ".");

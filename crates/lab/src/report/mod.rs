@@ -57,7 +57,7 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     let results = Results::load(dir)?;
     let evaluation = Evaluation::of(&results);
     let rows = rows(&evaluation.devices);
-    let ratios = ratios(&evaluation.devices, results.experiment.settings.seed);
+    let ratios = ratios(&evaluation.devices);
 
     let summary = Summary {
         devices: &rows,

@@ -109,7 +109,7 @@ pub fn render(
             .iter()
             .map(|ratio| ratio_row(ratio, evaluation))
             .collect(),
-        few_pairs: ratios.iter().any(|ratio| ratio.pairs < 6),
+        few_pairs: ratios.iter().any(|ratio| ratio.found.count < 6),
         cause_names: taut_model::Cause::ALL.map(taut_model::Cause::name).into(),
         causes: causes::rows(evaluation),
         published: published(evaluation),
@@ -263,12 +263,9 @@ fn ratio_row(found: &Ratio, evaluation: &Evaluation) -> RatioRow {
             full_name(evaluation, &found.over),
             full_name(evaluation, &found.under)
         ),
-        median: ratio(found.median),
-        interval: match found.interval {
-            Some((low, high)) => format!("{} to {}", ratio(low), ratio(high)),
-            None => "one repetition".to_owned(),
-        },
-        pairs: found.pairs,
+        median: ratio(found.found.point),
+        interval: found.found.short(ratio),
+        pairs: found.found.count,
         published: cell(found.published.map(ratio)),
     }
 }

@@ -7,7 +7,9 @@ use crate::quantity::{count, rate, share, three_digits, time};
 use crate::results::{Stage, histogram};
 use crate::tapped::Inside;
 use serde::Serialize;
-use taut_measure::{BufferTime, Interval, LatencyHistogram, Limit, block_bootstrap, mean_interval};
+use taut_measure::{
+    BufferTime, Interval, LatencyHistogram, Limit, mean_beside_median, median_interval,
+};
 use taut_model::Cause;
 
 /// Quantiles of every latency.
@@ -16,12 +18,8 @@ pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
 /// Packets that must lie beyond a quantile: p99.999 needs more than a million.
 const BEYOND: f64 = 10.0;
 
-/// Confidence of every interval.
+/// How often an interval is to cover the median, from six repetitions on. With fewer it says what it covers.
 const CONFIDENCE: f64 = 0.95;
-
-/// Resamples of a bootstrap, and its seed: the same folder gives the same report.
-const RESAMPLES: usize = 300;
-const SEED: u64 = 1;
 
 /// Bytes on the wire around a frame: preamble, start delimiter, shortest gap (IEEE 802.3).
 const WIRE_OVERHEAD_BYTES: f64 = 20.0;
@@ -29,9 +27,9 @@ const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 /// Throughput of a frame size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThroughputRow {
-    /// Mean over the repetitions, packets per second.
+    /// Mean over the repetitions, packets per second. A repetition in which no rate held counts as none.
     pub mean_pps: f64,
-    /// Its 95 % interval (Student's t), from two repetitions on.
+    /// The same, and beside it the interval of the repetitions' median.
     pub interval: Option<Interval>,
     /// The lowest repetition.
     pub min_pps: f64,
@@ -60,7 +58,8 @@ pub struct QuantileRow {
     pub quantile: f64,
     /// Its value in ns; none where too few packets lie beyond it.
     pub ns: Option<f64>,
-    /// 95 % interval by bootstrap over slices of time.
+    /// The median of the repetitions' own values, with its interval; none of a single repetition, and where one
+    /// has too few packets.
     pub interval: Option<Interval>,
 }
 
@@ -183,7 +182,7 @@ pub struct LossRow {
 pub struct BurstRow {
     /// Mean over the repetitions, packets (RFC 9004).
     pub mean: f64,
-    /// Its 95 % interval (Student's t).
+    /// The same, and beside it the interval of the repetitions' median.
     pub interval: Option<Interval>,
     /// The shortest repetition.
     pub min: u64,
@@ -276,8 +275,11 @@ fn throughput(units: &[&Unit], bytes: f64) -> Option<ThroughputRow> {
             _ => None,
         })
         .collect();
-    let rates: Vec<f64> = complete.iter().filter_map(|r| r.rate_pps).collect();
-    let conditional: Vec<f64> = complete.iter().filter_map(|r| r.conditional_pps).collect();
+    // A device that holds no rate at times passes nothing then: left out, it would look the better for it.
+    let or_none = |rate: Option<f64>| rate.unwrap_or(0.0);
+    let rates: Vec<f64> = complete.iter().map(|r| or_none(r.rate_pps)).collect();
+    let conditional = complete.iter().map(|r| or_none(r.conditional_pps));
+    let conditional: Vec<f64> = conditional.collect();
     let mean_pps = mean(&rates);
     let of_limit = |limit: Limit| complete.iter().filter(|r| r.limited_by == limit).count();
     let limited_by = [Limit::Device, Limit::Generator, Limit::Range]
@@ -287,19 +289,15 @@ fn throughput(units: &[&Unit], bytes: f64) -> Option<ThroughputRow> {
         .max_by_key(|limit| of_limit(*limit))?;
     (!complete.is_empty()).then(|| ThroughputRow {
         mean_pps,
-        interval: mean_interval(&rates, CONFIDENCE),
-        min_pps: rates
-            .iter()
-            .copied()
-            .fold(f64::INFINITY, f64::min)
-            .min(mean_pps),
+        interval: mean_beside_median(&rates, CONFIDENCE),
+        min_pps: rates.iter().copied().fold(f64::INFINITY, f64::min),
         max_pps: rates.iter().copied().fold(0.0, f64::max),
         conditional_pps: mean(&conditional),
         layer2_bits: mean_pps * bytes * 8.0,
         layer1_bits: mean_pps * (bytes + WIRE_OVERHEAD_BYTES) * 8.0,
         limited_by,
         monotonic: complete.iter().all(|r| r.monotonic),
-        none_held: (complete.len() - rates.len()) as u32,
+        none_held: complete.iter().filter(|r| r.rate_pps.is_none()).count() as u32,
         repetitions: complete.len() as u32,
     })
 }
@@ -365,32 +363,28 @@ fn inside_row(repetitions: &[&LoadLatency]) -> Option<InsideRow> {
     })
 }
 
+/// The slices of a repetition together.
+fn whole(load: &LoadLatency) -> LatencyHistogram {
+    let mut whole = LatencyHistogram::new();
+    load.histograms().iter().for_each(|one| whole.merge(one));
+    whole
+}
+
 fn latency_row(repetitions: &[&LoadLatency]) -> LatencyRow {
-    let slices: Vec<LatencyHistogram> = repetitions
-        .iter()
-        .flat_map(|load| load.histograms())
-        .filter(|slice| slice.count() > 0)
-        .collect();
-    let merged = |which: &mut dyn Iterator<Item = usize>| {
-        let mut whole = LatencyHistogram::new();
-        which.for_each(|index| whole.merge(&slices[index]));
-        whole
-    };
-    let histogram = merged(&mut (0..slices.len()));
+    let each: Vec<LatencyHistogram> = repetitions.iter().map(|load| whole(load)).collect();
+    let mut histogram = LatencyHistogram::new();
+    each.iter().for_each(|one| histogram.merge(one));
     let packets = histogram.count();
-    let indices: Vec<f64> = (0..slices.len()).map(|index| index as f64).collect();
     let quantiles = QUANTILES
         .into_iter()
         .map(|quantile| {
             let value = carried(&histogram, quantile);
-            // Whole slices are drawn, as what disturbs one packet disturbs its neighbours.
-            let interval = value.and_then(|_| {
-                let statistic = |drawn: &[f64]| {
-                    let whole = merged(&mut drawn.iter().map(|index| *index as usize));
-                    whole.quantile(quantile).map_or(f64::NAN, |ns| ns as f64)
-                };
-                block_bootstrap(&indices, 1, statistic, CONFIDENCE, RESAMPLES, SEED)
-            });
+            // Packets of a repetition share its mood, and so do slices of it: only repetitions are independent.
+            let own = each.iter().map(|one| carried(one, quantile));
+            let own: Option<Vec<f64>> = own.map(|ns| ns.map(|ns| ns as f64)).collect();
+            let interval = own
+                .and_then(|own| median_interval(&own, CONFIDENCE))
+                .filter(|interval| interval.count > 1);
             QuantileRow {
                 quantile,
                 ns: value.map(|ns| ns as f64),
@@ -485,7 +479,7 @@ fn bursts(units: &[&Unit], throughput: Option<&ThroughputRow>) -> Option<BurstRo
     let squares: f64 = values.iter().map(|v| (v - mean_length).powi(2)).sum();
     Some(BurstRow {
         mean: mean_length,
-        interval: mean_interval(&values, CONFIDENCE),
+        interval: mean_beside_median(&values, CONFIDENCE),
         min: *lengths.iter().min()?,
         max: *lengths.iter().max()?,
         deviation: (squares / (values.len() as f64 - 1.0).max(1.0)).sqrt(),
@@ -560,7 +554,7 @@ fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<String> {
             }
             if found.none_held > 0 {
                 warnings.push(format!(
-                    "{} bytes: no rate held in {} of {} repetitions",
+                    "{} bytes: no rate held in {} of {} repetitions, which count as 0",
                     row.size, found.none_held, found.repetitions
                 ));
             }
@@ -676,11 +670,11 @@ pub(super) fn gigabits(bits: f64) -> String {
     format!("{} Gbit/s", three_digits(bits / 1e9))
 }
 
-/// Half of an interval beside its point, in the unit of `show`.
-pub(super) fn plus_minus(interval: Option<&Interval>, show: fn(f64) -> String) -> String {
-    interval.map_or(String::new(), |i| {
-        format!("± {}", show((i.high - i.low) / 2.0))
-    })
+/// The interval of the repetitions' median, in the unit of `show`; empty of a single one.
+pub(super) fn beside(interval: Option<&Interval>, show: fn(f64) -> String) -> String {
+    interval
+        .filter(|i| i.count > 1)
+        .map_or(String::new(), |i| i.short(show))
 }
 
 /// The tables for a terminal.
@@ -710,7 +704,7 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
         words(&[
             "frame",
             "throughput",
-            "95 %",
+            "median repetition",
             "lowest",
             "highest",
             "frames",
@@ -722,7 +716,7 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
                 Some(vec![
                     row.size.clone(),
                     rate(t.mean_pps),
-                    plus_minus(t.interval.as_ref(), rate),
+                    beside(t.interval.as_ref(), rate),
                     rate(t.min_pps),
                     rate(t.max_pps),
                     gigabits(t.layer2_bits),
@@ -764,7 +758,7 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
         words(&[
             "frame",
             "longest burst",
-            "95 %",
+            "median repetition",
             "shortest",
             "longest",
             "buffer, corrected",
@@ -775,7 +769,7 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
                 Some(vec![
                     row.size.clone(),
                     count(b.mean.round() as u64),
-                    plus_minus(b.interval.as_ref(), three_digits),
+                    beside(b.interval.as_ref(), three_digits),
                     count(b.min),
                     count(b.max),
                     match b.buffer {

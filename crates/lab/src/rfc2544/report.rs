@@ -2,8 +2,8 @@
 //! all made from what lies in the folder.
 
 use super::evaluate::{
-    DEVICE_ONLY, Evaluation, InsideRow, LossRow, Missed, QUANTILES, SizeRow, gigabits, percentile,
-    plus_minus,
+    DEVICE_ONLY, Evaluation, InsideRow, LossRow, Missed, QUANTILES, SizeRow, beside, gigabits,
+    percentile,
 };
 use super::results::{HEAD, Part, Results, Soak, SoakInterval};
 use crate::figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
@@ -16,7 +16,7 @@ use crate::results::{Mode, Stage, write_json, write_whole};
 use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use taut_measure::{BURST_PRECISION, Interval, Limit, Method};
+use taut_measure::{BURST_PRECISION, Limit, Method};
 use taut_model::Cause;
 
 /// Frame sizes whose latencies are drawn.
@@ -222,24 +222,25 @@ fn throughput_cells(row: &SizeRow) -> Option<Vec<Cell>> {
         (true, Limit::Generator) => "the generator",
         (true, Limit::Range) => "the highest rate offered",
     };
+    let none_held = match t.none_held {
+        some if some > 0 && t.mean_pps > 0.0 => {
+            format!("no rate held in {some} of {}", t.repetitions)
+        }
+        _ => String::new(),
+    };
     Some(vec![
         plain(&row.size),
-        [rate(t.mean_pps), plus_minus(t.interval.as_ref(), rate)],
+        [rate(t.mean_pps), beside(t.interval.as_ref(), rate)],
         plain(rate(t.min_pps)),
         plain(rate(t.max_pps)),
         plain(rate(t.conditional_pps)),
         plain(gigabits(t.layer2_bits)),
         plain(gigabits(t.layer1_bits)),
-        plain(limit),
+        [limit.to_owned(), none_held],
     ])
 }
 
 fn latency_cells(row: &SizeRow) -> Vec<Vec<Cell>> {
-    let interval = |interval: Option<&Interval>| {
-        interval.map_or(String::new(), |i| {
-            format!("{} to {}", time(i.low), time(i.high))
-        })
-    };
     row.latency
         .iter()
         .enumerate()
@@ -261,7 +262,7 @@ fn latency_cells(row: &SizeRow) -> Vec<Vec<Cell>> {
             }
             cells.push(plain(load.mean_ns.map_or("–".to_string(), time)));
             cells.extend(load.quantiles.iter().map(|q| match q.ns {
-                Some(ns) => [time(ns), interval(q.interval.as_ref())],
+                Some(ns) => [time(ns), beside(q.interval.as_ref(), time)],
                 None => plain("–"),
             }));
             cells.push(plain(
@@ -356,7 +357,7 @@ fn burst_cells(row: &SizeRow) -> Option<Vec<Cell>> {
         plain(&row.size),
         [
             count(b.mean.round() as u64),
-            plus_minus(b.interval.as_ref(), three_digits),
+            beside(b.interval.as_ref(), three_digits),
         ],
         plain(count(b.min)),
         plain(count(b.max)),
@@ -987,6 +988,59 @@ mod tests {
         );
         let line = "slowest of 64 at 900 kpkt/s: 4 packets from 1.59 µs on: device's core: timer tick 50.0 %";
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_repetition_in_which_no_rate_held_counts_as_none() {
+        let (_parent, dir) = made_up(Stage::Finished);
+        let mut results = Results::load(&dir).unwrap();
+        let held = Evaluation::of(&results).rows[0].throughput.clone().unwrap();
+        let Measured::Throughput { mut result } = throughput() else {
+            unreachable!("that is what it makes");
+        };
+        (result.rate_pps, result.conditional_pps) = (None, None);
+        results.units.push(Unit {
+            size: "64".to_owned(),
+            repetition: 3,
+            measured: Measured::Throughput { result },
+        });
+        let evaluation = Evaluation::of(&results);
+        let found = evaluation.rows[0].throughput.as_ref().unwrap();
+        assert_eq!((found.none_held, found.repetitions), (1, 3));
+        assert!((found.mean_pps / held.mean_pps - 2.0 / 3.0).abs() < 1e-9);
+        assert!((found.conditional_pps / held.conditional_pps - 2.0 / 3.0).abs() < 1e-9);
+        assert_eq!((found.min_pps, found.interval.unwrap().low), (0.0, 0.0));
+        let said = "64 bytes: no rate held in 1 of 3 repetitions, which count as 0";
+        assert!(evaluation.warnings.iter().any(|warning| warning == said));
+        let cells = throughput_cells(&evaluation.rows[0]).unwrap();
+        assert_eq!(cells.last().unwrap()[1], "no rate held in 1 of 3");
+        let text = super::super::render_text(&evaluation);
+        assert!(text.contains("range of 3: 0 pkt/s to"), "{text}");
+    }
+
+    #[test]
+    fn intervals_of_tails_are_of_the_repetitions_own_percentiles() {
+        let (_parent, dir) = made_up(Stage::Finished);
+        let mut results = Results::load(&dir).unwrap();
+        // A third repetition, in which everything took ten times as long.
+        let mut slow = load(0.9, 100_000);
+        for (ns, _) in slow.slices.iter_mut().flatten() {
+            *ns *= 10;
+        }
+        let loads = vec![load(0.1, 100), slow];
+        results.units.push(Unit {
+            size: "64".to_owned(),
+            repetition: 3,
+            measured: Measured::Latency { loads },
+        });
+        let evaluation = Evaluation::of(&results);
+        let p99 = evaluation.rows[0].latency[1].quantiles[2];
+        let interval = p99.interval.unwrap();
+        assert_eq!((interval.count, interval.confidence), (3, 0.75));
+        assert!((1_500.0..1_600.0).contains(&interval.low), "{p99:?}");
+        assert_eq!(interval.point, interval.low, "two of three are alike");
+        assert!((15_000.0..16_000.0).contains(&interval.high), "{p99:?}");
+        assert!(p99.ns.unwrap() > 10_000.0, "of all packets: {p99:?}");
     }
 
     #[test]

@@ -1,0 +1,271 @@
+//! Whether every interval covers the truth as often as it claims, by simulation: for distributions that are kind and
+//! for those that are not, at the numbers of repetitions that are in use.
+
+#![allow(clippy::unwrap_used)]
+
+use fastrand::Rng;
+use taut_measure::{Interval, compare, mean_beside_median, median_interval, ratio_interval};
+
+const CASES: u32 = 2_000;
+const REPETITIONS: [usize; 10] = [2, 3, 4, 5, 6, 7, 8, 10, 20, 30];
+
+/// What repetitions may be distributed like, and their median.
+#[derive(Debug, Clone, Copy)]
+enum Law {
+    Normal,
+    /// A heavy multiplicative spread.
+    Lognormal,
+    /// Infinite variance on one side.
+    Pareto,
+    /// Infinite variance on both.
+    Student2,
+    /// One pause of the machine in ten repetitions.
+    Pauses,
+}
+
+const LAWS: [Law; 5] = [
+    Law::Normal,
+    Law::Lognormal,
+    Law::Pareto,
+    Law::Student2,
+    Law::Pauses,
+];
+
+fn normal(random: &mut Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.f64()).cos()
+}
+
+impl Law {
+    fn draw(self, random: &mut Rng) -> f64 {
+        let uniform = 1.0 - random.f64();
+        match self {
+            Self::Normal => 10.0 + normal(random),
+            Self::Lognormal => normal(random).exp(),
+            Self::Pareto => uniform.powf(-1.0 / 1.5),
+            // The ratio of a normal value and the root of an exponential one.
+            Self::Student2 => normal(random) / (-uniform.ln()).sqrt(),
+            Self::Pauses => {
+                let paused = if random.f64() < 0.1 { 1_000.0 } else { 0.0 };
+                1.0 - uniform.ln() + paused
+            }
+        }
+    }
+
+    fn median(self) -> f64 {
+        match self {
+            Self::Normal => 10.0,
+            Self::Lognormal => 1.0,
+            Self::Pareto => 2.0_f64.powf(1.0 / 1.5),
+            Self::Student2 => 0.0,
+            // 0.9 (1 - exp(1 - x)) = 0.5
+            Self::Pauses => 1.0 - (4.0_f64 / 9.0).ln(),
+        }
+    }
+
+    fn values(self, random: &mut Rng, count: usize) -> Vec<f64> {
+        (0..count).map(|_| self.draw(random)).collect()
+    }
+}
+
+/// Simulates and says how often intervals covered the truth, and what they claimed.
+fn covered(truth: f64, case: impl FnMut(&mut Rng) -> Interval) -> (f64, f64) {
+    covered_of(CASES, truth, case)
+}
+
+fn covered_of(cases: u32, truth: f64, mut case: impl FnMut(&mut Rng) -> Interval) -> (f64, f64) {
+    let mut random = Rng::with_seed(42);
+    let (mut covers, mut claimed) = (0, 1.0_f64);
+    for _ in 0..cases {
+        let interval = case(&mut random);
+        covers += u32::from((interval.low..=interval.high).contains(&truth));
+        claimed = claimed.min(interval.confidence);
+    }
+    (f64::from(covers) / f64::from(cases), claimed)
+}
+
+/// Fails where the coverage lies below the claim by more than chance explains: 3.5 standard errors, about one in
+/// 4,000 of the checks here.
+fn holds(what: &str, (covered, claimed): (f64, f64)) {
+    let error = (claimed * (1.0 - claimed) / f64::from(CASES)).sqrt();
+    assert!(
+        covered >= claimed - 3.5 * error,
+        "{what}: covers in {covered:.3} of the cases, claims {claimed:.3}"
+    );
+}
+
+#[test]
+fn medians_and_what_stands_beside_means_cover_what_they_claim() {
+    for law in LAWS {
+        for count in REPETITIONS {
+            let median = covered(law.median(), |random| {
+                median_interval(&law.values(random, count), 0.95).unwrap()
+            });
+            holds(&format!("median, {law:?}, n = {count}"), median);
+            // No more than is due either: the claim is what such an interval covers.
+            let error = (median.1 * (1.0 - median.1) / f64::from(CASES)).sqrt();
+            assert!(
+                median.0 <= median.1 + 3.5 * error + 1e-9,
+                "{law:?}, n = {count}: {median:?}"
+            );
+            let mean = covered(law.median(), |random| {
+                mean_beside_median(&law.values(random, count), 0.95).unwrap()
+            });
+            holds(&format!("beside a mean, {law:?}, n = {count}"), mean);
+        }
+    }
+}
+
+#[test]
+fn ninety_five_percent_are_claimed_from_six_repetitions_on() {
+    for count in REPETITIONS {
+        let values: Vec<f64> = (0..count).map(|value| value as f64).collect();
+        let claimed = median_interval(&values, 0.95).unwrap().confidence;
+        assert_eq!(claimed >= 0.95, count >= 6, "{count}: {claimed}");
+    }
+}
+
+#[test]
+fn losses_that_are_mostly_none_are_covered_at_least_as_often() {
+    // Of 1,000 packets one is lost in 2,000, and now and then many: the median repetition loses none.
+    for count in REPETITIONS {
+        let found = covered(0.0, |random| {
+            let losses: Vec<f64> = (0..count)
+                .map(|_| match random.f64() {
+                    burst if burst < 0.05 => 100.0,
+                    one if one < 0.4 => 1.0,
+                    _ => 0.0,
+                })
+                .collect();
+            median_interval(&losses, 0.95).unwrap()
+        });
+        holds(&format!("loss, n = {count}"), found);
+    }
+}
+
+#[test]
+fn ratios_of_pairs_cover_what_they_claim_through_disturbance_that_lasts() {
+    // The machine's mood is an AR(1) process and hits both of a pair; what is left of either is lognormal, and now
+    // and then one of a pair meets a pause.
+    for count in REPETITIONS {
+        let found = covered(2.0, |random| {
+            let (mut mood, mut a, mut b) = (normal(random), Vec::new(), Vec::new());
+            for _ in 0..count {
+                mood = 0.9 * mood + 0.19_f64.sqrt() * normal(random);
+                let pause = if random.f64() < 0.05 { 10.0 } else { 1.0 };
+                let (over, under) = if random.bool() {
+                    (pause, 1.0)
+                } else {
+                    (1.0, pause)
+                };
+                a.push(2.0 * mood.exp() * over * (0.3 * normal(random)).exp());
+                b.push(mood.exp() * under * (0.3 * normal(random)).exp());
+            }
+            ratio_interval(&a, &b, 0.95).unwrap().median
+        });
+        holds(&format!("ratio, n = {count}"), found);
+    }
+}
+
+/// The latency of one repetition: exponential, with a mood of the repetition and one of each of its slices, neighbours
+/// of which are alike.
+fn tail_of_repetition(law: Law, random: &mut Rng) -> f64 {
+    let of_repetition = 0.3 * law.draw(random);
+    let mut of_slice = 0.0;
+    let mut latencies: Vec<f64> = (0..200)
+        .map(|packet| {
+            if packet % 10 == 0 {
+                of_slice = 0.5 * of_slice + 0.2 * normal(random);
+            }
+            of_repetition + (of_slice - (1.0 - random.f64()).ln().abs().ln()).exp()
+        })
+        .collect();
+    let (_, tail, _) = latencies.select_nth_unstable_by(197, f64::total_cmp);
+    *tail
+}
+
+#[test]
+fn tail_percentiles_cover_the_median_repetitions_however_repetitions_and_slices_depend() {
+    for law in [Law::Normal, Law::Pareto, Law::Student2] {
+        // The truth by its definition: the median over many repetitions.
+        let mut random = Rng::with_seed(7);
+        let many: Vec<f64> = (0..20_001)
+            .map(|_| tail_of_repetition(law, &mut random))
+            .collect();
+        let truth = taut_measure::median(&many).unwrap();
+        for count in [2, 3, 6, 10] {
+            let mut draws = many.iter().skip(1).copied().cycle();
+            let found = covered(truth, |_| {
+                let tails: Vec<f64> = draws.by_ref().take(count).collect();
+                median_interval(&tails, 0.95).unwrap()
+            });
+            holds(&format!("p99, {law:?}, n = {count}"), found);
+        }
+    }
+}
+
+#[test]
+fn differences_of_groups_cover_what_they_claim_also_where_one_is_scattered_more() {
+    for law in LAWS {
+        for scatter in [0.0, 0.3, 1.0] {
+            for (runs_a, runs_b) in [(4, 4), (6, 6), (12, 9), (6, 20)] {
+                // Shapes that differ have no common shift: of those, only what is symmetric has a known truth.
+                let symmetric = matches!(law, Law::Normal | Law::Student2);
+                if !symmetric && scatter != 0.0 && scatter != 1.0 {
+                    continue;
+                }
+                let found = covered(5.0, |random| {
+                    let off = |random: &mut Rng| law.draw(random) - law.median();
+                    let a: Vec<f64> = (0..runs_a).map(|_| scatter * off(random)).collect();
+                    let b: Vec<f64> = (0..runs_b).map(|_| 5.0 + off(random)).collect();
+                    compare(&a, &b, 0.95).unwrap().difference.unwrap()
+                });
+                holds(
+                    &format!("{law:?} * {scatter}, {runs_a} and {runs_b} runs"),
+                    found,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn ratios_of_groups_cover_what_they_claim() {
+    for runs in [5, 8, 12] {
+        for scatter in [0.1, 1.0] {
+            let found = covered(3.0, |random| {
+                let a: Vec<f64> = (0..runs)
+                    .map(|_| (scatter * normal(random)).exp())
+                    .collect();
+                let b: Vec<f64> = (0..runs).map(|_| 3.0 * normal(random).exp()).collect();
+                compare(&a, &b, 0.95).unwrap().ratio.unwrap()
+            });
+            holds(
+                &format!("ratio of groups, {runs} runs, scatter {scatter}"),
+                found,
+            );
+        }
+    }
+}
+
+/// What is not covered: intervals take repetitions as independent. Where neighbours are alike, those of one device
+/// alone claim too much, by as much as docs/explanation/what-a-difference-is.md says.
+#[test]
+fn repetitions_that_are_like_their_neighbours_are_covered_less() {
+    for (count, documented) in [(6, 0.84), (10, 0.87), (30, 0.81)] {
+        let (covered, claimed) = covered(0.0, |random| {
+            let mut value = normal(random);
+            let series: Vec<f64> = (0..count)
+                .map(|_| {
+                    value = 0.5 * value + 0.75_f64.sqrt() * normal(random);
+                    value
+                })
+                .collect();
+            median_interval(&series, 0.95).unwrap()
+        });
+        assert!(
+            (covered - documented).abs() < 0.03,
+            "{count}: {covered} of {claimed}"
+        );
+    }
+}
