@@ -114,7 +114,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         let line = lines.next().unwrap_or(Err(ErrorKind::UnexpectedEof.into()));
         line.map_err(failed)
     };
-    let line = next().or_else(|unheard| Err(sent.map_or_else(failed, |()| unheard)))?;
+    let line = next().map_err(|unheard| sent.map_or_else(failed, |()| unheard))?;
     let answer: Answer = serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
     if !answer.ok {
         let error = answer.error.unwrap_or_default();
