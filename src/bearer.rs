@@ -3,12 +3,15 @@
 use crate::exit::Failure;
 use crate::{print, quantity};
 use serde_json::json;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::time::Instant;
-use taut_function::gtpu::{Answer, BearerText, CSV_HEADER, Request, bearers_of, churn};
+use taut_function::gtpu::{
+    Answer, BearerText, CSV_HEADER, MOST_FILE_BYTES, Request, bearers_of, churn,
+};
 
 /// How long a gateway may take to answer: it may be loading millions of bearers for somebody else.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -104,13 +107,14 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut asked = serde_json::to_vec(&request).map_err(|e| failed(e.into()))?;
     asked.push(b'\n');
     asked.extend(file);
-    (&stream).write_all(&asked).map_err(failed)?;
+    // A gateway that does not want the file says why and reads no more of it.
+    let sent = (&stream).write_all(&asked);
     let mut lines = BufReader::new(stream).lines();
     let mut next = || -> Result<String, Failure> {
         let line = lines.next().unwrap_or(Err(ErrorKind::UnexpectedEof.into()));
         line.map_err(failed)
     };
-    let line = next()?;
+    let line = next().map_err(|unheard| sent.map_or_else(failed, |()| unheard))?;
     let answer: Answer = serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
     if !answer.ok {
         let error = answer.error.unwrap_or_default();
@@ -178,12 +182,25 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
         // Which asks for itself.
         Command::Status | Command::Churn { .. } => (Request::Status {}, Vec::new()),
         Command::Load { file, replace } => {
-            let wrong = |e| Failure::Input(format!("{}: {e}", file.display()));
-            let text = std::fs::read(file).map_err(wrong)?;
+            let text = read(file)?;
             let (bytes, replace) = (text.len() as u64, *replace);
             (Request::Load { bytes, replace }, text)
         }
     })
+}
+
+/// A file of bearers.
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let wrong = |e: String| Failure::Input(format!("{}: {e}", path.display()));
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(|e| wrong(e.to_string()))?;
+    let read = file.take(MOST_FILE_BYTES + 1).read_to_end(&mut text);
+    match read.map_err(|e| wrong(e.to_string()))? as u64 {
+        more if more > MOST_FILE_BYTES => Err(wrong(format!(
+            "a file of bearers has {MOST_FILE_BYTES} bytes at most: load it in parts"
+        ))),
+        _ => Ok(text),
+    }
 }
 
 fn churned(
@@ -194,7 +211,7 @@ fn churned(
     wait: f64,
 ) -> Result<(), Failure> {
     let wrong = |e: String| Failure::Input(format!("{}:{e}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!(" {e}")))?;
+    let text = String::from_utf8(read(file)?).map_err(|_| wrong(" it is not text".to_string()))?;
     let bearers = bearers_of(&text).map_err(|(line, e)| wrong(format!("{line}: {e}")))?;
     if bearers.is_empty() {
         return Err(wrong(" no bearers in it".to_string()));

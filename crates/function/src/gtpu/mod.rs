@@ -30,7 +30,7 @@ pub use fate::{FATES, Fate};
 pub(crate) use in_kernel::gateway_settings;
 pub use limit::{Limit, Limits, MeterName};
 pub use policing::METERS_PER_BEARER;
-pub use server::{Answer, Request};
+pub use server::{Answer, MOST_FILE_BYTES, Request};
 pub use table::{BYTES_PER_BEARER, Matching};
 
 use crate::mac_rewrite::{self, Macs};

@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use taut_port::{PortError, spawn_beside};
+use taut_port::{PortError, listen_privately, spawn_beside};
 
 /// How soon a thread sees that it is to end.
 const LOOK: Duration = Duration::from_millis(50);
 /// A request is no longer than this; files come behind theirs.
 const MOST_LINE_BYTES: u64 = 1 << 20;
-/// A file is no longer than this: four million lines of the longest kind.
-const MOST_FILE_BYTES: u64 = 1 << 30;
+/// A file is no longer than this, nor are those that are being loaded at one time together: four million lines of the
+/// longest kind.
+pub const MOST_FILE_BYTES: u64 = 1 << 30;
 /// Clients at a time.
 const MOST_CLIENTS: usize = 64;
 
@@ -95,6 +95,45 @@ impl Answer {
     }
 }
 
+/// Bytes of files that clients send at the moment, all together.
+#[derive(Default)]
+struct Loading(AtomicU64);
+
+/// A file's part of them, until it is dropped.
+struct Room<'a> {
+    loading: &'a Loading,
+    bytes: u64,
+}
+
+impl Loading {
+    /// Room for a file; why there is none.
+    fn room(&self, bytes: u64) -> Result<Room<'_>, String> {
+        if bytes > MOST_FILE_BYTES {
+            return Err(format!("a file has {MOST_FILE_BYTES} bytes at most"));
+        }
+        let more = |taken: u64| Some(taken + bytes).filter(|taken| *taken <= MOST_FILE_BYTES);
+        // Relaxed: only the number is shared.
+        let taken = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        match taken {
+            Ok(_) => Ok(Room {
+                loading: self,
+                bytes,
+            }),
+            Err(taken) => Err(format!(
+                "{taken} bytes are being loaded by others, and together it may be {MOST_FILE_BYTES}: wait for them"
+            )),
+        }
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.loading.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// The thread that listens. Dropping it ends it and its clients, and takes the socket away.
 pub(super) struct Server {
     path: PathBuf,
@@ -118,8 +157,7 @@ impl Server {
             let _ = std::fs::remove_file(path);
         }
         let listen = || {
-            let listener = UnixListener::bind(path)?;
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+            let listener = listen_privately(path)?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         };
@@ -149,6 +187,7 @@ impl Drop for Server {
 
 fn accept(listener: &UnixListener, control: &Arc<Mutex<Control>>, stop: &Arc<AtomicBool>) {
     let mut clients: Vec<JoinHandle<()>> = Vec::new();
+    let loading = Arc::new(Loading::default());
     let timeout = Timespec {
         tv_sec: 0,
         tv_nsec: LOOK.subsec_nanos().into(),
@@ -163,9 +202,10 @@ fn accept(listener: &UnixListener, control: &Arc<Mutex<Control>>, stop: &Arc<Ato
         }
         if let Ok((stream, _)) = listener.accept() {
             let (control, stop) = (Arc::clone(control), Arc::clone(stop));
+            let loading = Arc::clone(&loading);
             let serve = move || {
                 // A client that goes away is no trouble.
-                let _ = serve(&stream, &control, &stop);
+                let _ = serve(&stream, &control, &loading, &stop);
             };
             clients.extend(spawn_beside("gtpu-client", serve));
         }
@@ -196,7 +236,12 @@ impl Read for Interruptible<'_> {
     }
 }
 
-fn serve(stream: &UnixStream, control: &Mutex<Control>, stop: &AtomicBool) -> std::io::Result<()> {
+fn serve(
+    stream: &UnixStream,
+    control: &Mutex<Control>,
+    loading: &Loading,
+    stop: &AtomicBool,
+) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(LOOK))?;
     // A client that asks and does not read must not keep the server from ending.
@@ -217,7 +262,7 @@ fn serve(stream: &UnixStream, control: &Mutex<Control>, stop: &AtomicBool) -> st
             write(&mut output, &Answer::wrong(text))?;
             return output.flush();
         }
-        answer(&line, &mut input, &mut output, control)?;
+        answer(&line, &mut input, &mut output, control, loading)?;
         // The worker may share this core, and many requests may have come together.
         std::thread::yield_now();
         // Requests that have arrived together are put into force together: each alone would wait for the worker.
@@ -245,6 +290,7 @@ fn answer(
     input: &mut impl Read,
     output: &mut impl Write,
     control: &Mutex<Control>,
+    loading: &Loading,
 ) -> std::io::Result<()> {
     let request: Request = match serde_json::from_slice(line) {
         Ok(request) => request,
@@ -254,11 +300,14 @@ fn answer(
         Request::Add { bearers, replace } => add(&bearers, replace, &mut lock(control)),
         Request::Remove { matches } => remove(&matches, &mut lock(control)),
         Request::Load { bytes, replace } => {
-            if bytes > MOST_FILE_BYTES {
-                let text = format!("a file has {MOST_FILE_BYTES} bytes at most");
-                write(output, &Answer::wrong(text))?;
-                return Err(ErrorKind::InvalidData.into());
-            }
+            let _room = match loading.room(bytes) {
+                Ok(room) => room,
+                Err(text) => {
+                    write(output, &Answer::wrong(text))?;
+                    // The file follows, and nobody reads it.
+                    return Err(ErrorKind::InvalidData.into());
+                }
+            };
             let mut file = Vec::new();
             input.take(bytes).read_to_end(&mut file)?;
             if (file.len() as u64) < bytes {

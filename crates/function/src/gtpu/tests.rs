@@ -1005,6 +1005,35 @@ fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
 }
 
 #[test]
+fn files_that_are_loaded_at_one_time_are_limited_together() {
+    let served = Served::start(3);
+    let whole = "{\"op\":\"load\",\"bytes\":1073741824}\n";
+    let small = "{\"op\":\"load\",\"bytes\":2}\n#\n";
+    let more = "{\"op\":\"load\",\"bytes\":1073741825}\n";
+    let refused = &served.ask(more, 1)[0];
+    assert_eq!(refused["error"], "a file has 1073741824 bytes at most");
+    let mut endless = UnixStream::connect(served.path()).unwrap();
+    endless.write_all(whole.as_bytes()).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let until = |ok: bool| loop {
+        let answer = served.ask(small, 1).remove(0);
+        if answer["ok"] == ok {
+            break answer;
+        }
+        assert!(std::time::Instant::now() < deadline, "{answer}");
+    };
+    let refused = until(false);
+    let error = refused["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("1073741824 bytes are being loaded by others"),
+        "{error}"
+    );
+    // Its part is free again when it goes.
+    drop(endless);
+    until(true);
+}
+
+#[test]
 fn two_gateways_do_not_share_a_socket_and_a_dead_ones_is_taken_over() {
     let served = Served::start(3);
     let control = format!(
