@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use taut_measure::Summary;
 use taut_port::{Clock, PortSpec};
-use taut_script::{Ended, Script, ScriptError};
+use taut_script::{Counted, LAST_WORDS, Script, ScriptError};
 
 #[derive(Args)]
 #[command(
@@ -17,7 +17,7 @@ use taut_script::{Ended, Script, ScriptError};
 The script is LuaJIT's Lua 5.1; docs/reference/lua.md describes the table `taut` that it finds, and
 examples/lua has scripts to start from. It cannot reach files, other programs or the network except
 through the ports given here, unless --trust is. Ctrl-C ends traffic and lets the script print its results;
-what has not ended a second later is ended. Exit code 2: the script failed (file, line and call are said)."
+what has not ended a second later is ended, and two seconds later the process. Exit code 2: the script failed (file, line and call are said)."
 )]
 pub struct Arguments {
     /// The script
@@ -61,24 +61,34 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         arguments: arguments.arguments,
         trusted: arguments.trust,
         limit: arguments.limit_seconds.map(Duration::from_secs_f64),
+        last_words: LAST_WORDS,
         memory_bytes: arguments.memory as usize * 1_000_000,
         wait: Duration::from_secs_f64(arguments.wait),
         core: arguments.core,
         clock: Clock::calibrate(Duration::from_millis(50)),
     };
-    match script.run(stop) {
-        Ok(ended) => {
-            report(&ended, arguments.json);
-            Ok(())
-        }
-        Err(ScriptError::Interrupted(text)) => Err(Failure::Interrupted(text)),
-        Err(ScriptError::Missing(text)) => Err(Failure::Missing(text)),
-        Err(error) => Err(Failure::Input(error.to_string())),
+    if arguments.trust {
+        let kept = taut_host::process::adopt_descendants();
+        kept.map_err(|e| Failure::Missing(format!("cannot keep the script's programs: {e}")))?;
     }
+    let ended = script.run(stop);
+    let counted = &ended.counted;
+    // What was counted is said also where the script did not come to its end.
+    if ended.outcome.is_ok() || !(counted.counters.is_empty() && counted.histograms.is_empty()) {
+        report(counted, arguments.json);
+    }
+    if ended.is_stuck {
+        taut_host::process::end_descendants();
+    }
+    ended.outcome.map_err(|error| match error {
+        ScriptError::Interrupted(text) => Failure::Interrupted(text),
+        ScriptError::Missing(text) => Failure::Missing(text),
+        error => Failure::Input(error.to_string()),
+    })
 }
 
 /// What the script counted, over all its tasks.
-fn report(ended: &Ended, json: bool) {
+fn report(ended: &Counted, json: bool) {
     if json {
         let histograms: serde_json::Map<_, _> = ended
             .histograms

@@ -269,6 +269,115 @@ fn a_script_that_loops_for_ever_ends_at_its_limit() {
     }
 }
 
+/// Counts, measures, and then does not come back from a library.
+const COUNT: &str =
+    "taut.counter('n'):add(3) for i = 1, 1500 do taut.histogram('h'):record(i) end ";
+const HANG: &str = "string.find(('a'):rep(1e6), ('a*'):rep(50) .. 'b') ";
+
+/// Whether nothing that a script has started or made is left; what it counted is said.
+#[track_caller]
+fn assert_given_up(done: &Finished, code: i32) {
+    assert_eq!(done.code(), Some(code), "{done:?}");
+    assert_eq!(done.stderr.trim_end().lines().count(), 1, "{done:?}");
+    let json = done.last_json();
+    assert_eq!(json["counters"]["n"], 3.0, "{done:?}");
+    assert_eq!(json["histograms"]["h"]["count"], 1500, "{done:?}");
+}
+
+#[test]
+fn a_call_that_does_not_come_back_ends_with_the_limit_and_what_was_counted_is_said() {
+    let folder = scratch();
+    let socket = folder.path().join("s");
+    let server = format!("memif:{}", socket.display());
+    let client = format!("{server},role=client");
+    let run = "taut.run { stream = taut.stream {}, seconds = 0.01, rate = 1000 } ";
+    for text in [
+        format!("{COUNT}{run}{HANG}"),
+        format!(
+            "{COUNT}taut.send(taut.port(1), function() {HANG} end, {{ receive = taut.port(2), seconds = 1 }})"
+        ),
+        format!(
+            "function f() {COUNT}{run}{HANG} end function main() taut.task(nil, 'f'):wait() end"
+        ),
+    ] {
+        let ports = ["--port", &server, "--port", &client];
+        let end = ["--limit-seconds", "0.3", "--json"];
+        let done = script(&text, &[&ports[..], &end].concat());
+        assert_given_up(&done, 2);
+        let why = "in a call that does not come back: stopped after --limit-seconds 0.3";
+        assert!(done.stderr.contains(why), "{done:?}");
+        assert!(!socket.exists(), "{text}");
+    }
+}
+
+#[test]
+fn what_a_trusted_script_has_started_ends_with_it() {
+    let slept = format!("sleep 600.{}", std::process::id());
+    let text = format!("{COUNT}print('begun') os.execute('{slept}; true') {HANG}");
+    let end = ["--trust", "--limit-seconds", "0.3", "--json"];
+    assert_given_up(&script(&text, &end), 2);
+    let text = format!(
+        "{COUNT}local ffi = require 'ffi' ffi.cdef 'unsigned sleep(unsigned);' ffi.C.sleep(600)"
+    );
+    assert_given_up(&script(&text, &end), 2);
+    let running = fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+        let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words)
+            .replace('\0', " ")
+            .contains(&slept)
+    });
+    assert_eq!(running.count(), 0);
+}
+
+#[test]
+fn one_ctrl_c_ends_a_call_that_does_not_come_back() {
+    let folder = scratch();
+    let path = folder.path().join("test.lua");
+    fs::write(&path, format!("{COUNT}print('begun') {HANG}")).unwrap();
+    let mut program = Program::start(&mut taut(&["script", path.to_str().unwrap(), "--json"]));
+    program.wait_for_stdout("begun");
+    assert_given_up(&program.interrupt(), 130);
+}
+
+#[test]
+fn what_a_script_holds_outside_of_lua_is_limited() {
+    for (text, part) in [
+        (
+            "function f() end local t = {} for i = 1, 30 do t = { t, t } end taut.task(nil, 'f', t)",
+            "64 MB at most",
+        ),
+        (
+            "for i = 1, 1e6 do taut.counter('c' .. i) end",
+            "4096 counters and histograms at most",
+        ),
+        (
+            "for i = 1, 1e6 do taut.histogram('h' .. i) end",
+            "4096 counters and histograms at most",
+        ),
+        (
+            "function f() taut.sleep(600) end function main() for i = 1, 1e6 do taut.task(nil, 'f') end end",
+            "256 tasks that nobody waited for",
+        ),
+    ] {
+        let done = script(text, &["--limit-seconds", "60"]);
+        assert_eq!(done.code(), Some(2), "{text}: {done:?}");
+        assert!(done.stderr.contains(part), "{text}: {done:?}");
+    }
+}
+
+#[test]
+fn a_stream_reads_files_of_trusted_scripts_alone() {
+    let text = "taut.stream { pattern = ' trace(/no/such/file)' }";
+    let refused = script(text, &[]);
+    assert!(
+        refused.stderr.contains("reads a file: give --trust"),
+        "{refused:?}"
+    );
+    let trusted = script(text, &["--trust"]);
+    assert!(trusted.stderr.contains("/no/such/file"), "{trusted:?}");
+    assert!(!trusted.stderr.contains("--trust"), "{trusted:?}");
+}
+
 #[test]
 fn ctrl_c_ends_traffic_and_the_script_says_its_last_words() {
     let folder = scratch();

@@ -8,6 +8,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Every backend that this build has.
@@ -214,6 +215,12 @@ impl PortSpec {
                 range.end()
             ))),
         }
+    }
+
+    /// The socket file that its port makes and removes again; it stays where a process ends without closing the port.
+    pub fn own_socket(&self) -> Option<PathBuf> {
+        let serves = self.option("role").unwrap_or("server") == "server";
+        (self.backend() == "memif" && serves).then(|| PathBuf::from(&self.target))
     }
 
     /// An error about this spec.

@@ -1,5 +1,6 @@
 //! One Lua state with the table `taut` in it: what its functions do on this side.
 
+use crate::counts::{Cell, Recorded, StateNumber, record};
 use crate::headers::locate;
 use crate::results::results;
 use crate::run::{Shared, lock};
@@ -8,15 +9,17 @@ use mlua::{Error, Function, Lua, MultiValue, Table, Value};
 use std::cell::RefCell;
 use std::io::Write;
 use std::net::Ipv6Addr;
+use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use taut_measure::LatencyHistogram;
 use taut_port::lua::{Lent, LuaState};
-use taut_port::{Packet, ticks};
+use taut_port::{Packet, PortSpec, ticks};
 use taut_traffic::{
-    Arrival, Hand, Instrument, Rate, Stream, Summaries, Traffic, Trial, TrialError, fill_checksums,
+    Arrival, Hand, Instrument, Pattern, Rate, Stream, Summaries, Traffic, Trial, TrialError,
+    fill_checksums,
 };
 
 /// Longest trial in seconds: four months.
@@ -25,24 +28,27 @@ const LONGEST_SECONDS: f64 = 1e7;
 /// A Lua state of a script.
 pub struct State {
     core: Rc<Core>,
-    counts: Function,
 }
 
 /// What the functions of a state share.
 struct Core {
     state: LuaState,
     shared: Arc<Shared>,
+    number: StateNumber,
     /// Calls a script's function with a batch.
     with_batch: RefCell<Option<Function>>,
     /// Open ports (by number, from 0) and what drives them.
     instrument: RefCell<Option<(Vec<usize>, Instrument)>>,
-    histograms: RefCell<Vec<(String, Rc<RefCell<LatencyHistogram>>)>>,
-    /// What to call when the state has come to its end.
-    on_end: RefCell<Vec<Function>>,
+    /// Of those open ports that have one.
+    sockets: RefCell<Vec<PathBuf>>,
 }
 
 fn wrong(text: impl std::fmt::Display) -> Error {
     Error::runtime(text)
+}
+
+fn has_ended() -> Error {
+    wrong("the script has ended")
 }
 
 impl State {
@@ -52,17 +58,20 @@ impl State {
     /// What Lua says.
     pub fn new(shared: &Arc<Shared>) -> mlua::Result<Self> {
         let state = LuaState::new(shared.script.trusted)?;
-        shared.watch(state.ends());
+        let number = shared.watch(state.ends());
         let core = Rc::new(Core {
             state,
             shared: Arc::clone(shared),
+            number,
             with_batch: RefCell::default(),
             instrument: RefCell::default(),
-            histograms: RefCell::default(),
-            on_end: RefCell::default(),
+            sockets: RefCell::default(),
         });
-        let host = host(&core)?;
-        let (with_batch, counts): (Function, Function) = core
+        // From here on dropped as a state is.
+        let state = Self { core };
+        let core = &state.core;
+        let host = host(core)?;
+        let with_batch: Function = core
             .state
             .lua()
             .load(include_str!("taut.lua"))
@@ -72,7 +81,7 @@ impl State {
         core.state
             .lua()
             .set_memory_limit(shared.script.memory_bytes)?;
-        Ok(Self { core, counts })
+        Ok(state)
     }
 
     pub fn lua(&self) -> &Lua {
@@ -91,38 +100,41 @@ impl State {
             .set_mode(mlua::chunk::ChunkMode::Text)
             .exec()
     }
-
-    /// Adds what the state counted to what others did, and closes its ports.
-    ///
-    /// # Errors
-    /// What Lua says.
-    pub fn finish(self) -> mlua::Result<()> {
-        for end in self.core.on_end.borrow_mut().drain(..) {
-            end.call::<()>(())?;
-        }
-        let counters: Table = self.counts.call(())?;
-        let mut ended = lock(&self.core.shared.ended);
-        for pair in counters.pairs::<String, f64>() {
-            let (name, count) = pair?;
-            *ended.counters.entry(name).or_default() += count;
-        }
-        for (name, histogram) in self.core.histograms.borrow_mut().drain(..) {
-            ended
-                .histograms
-                .entry(name)
-                .or_default()
-                .merge(&histogram.borrow());
-        }
-        Ok(())
-    }
 }
 
 impl Drop for State {
     fn drop(&mut self) {
         // Functions in the state hold the core, and the core holds the state: both go here.
-        self.core.instrument.borrow_mut().take();
+        self.core.close_ports();
         self.core.with_batch.borrow_mut().take();
-        self.core.on_end.borrow_mut().clear();
+        self.core.shared.forget(self.core.number);
+    }
+}
+
+impl Core {
+    fn count(&self, name: String, cell: Cell) -> mlua::Result<()> {
+        let mut counts = lock(&self.shared.counts);
+        counts.add(self.number, name, cell).map_err(wrong)
+    }
+
+    /// Opens these ports, and notes what they would leave behind.
+    fn open_ports(&self, ports: &[PortSpec], traffic: Traffic) -> Result<Instrument, TrialError> {
+        self.forget_sockets();
+        let opened = Instrument::open(ports, traffic, self.shared.script.clock)?;
+        let sockets: Vec<_> = ports.iter().filter_map(PortSpec::own_socket).collect();
+        lock(&self.shared.sockets).extend_from_slice(&sockets);
+        *self.sockets.borrow_mut() = sockets;
+        Ok(opened)
+    }
+
+    fn close_ports(&self) {
+        self.instrument.borrow_mut().take();
+        self.forget_sockets();
+    }
+
+    fn forget_sockets(&self) {
+        let gone = std::mem::take(&mut *self.sockets.borrow_mut());
+        lock(&self.shared.sockets).retain(|socket| !gone.contains(socket));
     }
 }
 
@@ -136,6 +148,7 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
         lua.create_sequence_from(script.arguments.iter().map(String::as_str))?,
     )?;
     host.set("ports", script.ports.len())?;
+    let trusted = script.trusted;
 
     let shared = Arc::clone(&core.shared);
     host.set(
@@ -152,7 +165,7 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
     )?;
     host.set(
         "check_stream",
-        lua.create_function(|_, settings: Table| stream(&settings, 0).map(|_| ()))?,
+        lua.create_function(move |_, settings: Table| stream(&settings, 0, trusted).map(|_| ()))?,
     )?;
     host.set("print", lua.create_function(print)?)?;
     let clock = script.clock;
@@ -199,48 +212,50 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
     )?;
     add_tasks(core, &host)?;
 
-    let weak = Rc::downgrade(core);
-    host.set(
-        "histogram",
-        lua.create_function(move |lua, name: String| {
-            let core = weak
-                .upgrade()
-                .ok_or_else(|| wrong("the script has ended"))?;
-            let histogram = Rc::new(RefCell::new(LatencyHistogram::new()));
-            let to = Rc::clone(&histogram);
-            let (record, rest) = core.state.samples(move |values| {
-                let mut histogram = to.borrow_mut();
-                values.for_each(|value| histogram.record(value.round() as u64));
-            })?;
-            core.histograms
-                .borrow_mut()
-                .push((name, Rc::clone(&histogram)));
-            let quantile =
-                lua.create_function(move |_, q: f64| Ok(histogram.borrow().quantile(q)))?;
-            Ok((record, rest, quantile))
-        })?,
-    )?;
-    let weak = Rc::downgrade(core);
-    host.set(
-        "on_end",
-        lua.create_function(move |_, function: Function| {
-            if let Some(core) = weak.upgrade() {
-                core.on_end.borrow_mut().push(function);
-            }
-            Ok(())
-        })?,
-    )?;
+    add_counting(core, &host)?;
     let weak = Rc::downgrade(core);
     host.set(
         "run",
         lua.create_function(move |lua, (options, streams): (Table, Table)| {
-            let core = weak
-                .upgrade()
-                .ok_or_else(|| wrong("the script has ended"))?;
+            let core = weak.upgrade().ok_or_else(has_ended)?;
             run(&core, lua, &options, &streams)
         })?,
     )?;
     Ok(host)
+}
+
+fn add_counting(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
+    let lua = core.state.lua();
+    let weak = Rc::downgrade(core);
+    host.set(
+        "counter",
+        lua.create_function(move |_, name: String| {
+            let core = weak.upgrade().ok_or_else(has_ended)?;
+            let (number, read, write) = core.state.number()?;
+            core.count(name, Cell::Counter(number))?;
+            Ok((read, write))
+        })?,
+    )?;
+    let weak = Rc::downgrade(core);
+    host.set(
+        "histogram",
+        lua.create_function(move |lua, name: String| {
+            let core = weak.upgrade().ok_or_else(has_ended)?;
+            let histogram = Arc::new(Mutex::new(LatencyHistogram::new()));
+            let to = Arc::clone(&histogram);
+            let samples = core
+                .state
+                .samples(move |values| record(&mut lock(&to), values))?;
+            let recorded = Recorded {
+                histogram: Arc::clone(&histogram),
+                pending: samples.pending,
+            };
+            core.count(name, Cell::Histogram(recorded))?;
+            let quantile =
+                lua.create_function(move |_, q: f64| Ok(lock(&histogram).quantile(q)))?;
+            Ok((samples.record, samples.flush, quantile))
+        })?,
+    )
 }
 
 fn add_tasks(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
@@ -297,8 +312,9 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// The stream of a table with the keys of traffic files; the index-th of its trial, from 0.
-fn stream(settings: &Table, index: usize) -> mlua::Result<Stream> {
+/// The stream of a table with the keys of traffic files; the index-th of its trial, from 0. Those of a script that is not
+/// trusted read no files.
+fn stream(settings: &Table, index: usize, trusted: bool) -> mlua::Result<Stream> {
     let mut texts = Vec::new();
     for pair in settings.pairs::<Value, Value>() {
         let (key, value) = pair?;
@@ -308,7 +324,13 @@ fn stream(settings: &Table, index: usize) -> mlua::Result<Stream> {
                 "taut.stream: {key}: want a text or a number, as in traffic files"
             )));
         };
-        texts.push((key.to_string_lossy(), value));
+        let key = key.to_string_lossy();
+        if key == "pattern" && !trusted && Pattern::names_a_file(&value) {
+            return Err(wrong(
+                "taut.stream: pattern = \"trace(FILE)\" reads a file: give --trust",
+            ));
+        }
+        texts.push((key, value));
     }
     if !texts.iter().any(|(key, _)| key == "name") {
         texts.push(("name".to_string(), format!("stream {}", index + 1)));
@@ -374,7 +396,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     let (mut made, mut crafts, mut stamps) = (Vec::new(), Vec::new(), Vec::new());
     for (index, table) in streams.sequence_values::<Table>().enumerate() {
         let table = table?;
-        made.push(stream(&table.get("settings")?, index)?);
+        made.push(stream(&table.get("settings")?, index, script.trusted)?);
         crafts.push(table.get::<Option<Function>>("craft")?);
         stamps.push(table.get::<Option<bool>>("stamp")?.unwrap_or(true));
     }
@@ -434,7 +456,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
                 .map(|port| script.ports.get(*port).cloned())
                 .collect::<Option<_>>()
                 .ok_or_else(|| wrong("taut.run: want ports from taut.port"))?;
-            Instrument::open(&specs, traffic, script.clock).map_err(trial_error)?
+            core.open_ports(&specs, traffic).map_err(trial_error)?
         }
     };
     let (_, instrument) = slot.insert((ports, open));
@@ -442,7 +464,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     let with_batch = core.with_batch.borrow().clone();
     let mut hand = ScriptHand {
         state: &core.state,
-        with_batch: with_batch.ok_or_else(|| wrong("the script has ended"))?,
+        with_batch: with_batch.ok_or_else(has_ended)?,
         crafts,
         stamps,
         on_receive: options.get("on_receive")?,

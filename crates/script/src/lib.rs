@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod counts;
 mod explain;
 mod headers;
 mod results;
@@ -14,5 +15,6 @@ mod run;
 mod task;
 mod value;
 
+pub use counts::Counted;
 use explain::explain;
-pub use run::{Ended, Script, ScriptError};
+pub use run::{Ended, LAST_WORDS, Script, ScriptError};

@@ -1,19 +1,24 @@
 //! Running a script: its state and those of its tasks, and what ends them.
 
 use crate::api::State;
+use crate::counts::{Counted, Counts};
 use crate::explain;
 use crate::task::Tasks;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use taut_measure::LatencyHistogram;
 use taut_port::lua::Ends;
 use taut_port::{Clock, PortSpec};
 
-/// How long a script that is told to stop may take to say its last words.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a script that was told to stop may take to say its last words.
+pub const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long its states may take after that to reach an instruction at which they can be ended. One that does not is in a
+/// call that does not come back.
+const OUT_OF_CALL: Duration = Duration::from_secs(2);
+/// How often somebody looks.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A script and what it may use.
 #[derive(Debug, Clone)]
@@ -26,8 +31,10 @@ pub struct Script {
     pub arguments: Vec<String>,
     /// Whether it may reach files, programs and memory.
     pub trusted: bool,
-    /// After how long it is ended.
+    /// After how long it is told to stop.
     pub limit: Option<Duration>,
+    /// How long it may go on when it was told to: [`LAST_WORDS`].
+    pub last_words: Duration,
     /// Bytes that each of its states may hold.
     pub memory_bytes: usize,
     /// How long to wait for the other side of a port.
@@ -38,13 +45,15 @@ pub struct Script {
     pub clock: Clock,
 }
 
-/// What a script that came to its end counted.
-#[derive(Debug, Default)]
+/// How a script ended.
+#[derive(Debug)]
 pub struct Ended {
-    /// By name, over all tasks.
-    pub counters: BTreeMap<String, f64>,
-    /// By name, over all tasks.
-    pub histograms: BTreeMap<String, LatencyHistogram>,
+    /// What it had counted by then.
+    pub counted: Counted,
+    /// Whether it came to its end, or why not.
+    pub outcome: Result<(), ScriptError>,
+    /// Some of it is in a call that does not come back: the process is to end soon, which takes its threads along.
+    pub is_stuck: bool,
 }
 
 /// Why a script did not come to its end.
@@ -95,8 +104,11 @@ pub struct Shared {
     pub lacking: AtomicBool,
     /// Of the state that failed first: what others say is that they were stopped.
     failure: Mutex<Option<String>>,
-    states: Mutex<Vec<Ends>>,
-    pub ended: Mutex<Ended>,
+    states: Mutex<Vec<(u64, Ends)>>,
+    made: AtomicU64,
+    pub counts: Mutex<Counts>,
+    /// Sockets of ports that are open, which their files outlive if nobody closes them.
+    pub sockets: Mutex<Vec<PathBuf>>,
     pub tasks: Tasks,
 }
 
@@ -127,9 +139,17 @@ impl Shared {
         self.reason.load(Ordering::Relaxed) == reason as u8
     }
 
-    /// Says that there is one more state that may have to be ended.
-    pub fn watch(&self, ends: Ends) {
-        lock(&self.states).push(ends);
+    /// Says that there is one more state that may have to be ended; returns its number.
+    pub fn watch(&self, ends: Ends) -> u64 {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        lock(&self.states).push((number, ends));
+        number
+    }
+
+    /// Says that a state has ended.
+    pub fn forget(&self, number: u64) {
+        lock(&self.states).retain(|(known, _)| *known != number);
+        lock(&self.counts).close(number);
     }
 
     pub fn explain(&self, error: &mlua::Error) -> String {
@@ -139,76 +159,136 @@ impl Shared {
 
 impl Script {
     /// Runs the script to its end. `stop` is the user's.
-    ///
-    /// # Errors
-    /// What is wrong with it, on one line.
-    pub fn run(self, stop: &AtomicBool) -> Result<Ended, ScriptError> {
-        let source =
-            std::fs::read_to_string(&self.path).map_err(|source| ScriptError::Unreadable {
-                path: self.path.clone(),
-                source,
-            })?;
+    pub fn run(self, stop: &AtomicBool) -> Ended {
+        match std::fs::read_to_string(&self.path) {
+            Ok(source) => self.run_source(source, stop),
+            Err(source) => Ended {
+                counted: Counted::default(),
+                outcome: Err(ScriptError::Unreadable {
+                    path: self.path,
+                    source,
+                }),
+                is_stuck: false,
+            },
+        }
+    }
+
+    /// As [`Script::run`], with the script's text instead of that of its file.
+    pub fn run_source(self, source: String, stop: &AtomicBool) -> Ended {
         // Lua cuts longer names.
         let chunk: String = self.path.file_name().map_or_else(
             || "script".to_string(),
             |name| name.to_string_lossy().chars().take(40).collect(),
         );
-        let path = self.path.display().to_string();
-        let (limit, core) = (self.limit, self.core);
         let shared = Arc::new(Shared {
             script: self,
             // A first line that says who runs it.
-            source: source
-                .strip_prefix("#!")
-                .map_or(source.clone(), |rest| format!("--{rest}")),
+            source: match source.strip_prefix("#!") {
+                Some(rest) => format!("--{rest}"),
+                None => source,
+            },
             chunk,
             halt: AtomicBool::new(false),
             reason: AtomicU8::new(Reason::None as u8),
             lacking: AtomicBool::new(false),
             failure: Mutex::default(),
             states: Mutex::default(),
-            ended: Mutex::default(),
+            made: AtomicU64::new(0),
+            counts: Mutex::default(),
+            sockets: Mutex::default(),
             tasks: Tasks::default(),
         });
-        let done = AtomicBool::new(false);
-        let outcome = std::thread::scope(|scope| {
-            scope.spawn(|| watch(&shared, stop, limit, &done));
-            // In a thread of its own, so that its core is not everybody's.
-            let main = scope.spawn(|| run_main(&shared, core));
-            let outcome = main
-                .join()
-                .unwrap_or_else(|_| Err("the script's thread died".to_string()));
-            if let Err(text) = &outcome {
-                shared.fail(text);
+        let outcome = watched(&shared, stop);
+        let is_stuck = outcome.is_none();
+        if is_stuck {
+            // Whoever would close these ports is in the call that does not come back.
+            for socket in lock(&shared.sockets).drain(..) {
+                let _ = std::fs::remove_file(socket);
             }
-            let tasks = shared.tasks.join_all();
-            done.store(true, Ordering::Relaxed);
-            outcome.and(tasks)
-        });
-        let outcome = outcome.map_err(|text| lock(&shared.failure).take().unwrap_or(text));
-        if shared.was_stopped_for(Reason::Limit) {
-            let seconds = limit.unwrap_or_default().as_secs_f64();
-            let place = outcome.err().unwrap_or_default();
-            let place = place.replace(": stopped", ": here");
-            return Err(ScriptError::Failed(if place.is_empty() {
-                format!("{path}: stopped after --limit-seconds {seconds}")
-            } else {
-                format!("{place}: stopped after --limit-seconds {seconds}")
-            }));
         }
-        match outcome {
-            Ok(()) => Ok(std::mem::take(&mut *lock(&shared.ended))),
-            Err(text) if shared.was_stopped_for(Reason::User) => {
-                Err(ScriptError::Interrupted(text))
-            }
-            Err(text) if shared.lacking.load(Ordering::Relaxed) => Err(ScriptError::Missing(text)),
-            Err(text) => Err(ScriptError::Failed(text)),
+        let counted = lock(&shared.counts).whole();
+        Ended {
+            counted,
+            outcome: shared.said(outcome),
+            is_stuck,
         }
     }
 }
 
-fn run_main(shared: &Arc<Shared>, core: Option<usize>) -> Result<(), String> {
-    if let Some(core) = core {
+impl Shared {
+    /// The outcome of a script that ended by itself, or of one that is stuck, for the user.
+    fn said(&self, outcome: Option<Result<(), String>>) -> Result<(), ScriptError> {
+        let path = self.script.path.display();
+        let stuck = || format!("{path}: stopped in a call that does not come back");
+        let outcome = outcome.unwrap_or_else(|| Err(stuck()));
+        let outcome = outcome.map_err(|text| lock(&self.failure).take().unwrap_or(text));
+        if self.was_stopped_for(Reason::Limit) {
+            let seconds = self.script.limit.unwrap_or_default().as_secs_f64();
+            let place = outcome.err().unwrap_or_else(|| path.to_string());
+            let place = place.replace(": stopped in", ": in");
+            let place = place.replace(": stopped", ": here");
+            let text = format!("{place}: stopped after --limit-seconds {seconds}");
+            return Err(ScriptError::Failed(text));
+        }
+        match outcome {
+            Err(text) if self.was_stopped_for(Reason::User) => Err(ScriptError::Interrupted(text)),
+            Err(text) if self.lacking.load(Ordering::Relaxed) => Err(ScriptError::Missing(text)),
+            Err(text) => Err(ScriptError::Failed(text)),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// Runs main and tasks in threads of their own. Passes on that the script is to stop, and makes it stop if it does not; none
+/// if it cannot be made to. Such threads stay behind: nothing in a process can end them but its own end.
+fn watched(shared: &Arc<Shared>, stop: &AtomicBool) -> Option<Result<(), String>> {
+    let (ended, end) = channel();
+    let main = {
+        let shared = Arc::clone(shared);
+        move || {
+            let outcome = run_main(&shared);
+            if let Err(text) = &outcome {
+                shared.fail(text);
+            }
+            let tasks = shared.tasks.join_all();
+            // Nobody listens any more to one that was given up.
+            let _ = ended.send(outcome.and(tasks));
+        }
+    };
+    if let Err(e) = std::thread::Builder::new().spawn(main) {
+        return Some(Err(format!("cannot start the script's thread: {e}")));
+    }
+    let begun = Instant::now();
+    let mut told: Option<Instant> = None;
+    loop {
+        match end.recv_timeout(LOOK) {
+            Ok(outcome) => return Some(outcome),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Some(Err("the script's thread died".to_string()));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if stop.load(Ordering::Relaxed) {
+            shared.stop_for(Reason::User);
+        }
+        if (shared.script.limit).is_some_and(|limit| begun.elapsed() >= limit) {
+            shared.stop_for(Reason::Limit);
+        }
+        if shared.halt.load(Ordering::Relaxed) {
+            let waited = told.get_or_insert_with(Instant::now).elapsed();
+            if waited >= shared.script.last_words {
+                // Again and again: states may be made meanwhile.
+                lock(&shared.states).iter().for_each(|(_, ends)| ends.end());
+            }
+            if waited >= shared.script.last_words + OUT_OF_CALL {
+                return None;
+            }
+        }
+    }
+}
+
+fn run_main(shared: &Arc<Shared>) -> Result<(), String> {
+    if let Some(core) = shared.script.core {
         taut_host::pin_current_thread(core).map_err(|e| e.to_string())?;
     }
     let run = || -> mlua::Result<()> {
@@ -218,29 +298,7 @@ fn run_main(shared: &Arc<Shared>, core: Option<usize>) -> Result<(), String> {
         if let Some(main) = main {
             main.call::<()>(())?;
         }
-        state.finish()
+        Ok(())
     };
     run().map_err(|e| shared.explain(&e))
-}
-
-/// Passes on that the script is to stop, and makes it stop if it does not.
-fn watch(shared: &Shared, stop: &AtomicBool, limit: Option<Duration>, done: &AtomicBool) {
-    let begun = Instant::now();
-    let mut told: Option<Instant> = None;
-    while !done.load(Ordering::Relaxed) {
-        if stop.load(Ordering::Relaxed) {
-            shared.stop_for(Reason::User);
-        }
-        if limit.is_some_and(|limit| begun.elapsed() >= limit) {
-            shared.stop_for(Reason::Limit);
-        }
-        if shared.halt.load(Ordering::Relaxed) {
-            let since = *told.get_or_insert_with(Instant::now);
-            if since.elapsed() >= LAST_WORDS {
-                // Again and again: states may be made meanwhile.
-                lock(&shared.states).iter().for_each(Ends::end);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

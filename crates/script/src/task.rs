@@ -7,6 +7,9 @@ use mlua::MultiValue;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+/// Tasks at most that nobody has waited for: each is a thread with a state of its own.
+const MOST: usize = 256;
+
 /// What a task returned, or why it failed.
 type Outcome = Result<Vec<Plain>, String>;
 
@@ -18,7 +21,7 @@ impl Tasks {
     /// Starts a task: the script's top level, then its function `name`. Returns its number.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When there are too many, or the system gives no thread.
     pub fn start(
         &self,
         shared: &Arc<Shared>,
@@ -26,6 +29,12 @@ impl Tasks {
         name: String,
         arguments: Vec<Plain>,
     ) -> Result<usize, String> {
+        let mut tasks = lock(&self.0);
+        if tasks.iter().flatten().count() >= MOST {
+            return Err(format!(
+                "taut.task: {MOST} tasks that nobody waited for; wait for some first"
+            ));
+        }
         let shared = Arc::clone(shared);
         let handle = std::thread::Builder::new()
             .name(name.chars().take(15).collect())
@@ -37,7 +46,6 @@ impl Tasks {
                 })
             })
             .map_err(|e| e.to_string())?;
-        let mut tasks = lock(&self.0);
         tasks.push(Some(handle));
         Ok(tasks.len() - 1)
     }
@@ -85,7 +93,6 @@ fn work(shared: &Arc<Shared>, core: Option<usize>, name: &str, arguments: &[Plai
             values.push_back(argument.in_state(state.lua())?);
         }
         let returned: MultiValue = function.call(values)?;
-        state.finish()?;
         returned.iter().map(Plain::of).collect()
     };
     run().map_err(|e| shared.explain(&e))

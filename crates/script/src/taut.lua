@@ -363,14 +363,34 @@ end
 
 local counters, histograms = {}, {}
 
-local counter_meta = { __metatable = false, __index = { add = function(self, n)
-    self.value = self.value + (n or 1)
-end } }
+local function no_field(_, key)
+    error(format("a counter has no %s", tostring(key)), 0)
+end
 
+-- The number lies with the host, which reads it also when the script does not come to its end.
 function taut.counter(name)
     check(name, "string", "taut.counter")
-    counters[name] = counters[name] or setmetatable({ name = name, value = 0 }, counter_meta)
-    return counters[name]
+    if counters[name] then
+        return counters[name]
+    end
+    local get, set = host.counter(name)
+    local counter = { name = name }
+    function counter.add(_, n)
+        set(get() + (n or 1))
+    end
+    counters[name] = setmetatable(counter, {
+        __metatable = false,
+        __index = function(self, key)
+            return key == "value" and get() or no_field(self, key)
+        end,
+        __newindex = function(self, key, value)
+            if key ~= "value" then
+                no_field(self, key)
+            end
+            set(value)
+        end,
+    })
+    return counter
 end
 
 function taut.histogram(name)
@@ -391,18 +411,9 @@ function taut.histogram(name)
         return quantile(check(percent, "number", "histogram:percentile") / 100)
     end
     histograms[name] = histogram
-    host.on_end(flush)
     return histogram
-end
-
-local function counts()
-    local values = {}
-    for name, counter in pairs(counters) do
-        values[name] = tonumber(counter.value)
-    end
-    return values
 end
 
 _G.taut = taut
 _G.print = host.print
-return with_batch, counts
+return with_batch

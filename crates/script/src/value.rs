@@ -19,6 +19,8 @@ pub enum Plain {
 
 /// Tables in tables at most: more are a table that contains itself.
 const DEEPEST: usize = 32;
+/// Bytes of a copy at most. It lies outside of Lua's limit, and a table that is in others many times is copied as often.
+const MOST_BYTES: usize = 64 << 20;
 
 impl Plain {
     /// Copies a value out of its state.
@@ -26,10 +28,18 @@ impl Plain {
     /// # Errors
     /// For functions and whatever else belongs to one state.
     pub fn of(value: &Value) -> mlua::Result<Self> {
-        Self::at(value, 0)
+        Self::at(value, 0, &mut 0)
     }
 
-    fn at(value: &Value, depth: usize) -> mlua::Result<Self> {
+    /// Copies a value below `depth` tables; `taken` are the bytes of the whole copy so far.
+    fn at(value: &Value, depth: usize, taken: &mut usize) -> mlua::Result<Self> {
+        *taken += size_of::<Self>() + value.as_string().map_or(0, |text| text.as_bytes().len());
+        if *taken > MOST_BYTES {
+            return Err(mlua::Error::runtime(format!(
+                "what passes from task to task takes {} MB at most; a table counts as often as it is in others",
+                MOST_BYTES >> 20
+            )));
+        }
         Ok(match value {
             Value::Nil => Self::Nil,
             Value::Boolean(truth) => Self::Truth(*truth),
@@ -40,7 +50,10 @@ impl Plain {
                 let mut pairs = Vec::new();
                 for pair in table.pairs::<Value, Value>() {
                     let (key, value) = pair?;
-                    pairs.push((Self::at(&key, depth + 1)?, Self::at(&value, depth + 1)?));
+                    pairs.push((
+                        Self::at(&key, depth + 1, taken)?,
+                        Self::at(&value, depth + 1, taken)?,
+                    ));
                 }
                 Self::Table(pairs)
             }

@@ -53,6 +53,16 @@ pub struct PatternError {
     reason: String,
 }
 
+/// What the text of a pattern begins with that names a file.
+const OF_FILE: &str = "trace(";
+
+impl Pattern {
+    /// Whether the text of a pattern names a file, which parsing it reads.
+    pub fn names_a_file(text: &str) -> bool {
+        text.trim().starts_with(OF_FILE)
+    }
+}
+
 const FORMS: &str = "want constant, poisson, burst(PACKETS, GAP), on-off(ON, OFF), ramp(FROM%, TO%), \
                      steps(A%, B%, ...) or trace(FILE, SPEEDx), such as burst(32, 0us) or trace(in.pcap, 2x)";
 
@@ -65,7 +75,7 @@ impl FromStr for Pattern {
             reason,
         };
         let forms = || error(FORMS.to_string());
-        if let Some(inside) = text.trim().strip_prefix("trace(") {
+        if let Some(inside) = text.trim().strip_prefix(OF_FILE) {
             let inside = inside.strip_suffix(')').ok_or_else(forms)?;
             // A file's name may hold commas.
             let (path, speed) = match inside.rsplit_once(',') {

@@ -155,23 +155,35 @@ function memory.latency_ns(slot)
 end
 
 -- A function that keeps numbers in memory of `capacity` numbers and has them taken when that is full, and
--- one that has the rest taken. `address` comes from the host: scripts never get this function.
+-- one that has the rest taken. How many there are stands before them. `address` comes from the host: scripts never get
+-- this function.
 function memory.recorder(address, capacity, take)
-    local values, n = ffi.cast("double *", address), 0
+    local cells = ffi.cast("double *", address)
     local function record(value)
-        values[n] = value
-        n = n + 1
+        local n = cells[0] + 1
+        cells[n] = value
         if n == capacity then
             n = 0
             take(capacity)
         end
+        cells[0] = n
     end
     local function rest()
-        local count = n
-        n = 0
+        local count = tonumber(cells[0])
+        cells[0] = 0
         take(count)
     end
     return record, rest
+end
+
+-- Functions that read and write the number at `address`, which comes from the host.
+function memory.number(address)
+    local cell = ffi.cast("double *", address)
+    return function()
+        return cell[0]
+    end, function(value)
+        cell[0] = value
+    end
 end
 
 return memory

@@ -11,6 +11,7 @@ use mlua::{LightUserData, Lua, LuaOptions, StdLib, Table};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Headers of a packet that a script can name.
@@ -64,10 +65,61 @@ pub struct Lent {
 pub struct LuaState {
     lua: Lua,
     memory: Table,
-    /// Takes an address, and so is kept from scripts.
+    /// These take an address, and so are kept from scripts.
     recorder: mlua::Function,
+    number: mlua::Function,
     window: Rc<Window>,
     ends: Ends,
+}
+
+/// Numbers that a script writes, and that any thread may read meanwhile. A number is the bits of an `f64`; x86 and ARM store
+/// and load 8 aligned bytes whole.
+type Cells = Arc<[AtomicU64]>;
+
+/// What the functions of a state write to. Lives as long as the state, whoever keeps a handle on that.
+#[derive(Default)]
+struct Kept(Vec<Cells>);
+
+fn cells(n: usize) -> Cells {
+    (0..n).map(|_| AtomicU64::new(0.0_f64.to_bits())).collect()
+}
+
+/// Relaxed: each number is by itself.
+fn read(cell: &AtomicU64) -> f64 {
+    f64::from_bits(cell.load(Ordering::Relaxed))
+}
+
+/// A number of a script, as other threads see it.
+#[derive(Debug, Clone)]
+pub struct Number(Cells);
+
+impl Number {
+    /// What it is now.
+    pub fn get(&self) -> f64 {
+        read(&self.0[0])
+    }
+}
+
+/// Numbers that a script has handed over and nobody has taken, as other threads see them.
+#[derive(Debug, Clone)]
+pub struct Pending(Cells);
+
+impl Pending {
+    /// What there is now. Exact while the script does not go on.
+    pub fn values(&self) -> impl Iterator<Item = f64> + '_ {
+        let n = (read(&self.0[0]) as usize).min(SAMPLES);
+        self.0[1..=n].iter().map(read)
+    }
+}
+
+/// What [`LuaState::samples`] makes.
+pub struct Samples {
+    /// Takes one number.
+    pub record: mlua::Function,
+    /// Passes on what there is.
+    pub flush: mlua::Function,
+    /// What has not been passed on.
+    pub pending: Pending,
 }
 
 /// The state that another thread may interrupt, for as long as it lives.
@@ -129,6 +181,7 @@ impl LuaState {
         let window = Rc::new(Window::new());
         // Lives as long as the state, whoever keeps a handle on that.
         lua.set_app_data(Rc::clone(&window));
+        lua.set_app_data(Kept::default());
         let address = LightUserData(Rc::as_ptr(&window) as *mut c_void);
         let ffi: Table = lua.load("return require 'ffi'").eval()?;
         let memory: Table = lua
@@ -137,6 +190,8 @@ impl LuaState {
             .call((ffi, address))?;
         let recorder = memory.get("recorder")?;
         memory.raw_remove("recorder")?;
+        let number = memory.get("number")?;
+        memory.raw_remove("number")?;
         if !trusted {
             hide_unsafe(&lua)?;
         }
@@ -147,6 +202,7 @@ impl LuaState {
             lua,
             memory,
             recorder,
+            number,
             window,
             ends: Ends(Arc::new(Mutex::new(Raw(Some(state))))),
         })
@@ -210,15 +266,42 @@ impl LuaState {
     pub fn samples(
         &self,
         mut take: impl FnMut(&mut dyn Iterator<Item = f64>) + 'static,
-    ) -> mlua::Result<(mlua::Function, mlua::Function)> {
-        let values: Rc<[Cell<f64>]> = vec![Cell::new(0.0); SAMPLES].into();
-        let address = LightUserData(values.as_ptr() as *mut c_void);
-        // The function owns the memory, and `memory.lua` keeps the function with every use of it.
+    ) -> mlua::Result<Samples> {
+        let cells = self.cells(1 + SAMPLES)?;
+        let pending = Pending(Arc::clone(&cells));
+        let address = LightUserData(cells.as_ptr() as *mut c_void);
         let flush = self.lua.create_function_mut(move |_, n: usize| {
-            take(&mut values[..n.min(SAMPLES)].iter().map(Cell::get));
+            take(&mut cells[1..=n.min(SAMPLES)].iter().map(read));
             Ok(())
         })?;
-        self.recorder.call((address, SAMPLES, flush))
+        let (record, flush) = self.recorder.call((address, SAMPLES, flush))?;
+        Ok(Samples {
+            record,
+            flush,
+            pending,
+        })
+    }
+
+    /// A number, and Lua functions that read and write it.
+    ///
+    /// # Errors
+    /// What Lua says.
+    pub fn number(&self) -> mlua::Result<(Number, mlua::Function, mlua::Function)> {
+        let cells = self.cells(1)?;
+        let address = LightUserData(cells.as_ptr() as *mut c_void);
+        let (read, write) = self.number.call(address)?;
+        Ok((Number(cells), read, write))
+    }
+
+    /// Memory that lives as long as the state.
+    fn cells(&self, n: usize) -> mlua::Result<Cells> {
+        let made = cells(n);
+        let mut kept = self.lua.app_data_mut::<Kept>();
+        let kept = kept
+            .as_mut()
+            .ok_or_else(|| mlua::Error::runtime("the state has ended"))?;
+        kept.0.push(Arc::clone(&made));
+        Ok(made)
     }
 }
 
@@ -384,7 +467,11 @@ mod tests {
         let state = LuaState::new(false).unwrap();
         let taken = Rc::new(Cell::new((0_u64, 0.0)));
         let told = Rc::clone(&taken);
-        let (record, flush) = state
+        let Samples {
+            record,
+            flush,
+            pending,
+        } = state
             .samples(move |values| {
                 for value in values {
                     let (n, last) = told.get();
@@ -399,7 +486,34 @@ mod tests {
             .load("for i = 1, 2500 do record(i) end")
             .exec()
             .unwrap();
+        assert_eq!(taken.get(), (2048, 2048.0));
+        assert!(pending.values().eq((2049..=2500).map(f64::from)));
         flush.call::<()>(()).unwrap();
         assert_eq!(taken.get(), (2500, 2500.0));
+        assert_eq!(pending.values().count(), 0);
+    }
+
+    #[test]
+    fn other_threads_see_a_number_while_the_script_counts() {
+        let state = LuaState::new(false).unwrap();
+        let (number, read, write) = state.number().unwrap();
+        state.lua().globals().set("read", read).unwrap();
+        state.lua().globals().set("write", write).unwrap();
+        let seen = std::thread::spawn(move || {
+            while number.get() < 100.0 {
+                std::thread::yield_now();
+            }
+            number
+        });
+        let count = state
+            .lua()
+            .load("for _ = 1, 300 do write(read() + 0.5) end");
+        count.exec().unwrap();
+        assert_eq!(seen.join().unwrap().get(), 150.0);
+        // Whatever a script hands over.
+        for value in ["nil", "{}", "'x'", "print"] {
+            let wrong = state.lua().load(format!("write({value})")).exec();
+            assert!(wrong.is_err(), "{value}");
+        }
     }
 }

@@ -1,0 +1,97 @@
+//! What a script counts: its counters and histograms, over all its states, within reach also when a state does not come to
+//! its end.
+
+use crate::run::lock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use taut_measure::LatencyHistogram;
+use taut_port::lua::{Number, Pending};
+
+/// Counters and histograms of a script at most, over all its states: a histogram takes 70 KB outside of Lua.
+const MOST: usize = 4096;
+
+/// What a script has counted.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// By name, over all tasks.
+    pub counters: BTreeMap<String, f64>,
+    /// By name, over all tasks.
+    pub histograms: BTreeMap<String, LatencyHistogram>,
+}
+
+/// A histogram that one state records into.
+#[derive(Clone)]
+pub struct Recorded {
+    pub histogram: Arc<Mutex<LatencyHistogram>>,
+    pub pending: Pending,
+}
+
+/// Where one state counts under one name.
+pub enum Cell {
+    Counter(Number),
+    Histogram(Recorded),
+}
+
+/// Which state it is.
+pub type StateNumber = u64;
+
+/// What states that have ended counted, and where the others count.
+#[derive(Default)]
+pub struct Counts {
+    of_ended: Counted,
+    of_live: Vec<(StateNumber, String, Cell)>,
+}
+
+impl Counts {
+    /// A state counts something more.
+    ///
+    /// # Errors
+    /// There is too much already.
+    pub fn add(&mut self, state: StateNumber, name: String, cell: Cell) -> Result<(), String> {
+        let ended = self.of_ended.counters.len() + self.of_ended.histograms.len();
+        if ended + self.of_live.len() >= MOST {
+            return Err(format!(
+                "a script has {MOST} counters and histograms at most, over all its tasks"
+            ));
+        }
+        self.of_live.push((state, name, cell));
+        Ok(())
+    }
+
+    /// A state has ended.
+    pub fn close(&mut self, state: StateNumber) {
+        self.take(|number| number == state);
+    }
+
+    /// All that has been counted until now, also by states that have not ended.
+    pub fn whole(&mut self) -> Counted {
+        self.take(|_| true);
+        std::mem::take(&mut self.of_ended)
+    }
+
+    fn take(&mut self, mut which: impl FnMut(StateNumber) -> bool) {
+        let of_ended = &mut self.of_ended;
+        self.of_live.retain_mut(|(state, name, cell)| {
+            if !which(*state) {
+                return true;
+            }
+            let name = std::mem::take(name);
+            match cell {
+                Cell::Counter(number) => {
+                    *of_ended.counters.entry(name).or_default() += number.get();
+                }
+                Cell::Histogram(recorded) => {
+                    let whole = of_ended.histograms.entry(name).or_default();
+                    whole.merge(&lock(&recorded.histogram));
+                    record(whole, recorded.pending.values());
+                }
+            }
+            false
+        });
+    }
+}
+
+/// Records what a script has handed over.
+pub fn record(into: &mut LatencyHistogram, values: impl Iterator<Item = f64>) {
+    values.for_each(|value| into.record(value.round() as u64));
+}
