@@ -1,0 +1,41 @@
+//! Runs the body of this crate's fuzz target over seeded damage, on the stable toolchain.
+
+#[path = "../../../fuzz/bodies/chain.rs"]
+mod chain;
+
+const WHOLE: &str = r#"
+flush = "full(32, 100us)"
+wait = "sleep(50us)"
+burst = 32
+core = 1
+ports = ["memif:/run/a.sock,role=client", "null:source=32"]
+name = "x"
+budget = "350us"
+placement = "threads"
+
+[[function]]
+name = "resize"
+add = 20
+
+[[function]]
+name = "impair"
+loss = "1%"
+delay = "1ms"
+"#;
+
+#[test]
+fn chain_files_survive_seeded_damage() {
+    let mut random = fastrand::Rng::with_seed(0xC4A1);
+    for _ in 0..20_000 {
+        let mut bytes = WHOLE.as_bytes().to_vec();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..bytes.len());
+            match random.u8(..3) {
+                0 => bytes[at] = random.u8(b' '..b'~'),
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, random.u8(b' '..b'~')),
+            }
+        }
+        chain::file(&bytes);
+    }
+}

@@ -1,0 +1,15 @@
+//! Runs the body of this crate's fuzz target over seeded noise, on the stable toolchain.
+
+#[path = "../../../fuzz/bodies/script.rs"]
+mod script;
+
+#[test]
+fn scripts_of_seeded_words_stay_within_their_limits() {
+    let mut random = fastrand::Rng::with_seed(0x10A);
+    for _ in 0..300 {
+        let mut bytes = vec![0; random.usize(1..40)];
+        random.fill(&mut bytes);
+        bytes[0] |= 1;
+        script::run(&bytes);
+    }
+}

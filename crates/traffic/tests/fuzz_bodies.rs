@@ -1,0 +1,40 @@
+//! Runs the body of this crate's fuzz target over seeded damage, on the stable toolchain.
+
+#[path = "../../../fuzz/bodies/traffic.rs"]
+mod traffic;
+
+const WHOLE: &str = r#"
+[[stream]]
+name = "voice"
+rate = "50k"
+size = "64-1518 random"
+pattern = "burst(32, 10us)"
+priority = 1
+dst_ip = "10.0.0.1-10.0.255.254 random"
+src_port = "1024-2048 zipf(1.1)"
+
+[[stream]]
+name = "background"
+size = "imix"
+share = 0.5
+protocol = "gtpu"
+teid = "1-1000"
+vlan = 7
+"#;
+
+#[test]
+fn traffic_files_survive_seeded_damage() {
+    let mut random = fastrand::Rng::with_seed(0x7AFF);
+    for _ in 0..20_000 {
+        let mut bytes = WHOLE.as_bytes().to_vec();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..bytes.len());
+            match random.u8(..3) {
+                0 => bytes[at] = random.u8(b' '..b'~'),
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, random.u8(b' '..b'~')),
+            }
+        }
+        traffic::file(&bytes);
+    }
+}
