@@ -224,6 +224,9 @@ mod tests {
     /// Slots of the pool: both rings full, and some that a test holds.
     const SLOTS: u32 = 160;
 
+    /// Miri takes its time.
+    const STEPS: usize = if cfg!(miri) { 20 } else { 60 };
+
     fn data_path(role: Role) -> (DataPath, PoolHandle) {
         let pool = PoolHandle::new(SLOTS, false).unwrap();
         (DataPath::new(role, pool.clone(), LOG2).unwrap(), pool)
@@ -407,12 +410,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lying_client_costs_packets_and_nothing_else(steps in proptest::collection::vec(step(), 1..60)) {
+        fn a_lying_client_costs_packets_and_nothing_else(steps in proptest::collection::vec(step(), 1..STEPS)) {
             survives(Role::Server, steps);
         }
 
         #[test]
-        fn a_lying_server_costs_packets_and_nothing_else(steps in proptest::collection::vec(step(), 1..60)) {
+        fn a_lying_server_costs_packets_and_nothing_else(steps in proptest::collection::vec(step(), 1..STEPS)) {
             survives(Role::Client, steps);
         }
     }
