@@ -645,7 +645,7 @@ fn a_control_plane_hears_heartbeats_and_loses_its_sessions_when_it_is_silent() {
         "pfcp = {{ address = \"127.0.0.1:{port}\", peers = [\"{peer}\"], heartbeat = \"300ms\", response_time = \"200ms\", \
          repeats = 1, silence = \"3s\" }}\n"
     );
-    let mut gateway = Gateway::start(&settings);
+    let gateway = Gateway::start(&settings);
     // The next message of a type, heartbeats between them or not.
     let next = |kind: M| {
         let mut bytes = [0; 2048];
