@@ -404,7 +404,8 @@ fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
         );
     }
     let watch = Watch::begin();
-    fs::set_permissions(watch.temporary(), fs::Permissions::from_mode(0o777)).unwrap();
+    // As /tmp is: what one user makes in it no other can replace.
+    fs::set_permissions(watch.temporary(), fs::Permissions::from_mode(0o1777)).unwrap();
     let folder = scratch();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let out = folder.path().join("results").display().to_string();

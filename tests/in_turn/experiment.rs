@@ -452,11 +452,20 @@ fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
     .success();
     watch.nothing_is_left();
     assert!(
-        finished.stdout.contains("5 of 5 runs"),
+        finished.stdout.contains("7 of 7 runs"),
         "{}",
         finished.stdout
     );
-    assert!(!finished.stdout.contains("no data"), "{}", finished.stdout);
+    // Of so few packets nothing is known of one in ten thousand.
+    let mut unknown = finished
+        .stdout
+        .lines()
+        .filter(|line| line.contains("no data"));
+    assert!(
+        unknown.all(|line| line.contains("99.99 %")),
+        "{}",
+        finished.stdout
+    );
     let histogram = fs::read_to_string(Path::new(&out).join("figures/histogram.csv")).unwrap();
     let packets: u64 = histogram
         .lines()

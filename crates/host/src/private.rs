@@ -212,9 +212,13 @@ impl Claim {
     /// Who holds it, or what the system says.
     pub fn take(what: &str) -> Result<Self, LockError> {
         let machine = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
-        let path = run_folder()?.join(format!("{what}-{machine}.lock"));
         loop {
-            let lock = Lock::take(&path)?;
+            let path = run_folder()?.join(format!("{what}-{machine}.lock"));
+            let lock = match Lock::take(&path) {
+                // Whoever held the last one has removed the folder.
+                Err(LockError::System(e)) if e.kind() == ErrorKind::NotFound => continue,
+                lock => lock?,
+            };
             // Whoever held it may have removed it meanwhile.
             if lock.is_at(&path) {
                 return Ok(Self { path, _lock: lock });
@@ -227,6 +231,8 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // While it is held: whoever waits for it sees that it is no longer there.
         let _ = fs::remove_file(&self.path);
+        // Where nothing else is in it.
+        let _ = self.path.parent().map(fs::remove_dir);
     }
 }
 
