@@ -13,10 +13,13 @@ pub fn file(bytes: &[u8]) {
     }
     match Traffic::parse(text, "x.toml") {
         Ok(traffic) => {
-            assert!(traffic.average_bytes() >= 64.0);
-            for stream in traffic.streams() {
-                assert!(!stream.name().is_empty());
+            let rates = traffic.rates_pps(1e6);
+            for (stream, rate) in traffic.streams().iter().zip(rates) {
+                assert!(rate.is_finite() && rate > 0.0, "{rate} packets a second");
+                let average = stream.sizes().average_bytes();
+                assert!((64.0..1e5).contains(&average), "{average} bytes");
             }
+            assert!(traffic.has_own_rates() || traffic.average_bytes() > 63.9);
         }
         Err(e) => {
             let said = e.to_string();

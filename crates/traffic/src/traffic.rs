@@ -19,12 +19,16 @@ use crate::rate::WIRE_OVERHEAD_BYTES;
 use crate::{Load, Pattern, Plan, Rate, Sizes, Stream};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use taut_port::SettingsFileError;
 use taut_wire::{Mac, Protocol, Tunnel, UdpFlow, VlanTag};
 
 /// Streams of one instrument at most: the stamps name them in four bits.
 pub const MOST_STREAMS: usize = 16;
+
+/// Shares of a rate: sums and ratios of such numbers are numbers.
+const SHARES: RangeInclusive<f64> = 1e-9..=1e9;
 
 /// One stream or several that are sent together.
 #[derive(Debug, Clone)]
@@ -346,8 +350,11 @@ impl StreamFile {
                 Pattern::Trace(trace) => Load::Fixed(trace.rate_pps()),
                 _ => Load::Share(1.0),
             },
-            (None, Some(share)) if share > 0.0 && share.is_finite() => Load::Share(share),
-            (None, Some(share)) => return Err(format!("share = {share}: want more than 0")),
+            (None, Some(share)) if SHARES.contains(&share) => Load::Share(share),
+            (None, Some(share)) => {
+                let (least, most) = (SHARES.start(), SHARES.end());
+                return Err(format!("share = {share}: want {least:e} to {most:e}"));
+            }
             (Some(rate), None) => {
                 let rate: Rate = rate.parse().map_err(|e: crate::RateError| e.to_string())?;
                 let pps = rate.packets_per_second(plan.sizes.average_bytes());

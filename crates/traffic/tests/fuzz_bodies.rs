@@ -23,6 +23,14 @@ vlan = 7
 "#;
 
 #[test]
+fn shares_that_nothing_can_be_reckoned_with_are_refused() {
+    for share in ["1e308", "1e-320"] {
+        let stream = format!("[[stream]]\nname = \"a\"\nshare = {share}\n");
+        traffic::file(format!("{stream}{}", stream.replace("\"a\"", "\"b\"")).as_bytes());
+    }
+}
+
+#[test]
 fn traffic_files_survive_seeded_damage() {
     let mut random = fastrand::Rng::with_seed(0x7AFF);
     for _ in 0..20_000 {
