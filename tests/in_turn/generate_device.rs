@@ -52,7 +52,7 @@ fn the_last_line_is_one_object_with_every_figure_and_the_device() {
     // A folder that is there and empty is as good as none.
     let out = folder.path().display();
     let words =
-        format!("--device memif-idle --rate 5k --seconds 1.5 --max-loss 1 --json --out {out}");
+        format!("--device memif-idle --rate 5k --seconds 2.2 --max-loss 1 --json --out {out}");
     let finished = measure(&watch, &words).success();
     watch.nothing_is_left();
     let lines: Vec<Value> = finished
@@ -60,9 +60,10 @@ fn the_last_line_is_one_object_with_every_figure_and_the_device() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(lines.len(), 2, "{finished:?}");
-    assert_eq!(lines[0]["event"], "second");
-    let summary = &lines[1];
+    let (summary, seconds) = lines.split_last().unwrap();
+    // A busy machine takes longer for them.
+    assert!(seconds.len() >= 2, "{finished:?}");
+    assert!(seconds.iter().all(|line| line["event"] == "second"));
     assert_eq!(*summary, json(&folder.path().join("summary.json")));
     for path in [
         "/asked_pps",

@@ -225,7 +225,7 @@ fn a_full_disk_is_said_so_and_what_is_there_is_whole() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    for (format, size) in [("parquet", "256k"), ("csv", "20m")] {
+    for (format, size) in [("parquet", "512k"), ("csv", "40m")] {
         let folder = scratch();
         let [small, kept] = ["small", "kept"].map(|name| folder.path().join(name));
         fs::create_dir(&small).unwrap();
