@@ -1074,7 +1074,7 @@ fn files_that_are_loaded_at_one_time_are_limited_together() {
     let mut endless = UnixStream::connect(served.path()).unwrap();
     endless.write_all(whole.as_bytes()).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    let mut until = |ok: bool| loop {
+    let until = |ok: bool| loop {
         let answer = served.ask(small, 1).remove(0);
         if answer["ok"] == ok {
             break answer;
