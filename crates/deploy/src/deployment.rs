@@ -88,7 +88,19 @@ struct Running {
     /// Counted by starts that have ended, and by this one.
     before: CountersView,
     now: CountersView,
+    /// What this start said last that it has counted, when it was asked.
+    told: CountersView,
     lost_while_down: u64,
+}
+
+impl Running {
+    /// Takes what it told for what it has counted, where nothing later is known.
+    fn count_as_told(&mut self) {
+        let told = std::mem::take(&mut self.told);
+        if told.rx_packets > self.now.rx_packets || told.tx_packets > self.now.tx_packets {
+            self.now = told;
+        }
+    }
 }
 
 /// A process, whether it runs or is to be started again.
@@ -281,6 +293,7 @@ impl Deployment {
                 links: BTreeMap::new(),
                 before: CountersView::default(),
                 now: CountersView::default(),
+                told: CountersView::default(),
                 lost_while_down: 0,
             });
         }
@@ -566,6 +579,7 @@ impl Deployment {
                     "started" => of.condition = Condition::Up,
                     "second" => of.now = of.now + event.counters,
                     "counters" => {
+                        of.told = event.counters;
                         if let Some(drain) = &mut self.drain
                             && drain.segment == word.process
                         {
@@ -612,6 +626,7 @@ impl Deployment {
                         Condition::Down
                     };
                     of.links.clear();
+                    of.count_as_told();
                     of.before = of.before + std::mem::take(&mut of.now);
                 }
                 // One that has read its file is not to read it again.
@@ -730,6 +745,10 @@ impl Deployment {
                 Ok(Heard::Asked(_) | Heard::InputClosed) => {}
                 Err(_) => break,
             }
+        }
+        // One that is too slow to say what it has counted has said so while the others waited for it.
+        for running in &mut self.segments {
+            running.count_as_told();
         }
         for kept in &mut self.processes {
             kept.running = None;
