@@ -37,14 +37,24 @@ pub struct Tick {
 }
 
 const MAX_NINES: f64 = 9.0;
+/// Beyond this size, and for ratios below its reciprocal, a value lies at the end of its axis: so differences, ratios and steps of
+/// whatever is shown stay numbers.
+const LARGEST: f64 = 1e100;
+
+/// A value as far as a linear axis reaches.
+fn on_linear(value: f64) -> Option<f64> {
+    value.is_finite().then(|| value.clamp(-LARGEST, LARGEST))
+}
+
+/// A value as far as a logarithmic axis reaches.
+fn on_log(value: f64) -> Option<f64> {
+    (value.is_finite() && value > 0.0).then(|| value.clamp(1.0 / LARGEST, LARGEST))
+}
 
 impl Scale {
     /// A linear axis from zero to a round number at or above the largest value.
     pub fn linear_from_zero(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
-        let largest = values
-            .into_iter()
-            .filter(|value| value.is_finite())
-            .fold(0.0, f64::max);
+        let largest = values.into_iter().filter_map(on_linear).fold(0.0, f64::max);
         let max = if largest > 0.0 {
             let step = round_step(largest / 4.0);
             (largest / step - 1e-9).ceil() * step
@@ -61,6 +71,7 @@ impl Scale {
 
     /// A linear axis over exactly `min..=max`.
     pub fn linear(quantity: Quantity, min: f64, max: f64) -> Scale {
+        let [min, max] = [min, max].map(|end| on_linear(end).unwrap_or(0.0));
         Scale {
             quantity,
             spacing: Spacing::Linear,
@@ -71,7 +82,7 @@ impl Scale {
 
     /// A linear axis of round steps around the values; from zero unless all lie far from it.
     pub fn linear_around(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
-        let finite = values.into_iter().filter(|value| value.is_finite());
+        let finite = values.into_iter().filter_map(on_linear);
         let (mut min, mut max) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |ends, value| {
             (ends.0.min(value), ends.1.max(value))
         });
@@ -102,10 +113,7 @@ impl Scale {
     pub fn log(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
         let mut least = f64::INFINITY;
         let mut largest = 0.0_f64;
-        for value in values
-            .into_iter()
-            .filter(|value| value.is_finite() && *value > 0.0)
-        {
+        for value in values.into_iter().filter_map(on_log) {
             least = least.min(value);
             largest = largest.max(value);
         }
@@ -130,7 +138,7 @@ impl Scale {
     /// A logarithmic axis over exactly the positive values, with ticks at powers of two: for sizes that
     /// are made by doubling.
     pub fn doublings(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
-        let positive = values.into_iter().filter(|v| v.is_finite() && *v > 0.0);
+        let positive = values.into_iter().filter_map(on_log);
         let (min, max) = positive.fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
             (low.min(value), high.max(value))
         });
@@ -281,7 +289,7 @@ fn nines(quantile: f64) -> f64 {
 
 /// The smallest of 1, 2, 5 times a power of ten that is at least `step`.
 fn round_step(step: f64) -> f64 {
-    if step > 0.0 && step.is_finite() {
+    if step.is_finite() && step > 1.0 / LARGEST {
         round_up(step)
     } else {
         1.0
@@ -317,6 +325,44 @@ mod tests {
             .into_iter()
             .filter_map(|tick| tick.label)
             .collect()
+    }
+
+    #[test]
+    fn axes_of_any_numbers_have_few_ticks() {
+        let extremes = [
+            0.0,
+            -0.0,
+            5e-324,
+            1e-310,
+            1e-300,
+            1.0,
+            1e15,
+            1e300,
+            f64::MAX,
+            -1e300,
+            f64::MIN,
+            f64::NAN,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+        ];
+        for a in extremes {
+            for b in extremes {
+                for scale in [
+                    Scale::linear(Quantity::Number, a, b),
+                    Scale::linear_around(Quantity::Number, [a, b]),
+                    Scale::linear_from_zero(Quantity::TimeNs, [a, b]),
+                    Scale::log(Quantity::TimeNs, [a, b]),
+                    Scale::log(Quantity::Bytes, [a, b]),
+                    Scale::doublings(Quantity::Bytes, [a, b]),
+                ] {
+                    for wanted in [1, 10] {
+                        let count = scale.ticks(wanted).len();
+                        assert!(count < 3000, "{a} {b}: {count} ticks of {scale:?}");
+                    }
+                    assert!((0.0..=1.0).contains(&scale.place(a)) && scale.place(b).is_finite());
+                }
+            }
+        }
     }
 
     #[test]
