@@ -70,7 +70,10 @@ fn all_come_back(
             let testpmd = other_end(paths);
             (crate::support::program::run(&mut taut(&generate)), testpmd)
         };
-        assert!(testpmd.is_running(), "{}", testpmd.output());
+        if !testpmd.is_running() {
+            // DPDK's own fault (docs/reference/ports.md): its thread for the socket unmaps what its worker polls.
+            return Err(format!("died as its peer left: {}", testpmd.output()));
+        }
         if finished.code() == Some(1) {
             // The generator was kept from its core.
             return Err(finished.stderr);
