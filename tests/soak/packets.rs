@@ -100,6 +100,8 @@ fn soak(case: &Case, packets: u64) -> u64 {
         let mut arguments = vec![
             "generate",
             "--json",
+            "--size",
+            "128",
             "--rate",
             RATE,
             "--seconds",
