@@ -20,7 +20,7 @@ const GROWTH_KB: u64 = 2048;
 fn functions(control: &str, key: u8) -> [serde_json::Value; 4] {
     [
         serde_json::json!({"name": "gtpu", "address": "192.0.2.1", "load": "bearers.csv", "control": control}),
-        serde_json::json!({"name": "nat", "outside": [1], "address": "203.0.113.1", "udp_timeout": "1s"}),
+        serde_json::json!({"name": "nat", "outside": [1], "address": "203.0.113.1", "udp_timeout": "1s", "mappings_per_host": 65536}),
         serde_json::json!({"name": "xor", "key": key}),
         serde_json::json!({"name": "xor", "key": key}),
     ]
@@ -102,9 +102,11 @@ fn nothing_grows_and_nothing_is_lost_uncounted_while_everything_changes() {
         "--out",
         &out,
     ];
-    let found = run(&mut taut(&line(&search))).success().last_json();
+    let found = run(&mut taut(&line(&search))).success();
+    let found: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
     let found = &found["sizes"][0]["throughput"]["mean_pps"];
     let rate = found.as_f64().unwrap() * 0.8;
+    assert!(rate > 0.0, "no rate held");
     drop(searching);
 
     let mut forward = start();
@@ -146,11 +148,10 @@ fn nothing_grows_and_nothing_is_lost_uncounted_while_everything_changes() {
         if begun.elapsed().as_secs() >= seconds / 10 {
             let now = held_by(forward.id());
             let (descriptors, kilobytes) = *settled.get_or_insert(now);
-            assert_eq!(
-                now.0,
-                descriptors,
-                "file descriptors after {:?}",
-                begun.elapsed()
+            assert!(
+                now.0 <= descriptors,
+                "{} file descriptors, and after a tenth {descriptors}",
+                now.0
             );
             assert!(
                 now.1 <= kilobytes + GROWTH_KB,
