@@ -2,6 +2,8 @@
 
 #[path = "../../../fuzz/bodies/chain.rs"]
 mod chain;
+#[path = "../../../fuzz/bodies/damage.rs"]
+mod damage;
 
 const WHOLE: &str = r#"
 flush = "full(32, 100us)"
@@ -27,15 +29,6 @@ delay = "1ms"
 fn chain_files_survive_seeded_damage() {
     let mut random = fastrand::Rng::with_seed(0xC4A1);
     for _ in 0..20_000 {
-        let mut bytes = WHOLE.as_bytes().to_vec();
-        for _ in 0..random.usize(1..4) {
-            let at = random.usize(..bytes.len());
-            match random.u8(..3) {
-                0 => bytes[at] = random.u8(b' '..b'~'),
-                1 => drop(bytes.remove(at)),
-                _ => bytes.insert(at, random.u8(b' '..b'~')),
-            }
-        }
-        chain::file(&bytes);
+        chain::file(&damage::damaged(WHOLE, &mut random));
     }
 }

@@ -1,5 +1,7 @@
 //! Runs the body of this crate's fuzz target over seeded damage, on the stable toolchain.
 
+#[path = "../../../fuzz/bodies/damage.rs"]
+mod damage;
 #[path = "../../../fuzz/bodies/traffic.rs"]
 mod traffic;
 
@@ -34,15 +36,6 @@ fn shares_that_nothing_can_be_reckoned_with_are_refused() {
 fn traffic_files_survive_seeded_damage() {
     let mut random = fastrand::Rng::with_seed(0x7AFF);
     for _ in 0..20_000 {
-        let mut bytes = WHOLE.as_bytes().to_vec();
-        for _ in 0..random.usize(1..4) {
-            let at = random.usize(..bytes.len());
-            match random.u8(..3) {
-                0 => bytes[at] = random.u8(b' '..b'~'),
-                1 => drop(bytes.remove(at)),
-                _ => bytes.insert(at, random.u8(b' '..b'~')),
-            }
-        }
-        traffic::file(&bytes);
+        traffic::file(&damage::damaged(WHOLE, &mut random));
     }
 }

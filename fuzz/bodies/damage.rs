@@ -1,0 +1,15 @@
+//! Seeded damage to a text that is right, for the tests that run fuzz bodies on the stable toolchain.
+
+/// The text with one to three printable characters changed, taken out or put in.
+pub fn damaged(text: &str, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..random.usize(1..4) {
+        let at = random.usize(..bytes.len());
+        match random.u8(..3) {
+            0 => bytes[at] = random.u8(b' '..b'~'),
+            1 => drop(bytes.remove(at)),
+            _ => bytes.insert(at, random.u8(b' '..b'~')),
+        }
+    }
+    bytes
+}
