@@ -533,7 +533,7 @@ mod tests {
             ("\n[[stream]]\nrate = \"fast\"\n", "x.toml:2: rate \"fast\""),
             ("[[stream]]\nsize = 63\n", "x.toml:1: size \"63\""),
             ("[[stream]]\nrate = \"1k\"\nshare = 1\n", "not both"),
-            ("[[stream]]\nshare = 0\n", "more than 0"),
+            ("[[stream]]\nshare = 0\n", "x.toml:1: share = 0: want 1e-9 to 1e9"),
             (
                 "[[stream]]\nrate = \"60% of 1G\"\n[[stream]]\nrate = \"50% of 1G\"\n",
                 "x.toml:3: with this stream 110 % of the line of 1 Gbit/s",
