@@ -310,8 +310,14 @@ pub fn archive(bytes: &[u8]) {
         let _ = fs::write(place.join("outside/file"), "kept");
         let mut from = Source(bytes);
         let archive = place.join("in.tar.gz");
-        // One use of the results for each input, so that there are more of them.
+        // One use of the results for each input, so that there are more of them; the slow one, publishing, seldom.
         let first = from.byte().unwrap_or_default();
+        let one = match first / 4 % 16 {
+            0 => 2,
+            1..6 => 0,
+            6..11 => 1,
+            _ => 3,
+        };
         let what: PathBuf = match first % 4 {
             // Any bytes as an archive.
             0 => {
@@ -343,7 +349,7 @@ pub fn archive(bytes: &[u8]) {
                 }
             }
         };
-        for text in use_for(&what, &place.join("out"), |wanted| wanted == first / 4 % 4) {
+        for text in use_for(&what, &place.join("out"), |wanted| wanted == one) {
             assert!(!text.contains('\n'), "{text}");
         }
         let outside: Vec<_> = fs::read_dir(place.join("outside"))
