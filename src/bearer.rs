@@ -12,6 +12,7 @@ use std::time::Instant;
 use taut_function::gtpu::{
     Answer, BearerText, CSV_HEADER, MOST_FILE_BYTES, Request, bearers_of, churn,
 };
+use taut_traffic::Rate;
 
 /// How long a gateway may take to answer: it may be loading millions of bearers for somebody else.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -73,7 +74,7 @@ enum Command {
         /// The file
         file: PathBuf,
         /// Changes a second
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = changes_per_second)]
         rate: f64,
         /// How long; ends with the gateway in any case
         #[arg(long, default_value = "10", value_parser = quantity::seconds)]
@@ -82,6 +83,13 @@ enum Command {
         #[arg(long, default_value = "0", value_parser = quantity::seconds)]
         wait: f64,
     },
+}
+
+fn changes_per_second(text: &str) -> Result<f64, String> {
+    match text.parse::<Rate>() {
+        Ok(Rate::Packets(rate)) => Ok(rate),
+        _ => Err("want changes per second, such as 500 or 20k".to_string()),
+    }
 }
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -120,6 +128,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         let error = answer.error.unwrap_or_default();
         let file = match (&arguments.command, answer.line) {
             (Command::Load { file, .. }, Some(line)) => format!("{}:{line}: ", file.display()),
+            (Command::Load { file, .. }, None) => format!("{}: ", file.display()),
             _ => String::new(),
         };
         return Err(Failure::Input(format!("{file}{error}")));
@@ -173,7 +182,7 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
             let bearers: Result<_, _> = bearers
                 .iter()
                 .map(|line| {
-                    let wrong = |e: String| Failure::Input(format!("{line}: {e}"));
+                    let wrong = |e: String| Failure::Input(format!("\"{line}\": {e}"));
                     line.parse().map_err(wrong)
                 })
                 .collect();
@@ -220,11 +229,7 @@ fn churned(
     let text = String::from_utf8(read(file)?).map_err(|_| wrong(" it is not text".to_string()))?;
     let bearers = bearers_of(&text).map_err(|(line, e)| wrong(format!("{line}: {e}")))?;
     if bearers.is_empty() {
-        return Err(wrong(" no bearers in it".to_string()));
-    }
-    if !(rate > 0.0 && rate <= 1e9) {
-        let text = format!("--rate {rate}: want changes a second, such as 94000");
-        return Err(Failure::Input(text));
+        return Err(wrong(" there is no bearer in it".to_string()));
     }
     let deadline = Instant::now() + Duration::from_secs_f64(wait);
     let stream = loop {

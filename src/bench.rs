@@ -11,6 +11,7 @@ use taut_lab::comparison;
 use taut_lab::io_cost::{self, Evaluation, IoCostError, Plan, Results, render_text_table};
 use taut_lab::report::ReportError;
 use taut_lab::results::{LeftOut, Mode, Stage};
+use taut_lab::table::terminal_width;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -160,7 +161,7 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     }
     let results = Results::load(folder).map_err(ReportError::from)?;
     let evaluation = Evaluation::of(&results);
-    print::line(render_text_table(&evaluation.rows));
+    print::line(render_text_table(&evaluation.rows, terminal_width()));
     for row in &evaluation.rows {
         if let Some([predicted, measured]) = row.check_pps {
             print::line(format!(

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use taut_deploy::vm::Accelerator;
 use taut_deploy::{
     Condition, Deployment, Request, SegmentStatus, Status, ask, down, name_of, run_folder, sweep,
 };
@@ -54,6 +55,7 @@ enum Action {
     /// Write down what runs a chain on other machines: Kubernetes, OpenStack
     Manifest(manifest::Arguments),
     /// Take a chain down, with all that it has made
+    #[command(override_usage = "taut chain down <NAME>\n       taut chain down --all")]
     Down {
         /// Its name
         #[arg(required_unless_present = "all", conflicts_with = "all")]
@@ -180,7 +182,9 @@ fn status(name: Option<&str>, json: bool) -> Result<(), Failure> {
         match ask(each, &Request::Status) {
             Ok(status) => found.push(status),
             // Listed, and gone or dead.
-            Err(e) if name.is_none() => eprintln!("taut: {e}; taut chain down {each} clears up"),
+            Err(e) if name.is_none() => {
+                print::note(format_args!("{e}; taut chain down {each} clears up"))
+            }
             Err(e) => return Err(e.into()),
         }
     }
@@ -208,8 +212,39 @@ fn update(file: &Path) -> Result<(), Failure> {
             .to_string(),
         text: fs::read_to_string(file).map_err(unreadable)?,
     };
-    print::line(summary(&ask(&name, &request)?));
+    let before = ask(&name, &Request::Status)?;
+    let now = ask(&name, &request)?;
+    print::line(summary(&now));
+    print::line(changes(&before, &now));
     Ok(())
+}
+
+/// What an update has changed, a line for each segment; exchanged settings of a function do not show in its name.
+fn changes(before: &Status, now: &Status) -> String {
+    let functions = |segment: &SegmentStatus| match segment.functions.as_slice() {
+        [] => "no function".to_string(),
+        functions => functions.join(", "),
+    };
+    let changed = before.segments.iter().zip(&now.segments);
+    let lines: Vec<String> = changed
+        .filter(|(before, now)| before.functions != now.functions)
+        .map(|(before, now)| {
+            format!(
+                "{} updated: {} instead of {}",
+                now.name,
+                functions(now),
+                functions(before)
+            )
+        })
+        .collect();
+    if lines.is_empty() {
+        format!(
+            "{} updated: the same functions, with the settings of the file",
+            now.name
+        )
+    } else {
+        lines.join("\n")
+    }
 }
 
 fn take_down(name: Option<&str>, all: bool) -> Result<(), Failure> {
@@ -249,7 +284,12 @@ fn summary(status: &Status) -> String {
             text += &format!("in {namespace}  ");
         }
         if let Some(machine) = &segment.machine {
-            text += &format!("in a virtual machine ({machine})  ");
+            let why = match machine.as_str() {
+                "emulated" => Accelerator::why_not_the_processor(),
+                _ => None,
+            };
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            text += &format!("in a virtual machine ({machine}{why})  ");
         }
         text += &segment.ports.join(" - ");
     }

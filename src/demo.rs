@@ -6,15 +6,16 @@ use crate::print;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_experiment::{Changes, Experiment, Variant};
-use taut_host::private::{Claim, LockError};
+use taut_host::private::{Claim, LockError, MEASURING, MEASURING_PATIENCE};
 use taut_lab::comparison::{
     self, Choice, ComparisonError, FRAME_SIZE_BYTES, Lengths, Observer, Plan,
 };
-use taut_lab::evaluate::{Evaluation, ratios, render_text_table, rows};
+use taut_lab::evaluate::{Evaluation, busy, ratios, render_text_table, rows};
 use taut_lab::results::{LeftOut, Mode, Results};
+use taut_lab::table::terminal_width;
 use taut_traffic::Rate;
 
 /// The reference experiment that says what is measured unless told otherwise.
@@ -230,11 +231,12 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     }
     let results = Results::load(folder).map_err(taut_lab::report::ReportError::from)?;
     let evaluation = Evaluation::of(&results);
-    print::line(render_text_table(&rows(&evaluation.devices)));
-    for ratio in ratios(&evaluation.devices) {
-        print::line(ratio);
+    let (experiment, rows) = (&results.experiment, rows(&evaluation.devices));
+    print::line(render_text_table(&rows, terminal_width()));
+    match busy(experiment, &rows) {
+        Some(busy) => print::line(format!("no ratios: {busy}")),
+        None => ratios(&evaluation.devices).iter().for_each(print::line),
     }
-    let experiment = &results.experiment;
     print_end(
         &experiment.left_out,
         &evaluation.problems,
@@ -254,12 +256,23 @@ pub(crate) struct Alone {
 
 impl Alone {
     /// Takes the machine's lock for measuring, which the kernel frees however this process ends.
+    ///
+    /// Waits for another measurement to end, [`MEASURING_PATIENCE`] at most.
     pub(crate) fn claim() -> Result<Self, Failure> {
-        match Claim::take("measuring") {
+        let stop = exit::stop_flag()?;
+        let minutes = MEASURING_PATIENCE.as_secs() / 60;
+        let told = |held: &LockError| {
+            print::note(format_args!(
+                "another taut measures on this machine ({held}): waiting for it to end, {minutes} minutes at most"
+            ));
+        };
+        match Claim::wait_for(MEASURING, MEASURING_PATIENCE, stop, told) {
             Ok(_claim) => Ok(Self { _claim }),
+            Err(LockError::Held { .. }) if stop.load(Ordering::Relaxed) => Err(
+                Failure::Interrupted("stopped before anything was measured".to_string()),
+            ),
             Err(held @ LockError::Held { .. }) => Err(Failure::Missing(format!(
-                "another taut demo or taut bench is measuring on this machine ({held}); both would only measure each other: \
-                 wait for it to end"
+                "another taut still measures on this machine after {minutes} minutes ({held}); both would only measure each other"
             ))),
             Err(e) => Err(Failure::Missing(format!("cannot take this machine: {e}"))),
         }
@@ -296,26 +309,26 @@ impl Observer for Bar {
             .set_message(format!("{}:{:02} left  {what}", left / 60, left % 60));
         self.0.tick();
         if self.0.is_hidden() {
-            eprintln!(
+            print::say(format_args!(
                 "{:>3} %  {}:{:02} left  {what}",
                 100 * done.as_millis() / total.as_millis().max(1),
                 left / 60,
                 left % 60
-            );
+            ));
         }
     }
 
     fn left_out(&mut self, left_out: &LeftOut) {
         self.0.suspend(|| {
-            eprintln!(
+            print::say(format_args!(
                 "left out: {}: {} ({})",
                 left_out.what, left_out.why, left_out.how
-            )
+            ));
         });
     }
 
     fn note(&mut self, text: &str) {
-        self.0.suspend(|| eprintln!("note: {text}"));
+        self.0.suspend(|| print::say(format_args!("note: {text}")));
     }
 }
 

@@ -33,7 +33,7 @@ impl Failure {
             Self::Missing(text) => (text, 3),
             Self::Interrupted(text) => (text, 130),
         };
-        eprintln!("taut: {}", crate::print::shown(&text));
+        crate::print::note(text);
         ExitCode::from(code)
     }
 }

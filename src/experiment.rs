@@ -19,7 +19,7 @@ use taut_experiment::{Changes, Experiment, ExperimentError, Request, Results};
   taut experiment run stylianopoulos-fig2   one of those of `taut experiment list --reference`
   taut experiment resume results/latency-1  after an interruption: the missing runs only
   taut experiment show results/latency-1
-  taut experiment compare results/latency-1 results/latency-2 --worse 'latency.p99_ns 10%'
+  taut experiment compare results/latency-1 results/latency-2 --worse 'latency_ns.p99_ns 10%'
   taut experiment publish results/latency-1 --out latency
   taut experiment run latency.tar.gz        published results: run again and compared")]
 pub struct Arguments {
@@ -100,7 +100,7 @@ enum What {
         a: PathBuf,
         /// The other one
         b: PathBuf,
-        /// Fail if a metric is worse by more than a share: 'latency.p99_ns 10%', or 'score -5%' where less is worse
+        /// Fail if a metric is worse by more than a share: 'latency_ns.p99_ns 10%', or 'score -5%' where less is worse
         #[arg(long, value_name = "LIMIT")]
         worse: Vec<Limit>,
         /// Compare all metrics, not only those that the experiment file names
@@ -256,7 +256,13 @@ fn new(file: &Path) -> Result<(), Failure> {
         .create_new(true)
         .open(file)
         .and_then(|mut out| out.write_all(taut_experiment::TEMPLATE.as_bytes()))
-        .map_err(|e| Failure::Input(format!("{}: {e}", file.display())))?;
+        .map_err(|e| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => Failure::Input(format!(
+                "{}: there is a file of this name already: choose another name",
+                file.display()
+            )),
+            _ => Failure::Input(format!("{}: {e}", file.display())),
+        })?;
     print::line(format!(
         "wrote {}; see its plan with: taut experiment check {0}",
         file.display()
@@ -268,7 +274,7 @@ fn new(file: &Path) -> Result<(), Failure> {
 fn name_now(what: &str) -> &str {
     match taut_experiment::renamed(what) {
         Some((now, line)) => {
-            eprintln!("taut: {line}");
+            print::note(line);
             now
         }
         None => what,
@@ -460,10 +466,17 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
         }
         damaged.iter().for_each(print::line);
         if !damaged.is_empty() {
-            return Err(Failure::Limit(format!(
-                "{} files are not what they were",
-                damaged.len()
-            )));
+            let files = match damaged.len() {
+                1 => "a file is not what it was".to_owned(),
+                n => format!("{n} files are not what they were"),
+            };
+            return Err(Failure::Limit(files));
+        }
+        if !json {
+            let runs = folder.index()?.len();
+            print::line(format!(
+                "verified: all files of {runs} runs are what they were"
+            ));
         }
     }
     let (evaluation, page) = taut_experiment::evaluate::evaluate(dir)?;
@@ -608,9 +621,15 @@ fn time(seconds: f64) -> String {
 impl From<ExperimentError> for Failure {
     fn from(e: ExperimentError) -> Self {
         match e {
-            ExperimentError::Node { .. } | ExperimentError::Io { .. } => {
-                Self::Missing(e.to_string())
-            }
+            ExperimentError::Node { .. } => Self::Missing(e.to_string()),
+            // What is named and is not there, or is something else, is the caller's mistake; the rest is the machine's.
+            ExperimentError::Io { ref source, .. } => match source.kind() {
+                std::io::ErrorKind::NotFound
+                | std::io::ErrorKind::IsADirectory
+                | std::io::ErrorKind::NotADirectory
+                | std::io::ErrorKind::InvalidData => Self::Input(e.to_string()),
+                _ => Self::Missing(e.to_string()),
+            },
             ExperimentError::Lab(e) => e.into(),
             other => Self::Input(other.to_string()),
         }

@@ -16,6 +16,7 @@ use taut_engine::{
     Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Placement,
     Stage, Updates, Wait, Worker,
 };
+use taut_function::Watcher;
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
 use taut_port::{Clock, InterruptionLog, Link, PortSpec, Resources};
 
@@ -151,10 +152,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             .spawn(move || work(&chain, &clock, log, &stop, &started, at_end))
             .map_err(|e| Failure::Missing(format!("cannot start the worker thread: {e}")))?
     };
-    // An error of opening ports comes through the channel; a closed channel means that it panicked.
-    let (counters, updates) = has_started
-        .recv()
-        .map_err(|_| Failure::Missing("the worker thread died while it started".to_string()))??;
+    let (counters, updates) = begun(&has_started, signalled)?;
     // Set once, here.
     let _ = shown.set(Arc::clone(&counters));
     print::line(json_or_text(
@@ -216,7 +214,10 @@ fn metrics_endpoint(
         let counters = shown.get().map(|counters| counters.read());
         forwarder_metrics(&counters.unwrap_or_default())
     })?;
-    eprintln!("taut: metrics at http://{}/metrics", endpoint.address());
+    print::note(format_args!(
+        "metrics at http://{}/metrics",
+        endpoint.address()
+    ));
     Ok(Some(endpoint))
 }
 
@@ -309,6 +310,21 @@ pub(crate) fn load(path: &Path) -> Result<Chain, Failure> {
 /// What there is of a worker that has begun.
 pub(crate) type Started = (Arc<Counters>, Arc<Updates>);
 
+/// What a worker says when it begins. An error of opening ports comes through the channel; a closed channel means that it
+/// panicked.
+pub(crate) fn begun(
+    has_started: &mpsc::Receiver<Result<Started, Failure>>,
+    signalled: &AtomicBool,
+) -> Result<Started, Failure> {
+    let started = has_started.recv();
+    let started =
+        started.map_err(|_| Failure::Missing("a worker died while it started".to_string()))?;
+    started.map_err(|failure| match signalled.load(Ordering::Relaxed) {
+        true => Failure::Interrupted("stopped before anything was forwarded".to_string()),
+        false => failure,
+    })
+}
+
 /// How a worker ended, if it began, and what became of packets in its functions.
 pub(crate) type Ended = (Option<End>, Vec<(&'static str, u64)>);
 
@@ -348,17 +364,22 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
     for spec in &chain.ports {
         let port = spec.open(&mut resources)?;
         if !port.details().is_empty() {
-            eprintln!("taut: {spec}: {}", port.details());
+            print::note(format_args!("{spec}: {}", port.details()));
         }
         ports.push(port);
     }
-    let mut worker = Worker::new(ports, chain.build_functions()?, chain.flush, clock);
+    let watcher = Watcher {
+        stop: exit::stop_flag()?,
+        tell: &|text| print::note(text),
+    };
+    let functions = chain.build_functions_watched(&watcher)?;
+    let mut worker = Worker::new(ports, functions, chain.flush, clock);
     worker.set_burst(chain.burst);
     worker.set_wait(chain.wait, clock);
     let names: Vec<String> = chain.ports.iter().map(|p| p.text().to_string()).collect();
     worker.on_link_change(move |port, link| match link {
-        Link::Up => eprintln!("taut: {}: up", names[port]),
-        Link::Down(why) => eprintln!("taut: {}: down: {why}", names[port]),
+        Link::Up => print::note(format_args!("{}: up", names[port])),
+        Link::Down(why) => print::note(format_args!("{}: down: {why}", names[port])),
     });
     Ok(worker)
 }

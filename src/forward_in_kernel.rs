@@ -41,7 +41,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     let mut known: Vec<Option<Link>> = vec![None; names.len()];
     let details = programs.details();
     for line in &details {
-        eprintln!("taut: {line}");
+        print::note(line);
     }
     tell_links(&names, &mut known, programs.links());
     print::line(json_or_text(
@@ -160,8 +160,8 @@ fn tell_links(names: &[String], known: &mut [Option<Link>], now: Vec<Link>) {
             continue;
         }
         match &link {
-            Link::Up => eprintln!("taut: {name}: up"),
-            Link::Down(why) => eprintln!("taut: {name}: down: {why}"),
+            Link::Up => print::note(format_args!("{name}: up")),
+            Link::Down(why) => print::note(format_args!("{name}: down: {why}")),
         }
         *known = Some(link);
     }

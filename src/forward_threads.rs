@@ -2,7 +2,8 @@
 
 use crate::exit::Failure;
 use crate::forward::{
-    Arguments, Ended, each_second, json_or_text, line, line_json, load, summary, summary_json, work,
+    Arguments, Ended, begun, each_second, json_or_text, line, line_json, load, summary,
+    summary_json, work,
 };
 use crate::{forward_control, print};
 use serde_json::{Value, json};
@@ -72,10 +73,7 @@ pub fn run(arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure>
                 work(&work_on, &clock, None, &told, &started, |_| drop(running))
             })
             .map_err(|e| Failure::Missing(format!("cannot start a worker thread: {e}")))?;
-        let counters = has_started.recv();
-        let counters =
-            counters.map_err(|_| Failure::Missing("a worker died while it started".to_string()))?;
-        match counters {
+        match begun(&has_started, signalled) {
             Ok((counters, updates)) => workers.push(Started {
                 name,
                 chain,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use taut_lab::comparison;
 use taut_lab::generators::{self, Evaluation, GeneratorsError, Plan, Results, render_text_table};
 use taut_lab::report::ReportError;
+use taut_lab::table::terminal_width;
 use taut_traffic::Rate;
 
 #[derive(clap::Args)]
@@ -92,7 +93,7 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     }
     let results = Results::load(folder).map_err(ReportError::from)?;
     let evaluation = Evaluation::of(&results);
-    print::line(render_text_table(&evaluation));
+    print::line(render_text_table(&evaluation, terminal_width()));
     for c in &evaluation.comparisons {
         print::line(format!(
             "{}: {} {:.2} times as good as {} ({})",

@@ -35,7 +35,7 @@ mod tune;
 mod vm;
 mod watch;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Forwards, generates and measures packets at low latency on commodity Linux machines.
@@ -94,8 +94,23 @@ enum Command {
     },
 }
 
+/// The command line. An option that takes a number is to say what is wrong with -1, not that it looks like an option.
+fn command() -> clap::Command {
+    fn numbers(command: clap::Command) -> clap::Command {
+        command
+            .mut_args(|argument| {
+                let is_option =
+                    argument.get_long().is_some() && argument.get_action().takes_values();
+                argument.allow_negative_numbers(is_option)
+            })
+            .mut_subcommands(numbers)
+    }
+    numbers(Arguments::command())
+}
+
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let arguments = Arguments::from_arg_matches(&command().get_matches());
+    let done = match arguments.unwrap_or_else(|e| e.exit()).command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
@@ -120,7 +135,7 @@ fn main() -> ExitCode {
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "taut", &mut script);
+            clap_complete::generate(shell, &mut command(), "taut", &mut script);
             print::line(String::from_utf8_lossy(&script).trim_end());
             Ok(())
         }
@@ -128,5 +143,70 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+    use std::any::TypeId;
+
+    /// What no option that takes a number, a time or a rate may take.
+    const NO_NUMBERS: [&str; 8] = [
+        "NaN",
+        "inf",
+        "-inf",
+        "-1",
+        "1e300",
+        "",
+        " ",
+        "\u{65e5}\u{672c}",
+    ];
+
+    /// The numbers among the options of a command and of those below it: path and option.
+    fn numbers(command: &clap::Command, path: &[String]) -> Vec<(Vec<String>, String)> {
+        let texts = [TypeId::of::<String>(), TypeId::of::<std::path::PathBuf>()];
+        let own = command.get_arguments().filter_map(|argument| {
+            let long = argument.get_long()?;
+            let takes = argument.get_value_parser().type_id();
+            let is_text = texts.iter().any(|text| takes == *text);
+            (argument.get_action().takes_values() && !is_text)
+                .then(|| (path.to_vec(), long.to_string()))
+        });
+        let mut all: Vec<_> = own.collect();
+        for below in command.get_subcommands() {
+            let path = [path, &[below.get_name().to_string()]].concat();
+            all.extend(numbers(below, &path));
+        }
+        all
+    }
+
+    #[test]
+    fn the_command_is_well_made() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn no_option_takes_what_is_no_number_for_one() {
+        let command = command();
+        let options = numbers(&command, &["taut".to_string()]);
+        assert!(options.len() > 60, "{options:?}");
+        let mut taken = Vec::new();
+        for (path, option) in &options {
+            for value in NO_NUMBERS {
+                let mut words = path.clone();
+                words.push(format!("--{option}={value}"));
+                let error = command.clone().try_get_matches_from(&words).err();
+                let kind = error.map(|e| e.kind());
+                if !matches!(
+                    kind,
+                    Some(ErrorKind::ValueValidation | ErrorKind::InvalidValue)
+                ) {
+                    taken.push(format!("{} ({kind:?})", words.join(" ")));
+                }
+            }
+        }
+        assert!(taken.is_empty(), "{taken:#?}");
     }
 }

@@ -3,6 +3,7 @@
 use crate::exit::Failure;
 use crate::print;
 use clap::Subcommand;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use taut_deploy::manifest::{self, Document, KubernetesOptions};
 use taut_engine::Chain;
@@ -26,7 +27,7 @@ enum System {
         #[command(flatten)]
         what: What,
         /// Container image with taut on its search path
-        #[arg(long, default_value = "taut:latest")]
+        #[arg(long, default_value = "taut:latest", value_parser = image)]
         image: String,
         /// Whole processors of each pod: one for its worker, the others for the rest
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
@@ -84,6 +85,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
+fn image(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("want the name of an image, such as registry.example/taut:latest".to_owned())
+    }
+}
+
 /// The chain and what it is called: its `name`, else that of its file.
 fn load(path: &Path) -> Result<(Chain, String), Failure> {
     let chain = Chain::load(path)?;
@@ -112,8 +122,16 @@ fn write(documents: &[Document], what: &What) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).map_err(|e| cannot(folder, e))?;
     for (document, text) in documents.iter().zip(texts) {
         let path = folder.join(&document.name);
-        std::fs::write(&path, text).map_err(|e| cannot(&path, e))?;
-        eprintln!("taut: {}", path.display());
+        std::fs::File::create_new(&path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|e| match e.kind() {
+                std::io::ErrorKind::AlreadyExists => Failure::Input(format!(
+                    "--out: {} is there already: name another folder",
+                    path.display()
+                )),
+                _ => cannot(&path, e),
+            })?;
+        print::note(path.display());
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `taut node`: what an experiment runs on its nodes. Not for people.
 
 use crate::exit::{self, Failure};
-use crate::print;
+use crate::{print, quantity};
 use clap::Subcommand;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ enum What {
         #[arg(long)]
         name: String,
         /// Longest time, seconds
-        #[arg(long)]
+        #[arg(long, value_parser = quantity::seconds)]
         limit: f64,
         /// The first line of standard input holds secrets for its environment
         #[arg(long)]
@@ -95,8 +95,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             awake,
             script,
         } => {
-            let limit = Duration::try_from_secs_f64(limit)
-                .map_err(|_| Failure::Input("--limit: want seconds".to_string()))?;
+            let limit = Duration::from_secs_f64(limit);
             let code =
                 agent::step(&folder, &name, limit, &script, secrets, awake).map_err(failed)?;
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))

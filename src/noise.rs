@@ -207,13 +207,13 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         quantity::ns(found.longest_ns)
     ));
     print::line(format!(
-        "  a second: {:.1} over 1 us, {:.1} over 10 us, {:.2} over 100 us, {:.2} over 1 ms",
+        "  a second: {:.1} over 1 µs, {:.1} over 10 µs, {:.2} over 100 µs, {:.2} over 1 ms",
         rate(found.over_1_us),
         rate(found.over_10_us),
         rate(found.over_100_us),
         rate(found.over_1_ms)
     ));
-    print::line("\n  gaps of this length");
+    print::line("\n  gaps of this length (bars: the logarithm of how many)");
     let most = noise
         .histogram
         .iter()
@@ -248,8 +248,9 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
     }
     print::line(format!(
         "  explained: {:.1} % of the lost time, {:.1} % of the gaps; the loop's own share of the CPU: {:.4} %",
-        noise.explained.share_of_time * 100.0,
-        noise.explained.share_of_gaps * 100.0,
+        // Never below nothing, nor the minus zero of an empty sum.
+        (noise.explained.share_of_time * 100.0).max(0.0) + 0.0,
+        (noise.explained.share_of_gaps * 100.0).max(0.0) + 0.0,
         noise.own_share * 100.0
     ));
     if noise.unkept > 0 {

@@ -9,9 +9,26 @@ use crate::exit::Failure;
 
 /// Prints a line on standard output at once; what would command the terminal is shown as text.
 pub fn line(text: impl Display) {
-    let text = text.to_string();
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{}", shown(&text)).and_then(|()| out.flush());
+    let _ = out
+        .write_all(whole_line(&text.to_string()).as_bytes())
+        .and_then(|()| out.flush());
+}
+
+/// Says something on standard error beside what is printed, behind the program's name.
+pub fn note(text: impl Display) {
+    say(format_args!("taut: {text}"));
+}
+
+/// Prints a line on standard error. One write: lines of several programs on one terminal stay whole.
+pub fn say(text: impl Display) {
+    let _ = std::io::stderr().write_all(whole_line(&text.to_string()).as_bytes());
+}
+
+fn whole_line(text: &str) -> String {
+    let mut line = shown(text).into_owned();
+    line.push('\n');
+    line
 }
 
 /// A text in which nothing commands a terminal: control characters, and those that turn the direction of writing, as JSON writes

@@ -192,6 +192,15 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
 
 /// The address that a person has written.
 fn address_of(text: &str) -> Result<SocketAddr, Failure> {
+    if let Some((_, port)) = text.rsplit_once(':')
+        && !port.is_empty()
+        && port.bytes().all(|digit| digit.is_ascii_digit())
+        && port.parse::<u16>().is_err()
+    {
+        return Err(Failure::Input(format!(
+            "{text}: port {port}: want 1 to 65535"
+        )));
+    }
     let with_port = text.to_socket_addrs();
     let found = match with_port {
         Ok(found) => Ok(found.collect::<Vec<_>>()),

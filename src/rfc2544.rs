@@ -17,6 +17,7 @@ use taut_lab::results::{LeftOut, Mode, Stage};
 use taut_lab::rfc2544::{
     self, BenchError, Evaluation, Lengths, Limits, Part, Plan, Results, Settings, render_text,
 };
+use taut_lab::table::terminal_width;
 use taut_measure::Method;
 use taut_port::{Clock, LoggedInterruptions};
 use taut_traffic::{Rate, Sizes};
@@ -47,7 +48,7 @@ pub struct Common {
     /// Whole searches per frame size (default: 3; --quick 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Share of packets that may be lost at the throughput: 0.001 is 0.1 %
+    /// Share of packets that may be lost at the throughput: 0.001 or 0.1%
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     loss_tolerance: f64,
     /// How close a search comes, as a share of the rate (default: 0.005; --quick 0.02)
@@ -361,9 +362,9 @@ fn settings(
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..1.0).contains(&value) => Ok(value),
-        _ => Err("want a share below 1, such as 0.001 for 0.1 %".to_string()),
+    match quantity::share(text)? {
+        1.0 => Err("want a share below 1, such as 0.001 or 0.1%".to_string()),
+        share => Ok(share),
     }
 }
 
@@ -376,22 +377,10 @@ fn percent(text: &str) -> Result<f64, String> {
 
 /// A time such as 50us, in ns.
 fn time_ns(text: &str) -> Result<f64, String> {
-    let wrong = || "want a time such as 800ns, 50us, 1.5ms or 1s".to_string();
-    let units = [
-        ("ns", 1.0),
-        ("us", 1e3),
-        ("µs", 1e3),
-        ("ms", 1e6),
-        ("s", 1e9),
-    ];
-    let (number, factor) = units
-        .iter()
-        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)))
-        .ok_or_else(wrong)?;
-    match number.trim().parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value * factor),
-        _ => Err(wrong()),
-    }
+    taut_port::duration(text)
+        .filter(|time| !time.is_zero())
+        .map(|time| time.as_nanos() as f64)
+        .ok_or_else(|| "want a time such as 800ns, 50us, 1.5ms or 1s".to_string())
 }
 
 /// A rate in packets per second for every frame size: bits and shares of a line need the size.
@@ -419,6 +408,25 @@ fn measure(
     rate: Option<Rate>,
     device_log: Option<&Path>,
 ) -> Result<(), Failure> {
+    let measures = |of: &[Part]| settings.parts.iter().any(|part| of.contains(part));
+    for (name, is_set, is_measured) in [
+        (
+            "--max-p99",
+            common.max_p99.is_some(),
+            measures(&[Part::Latency, Part::Soak]),
+        ),
+        (
+            "--min-throughput",
+            common.min_throughput.is_some(),
+            measures(&[Part::Throughput]),
+        ),
+    ] {
+        if is_set && !is_measured {
+            return Err(Failure::Input(format!(
+                "{name}: nothing of the kind is measured here, so it would never be missed"
+            )));
+        }
+    }
     if let Some(path) = device_log {
         LoggedInterruptions::read(path)?;
     }
@@ -581,7 +589,7 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
     if json {
         print::summary(folder)?;
     } else {
-        print::line(render_text(&evaluation));
+        print::line(render_text(&evaluation, terminal_width()));
         for warning in evaluation.warnings.iter().chain(&results.problems) {
             print::line(format!("note: {warning}"));
         }
@@ -639,7 +647,8 @@ mod tests {
             (percent("0"), "10,50,90"),
             (percent("x"), "10,50,90"),
             (share("1"), "below 1"),
-            (share("-0.1"), "below 1"),
+            (share("-0.1"), "0 to 1"),
+            (time_ns("0us"), "such as"),
         ] {
             assert!(wrong.unwrap_err().contains(part));
         }

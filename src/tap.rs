@@ -76,15 +76,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let specs: Vec<_> = specs.collect::<Result<_, _>>()?;
     let names = arguments.port.clone();
     let tap = RunningTap::start(specs, arguments.core, move |port, link| match link {
-        Link::Up => eprintln!("taut: {}: up", names[port]),
-        Link::Down(why) => eprintln!("taut: {}: down: {why}", names[port]),
+        Link::Up => print::note(format_args!("{}: up", names[port])),
+        Link::Down(why) => print::note(format_args!("{}: down: {why}", names[port])),
     })?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     if cpus < CPUS_IN_LINE {
-        eprintln!(
-            "taut: {cpus} CPUs for generator, device and tap: on a core that it shares the tap adds the scheduler's \
+        print::note(format_args!(
+            "{cpus} CPUs for generator, device and tap: on a core that it shares the tap adds the scheduler's \
              milliseconds to both, and to what it says of the device"
-        );
+        ));
     }
     let sides = &SIDES.map(String::from)[..arguments.port.len() / 2];
     collect(arguments, tap, sides, "in line, relaying", stop)
@@ -104,7 +104,7 @@ fn collect(
         .map(|dir| TapFolder::create(dir, format))
         .transpose()?;
     let mut tapped = Tapped::new(tap, sides, Ends::Device, folder);
-    eprintln!("taut: {said}");
+    print::note(said);
     watch(&mut tapped, arguments.seconds, stop);
     let (report, written) = tapped.finish();
     if arguments.json {

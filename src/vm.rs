@@ -70,7 +70,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         accelerator,
         program: &program,
     })?;
-    eprintln!("taut: virtual machine: {}", accelerator.name());
+    let why = Accelerator::why_not_the_processor().filter(|_| !arguments.emulate);
+    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+    print::note(format_args!("virtual machine: {}{why}", accelerator.name()));
     let seen = Arc::new(AtomicBool::new(false));
     let mut control = machine
         .control()

@@ -45,7 +45,10 @@ pub fn endpoint(address: Option<&str>) -> Result<(Option<Endpoint>, Option<Metri
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     })?;
-    eprintln!("taut: metrics at http://{}/metrics", endpoint.address());
+    print::note(format_args!(
+        "metrics at http://{}/metrics",
+        endpoint.address()
+    ));
     Ok((Some(endpoint), Some(text)))
 }
 
@@ -80,7 +83,7 @@ impl Watch<'_> {
             Look::Dashboard => match Dashboard::open() {
                 Ok(dashboard) => Some(dashboard),
                 Err(e) => {
-                    eprintln!("taut: no dashboard on this terminal: {e}");
+                    print::note(format_args!("no dashboard on this terminal: {e}"));
                     None
                 }
             },
@@ -108,7 +111,9 @@ impl Watch<'_> {
             }
             for (thread, told) in self.samples.iter().zip(&mut told) {
                 if let Some(problem) = thread.problem().filter(|_| !*told) {
-                    eprintln!("taut: {problem}; no more samples are written, the run goes on");
+                    print::note(format_args!(
+                        "{problem}; no more samples are written, the run goes on"
+                    ));
                     *told = true;
                 }
             }

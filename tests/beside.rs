@@ -7,4 +7,5 @@ mod support;
 mod beside {
     mod experiment_slurm;
     mod experiment_ssh;
+    mod pages;
 }

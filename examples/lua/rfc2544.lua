@@ -11,26 +11,37 @@ if #sizes == 0 then
     sizes = { "64", "128", "256", "512", "1024", "1280", "1518" }
 end
 
--- True if all was sent and came back.
+-- Whether all was sent and came back; nil if the trial was interrupted.
 local function passes(stream, rate)
     local r = taut.run { stream = stream, rate = rate, seconds = seconds, warm_up = seconds / 10 }
+    if r.stopped then
+        return nil
+    end
     return r.unsent == 0 and r.lost == 0 and r.refused == 0 and r.received > 0
 end
 
 for _, size in ipairs(sizes) do
     local stream = taut.stream { size = size }
-    local low, high = 0, most
-    for _ = 1, steps do
-        if not taut.running() then
+    local low, high, tried = 0, most, 0
+    while tried < steps and taut.running() do
+        local rate = (low + high) / 2
+        local passed = passes(stream, rate)
+        if passed == nil then
             break
         end
-        local rate = (low + high) / 2
-        if passes(stream, rate) then
+        tried = tried + 1
+        if passed then
             low = rate
         else
             high = rate
         end
     end
-    print(string.format("%4s bytes: %.3f Mpkt/s without loss (%.3f Mpkt/s lost some or could not be sent)",
-        size, low / 1e6, high / 1e6))
+    if tried > 0 then
+        print(string.format("%4s bytes: %.3f Mpkt/s without loss (%.3f Mpkt/s lost some or could not be sent)%s",
+            size, low / 1e6, high / 1e6, tried < steps and string.format(", after %d of %d steps", tried, steps) or ""))
+    end
+    if tried < steps then
+        print("interrupted: sizes that are not shown were not tried")
+        break
+    end
 end

@@ -230,18 +230,6 @@ fn a_router_does_not_pass_frames_that_are_not_addressed_to_it() {
     });
 }
 
-/// What `start` starts, once no other `taut demo` measures on this machine.
-fn when_none_measures<T>(mut start: impl FnMut() -> T, stderr: impl Fn(&T) -> String) -> T {
-    let deadline = Instant::now() + Duration::from_secs(300);
-    loop {
-        let started = start();
-        if !stderr(&started).contains("another taut demo") || Instant::now() > deadline {
-            return started;
-        }
-        sleep(Duration::from_secs(1));
-    }
-}
-
 /// `kill -9` of the program that runs a baseline ends the baseline's programs too; what is left on the
 /// file system and of namespaces is swept by the next.
 #[test]
@@ -260,12 +248,7 @@ fn a_killed_demo_takes_its_baselines_with_it() {
         let demo = |name: &str| {
             let mut command = taut(&["demo", "--quick", "--devices", id, "--out"]);
             command.arg(folder.path().join(name));
-            let start = || {
-                let mut demo = Program::start(watch.over(&mut command));
-                demo.wait_until("a first line", |_, stderr| stderr.contains('\n'));
-                demo
-            };
-            when_none_measures(start, Program::stderr)
+            Program::start(watch.over(&mut command))
         };
         let mut killed = demo("killed");
         let program = if id.contains("ovs") {
@@ -334,7 +317,7 @@ fn devices_that_cannot_be_had_are_said_in_one_line() {
     let out = folder.path().join("results");
     let mut command = taut(&["demo", "--quick", "--devices", "veth-click", "--out"]);
     command.arg(&out).env("PATH", "/no/such/folder");
-    let none = when_none_measures(|| run(&mut command), |finished| finished.stderr.clone());
+    let none = run(&mut command);
     assert_eq!(none.code(), Some(3), "{none:?}");
     assert_eq!(none.stderr.lines().count(), 1, "{none:?}");
     assert!(

@@ -2,7 +2,7 @@
 //! anything is.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{alone, alone_and_root, json, scratch, taut, when_free};
+use crate::support::{alone, alone_and_root, json, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 /// Runs it once nothing else measures on this machine.
 fn measure<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Finished {
-    when_free(|| run(&mut taut(arguments)))
+    run(&mut taut(arguments))
 }
 
 /// Ends with `code` and one line that says `part`.
@@ -139,7 +139,7 @@ fn an_interrupted_soak_leaves_complete_partial_results() {
     let bench = Bench::new("soak --size 64 --rate 20k --seconds 600 --interval 0.2");
     let out = bench.out();
     let lines = out.join("soak/intervals.jsonl");
-    let ended = when_free(|| {
+    let ended = {
         let mut program = Program::start(&mut taut(&bench.arguments));
         let patience = Instant::now();
         while program.is_running()
@@ -149,7 +149,7 @@ fn an_interrupted_soak_leaves_complete_partial_results() {
             std::thread::sleep(Duration::from_millis(50));
         }
         program.interrupt()
-    });
+    };
     fails_with(&ended, 130, "only what was complete is shown");
     assert_eq!(json(&out.join("bench.json"))["stage"], "interrupted");
     let soak = json(&out.join("soak/soak.json"));
@@ -252,7 +252,7 @@ fn a_disk_that_is_full_in_the_middle_ends_a_soak_with_the_file_and_the_reason() 
         taut = env!("CARGO_BIN_EXE_taut"),
         arguments = bench.arguments.join(" ")
     );
-    let finished = when_free(|| run(Command::new("unshare").args(["-m", "sh", "-c", &script])));
+    let finished = run(Command::new("unshare").args(["-m", "sh", "-c", &script]));
     fails_with(&finished, 2, "No space left on device");
     assert!(finished.stderr.contains("free space"), "{finished:?}");
 }

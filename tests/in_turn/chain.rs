@@ -594,7 +594,7 @@ fn what_cannot_be_put_up_is_said_in_one_line_and_leaves_nothing() {
     refused(
         spread,
         "[[function]]\nname = \"xro\"\n",
-        "did you mean \"xor\"?",
+        "did you mean `xor`?",
     );
     refused(
         spread,

@@ -2,7 +2,7 @@
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
-use crate::support::{alone, alone_and_root, scratch, when_free};
+use crate::support::{alone, alone_and_root, scratch};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -30,7 +30,7 @@ impl Study {
     }
 
     fn taut(&self, words: &[&str]) -> Finished {
-        when_free(|| run(&mut self.command(words)))
+        run(&mut self.command(words))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -280,10 +280,7 @@ run = "{{ how }}"
 json = true
 "#,
     );
-    let finished = when_free(|| {
-        let _ = fs::remove_dir_all(study.path("out"));
-        run(watch.over(&mut study.command(&["run", "study.toml", "--out", "out"])))
-    });
+    let finished = run(watch.over(&mut study.command(&["run", "study.toml", "--out", "out"])));
     assert_eq!(finished.code(), Some(1), "{}", finished.stderr);
     for reason in [
         "ended with code 7",
@@ -340,11 +337,8 @@ run = "cat greeting.txt; ls /sys/class/net | wc -l | sed 's/^/interfaces /'; ip 
 extract = { interfaces = 'interfaces ([0-9]+)' }
 "#,
     );
-    let finished = when_free(|| {
-        let _ = fs::remove_dir_all(study.path("out"));
-        run(watch.over(&mut study.command(&["run", "study.toml", "--out", "out"])))
-    })
-    .success();
+    let finished =
+        run(watch.over(&mut study.command(&["run", "study.toml", "--out", "out"]))).success();
     assert!(finished.stdout.contains("2 of 2 runs"));
     watch.nothing_is_left();
     let said = fs::read_to_string(study.path("out/runs/v1-r2/logs/reach.out")).unwrap();
@@ -445,11 +439,7 @@ fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
         "--out",
         &out,
     ];
-    let finished = when_free(|| {
-        let _ = fs::remove_dir_all(&out);
-        run(watch.over(&mut study.command(&words)))
-    })
-    .success();
+    let finished = run(watch.over(&mut study.command(&words))).success();
     watch.nothing_is_left();
     assert!(
         finished.stdout.contains("7 of 7 runs"),
@@ -500,11 +490,7 @@ fn the_experiment_demo_is_repetitions_of_taut_demo() {
         "--out",
         "out",
     ];
-    let finished = when_free(|| {
-        let _ = fs::remove_dir_all(study.path("out"));
-        run(&mut study.command(&words))
-    })
-    .success();
+    let finished = run(&mut study.command(&words)).success();
     assert!(finished.stdout.contains("2 of 2 runs"), "{finished:?}");
     let record = study.json("out/runs/v1-r2/run.json");
     let summary = study.json("out/runs/v1-r2/local/comparison/summary.json");

@@ -57,9 +57,7 @@ fn every_packet_comes_back_in_every_role_with_every_flush_and_counters_add_up() 
             let ours = finished.last_json();
             let theirs = forward.interrupt().success().last_json();
             assert_eq!(theirs["event"], "summary");
-            for name in ["corrupt", "foreign"] {
-                assert_eq!(ours["tally"][name], 0, "{ours}");
-            }
+            assert_eq!(ours["tally"]["corrupt"], 0, "{ours}");
             for name in ["duplicate", "reordered"] {
                 assert_eq!(ours["sequence"][name], 0, "{ours}");
             }
@@ -76,7 +74,13 @@ fn every_packet_comes_back_in_every_role_with_every_flush_and_counters_add_up() 
             // The ports have also counted what went round before the trial.
             let handed_over = number(&ours["ports"][0]["tx_packets"]);
             let came_back = number(&ours["ports"][1]["rx_packets"]);
-            if sent < 5_000 || received != sent || (rx, tx) != (handed_over, came_back) || rx != tx
+            // A forwarder that was off its core for 20 ms gives packets of the warm-up back in the trial.
+            let stragglers = number(&tally["foreign"]);
+            if stragglers > 0
+                || sent < 5_000
+                || received != sent
+                || (rx, tx) != (handed_over, came_back)
+                || rx != tx
             {
                 return Err(format!("{flush}, {role}: {ours} {theirs}"));
             }

@@ -2,7 +2,7 @@
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
-use crate::support::{alone, alone_and_root, json, scratch, taut, when_free};
+use crate::support::{alone, alone_and_root, json, scratch, taut};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -19,7 +19,7 @@ fn generate(words: &str) -> Command {
 
 /// Runs it once nothing else measures on this machine.
 fn measure(watch: &Watch, words: &str) -> Finished {
-    when_free(|| run(watch.over(&mut generate(words))))
+    run(watch.over(&mut generate(words)))
 }
 
 /// Starts it once nothing else measures on this machine, and waits until packets fly.

@@ -393,7 +393,7 @@ fn what_is_wrong_with_bearers_is_said_in_one_line() {
         );
     }
     for (arguments, part) in [
-        (&["add", "1"][..], "1: action \"\""),
+        (&["add", "1"][..], "\"1\": action \"\""),
         (&["remove", "7"], "match 0x7 has no bearer"),
         (&["remove", "x"], "match \"x\": want a TEID"),
         (

@@ -7,7 +7,7 @@ mod scapy;
 use crate::support::hosts::{gateway_answers_echo, in_namespace, ip};
 use crate::support::in_kernel::InKernel;
 use crate::support::program::{Finished, run};
-use crate::support::{alone_and_root, scratch, taut, when_free, within_attempts};
+use crate::support::{alone_and_root, scratch, taut, within_attempts};
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
@@ -519,7 +519,7 @@ fn the_same_chain_file_serves_packet_sockets_af_xdp_xdp_and_memif() {
         }
         arguments.extend(["--size", "128"]);
         within_attempts(5, || {
-            let finished = when_free(|| run(&mut taut(&arguments)));
+            let finished = run(&mut taut(&arguments));
             if finished.code() != Some(0) {
                 return Err(format!("{way}: {finished:?}"));
             }

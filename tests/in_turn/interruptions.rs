@@ -1,7 +1,7 @@
 //! What the slowest packets waited for: the device's loop notes when its core was taken away, and whoever measures finds it.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{Sockets, alone, scratch, taut, when_free, within_attempts};
+use crate::support::{Sockets, alone, scratch, taut, within_attempts};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -124,7 +124,7 @@ fn a_demo_keeps_the_interruptions_of_both_cores_and_reports_them() {
     let folder = scratch();
     let out = folder.path().join("out");
     let line = format!("demo --quick --devices memif-idle --out {}", out.display());
-    when_free(|| run(&mut taut(&words(&line)))).success();
+    run(&mut taut(&words(&line))).success();
     let json = |path: &Path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
     let noted = json(&out.join("runs/memif-idle/1/interruptions.json"));
     for core in ["generator", "device"] {

@@ -189,7 +189,10 @@ fn a_script_that_fails_says_file_line_and_call() {
         ),
         (
             "taut.run { second = 1 }",
-            &["test.lua:1: taut.run has no option second"],
+            &[
+                "test.lua:1: taut.run: unknown key `second`",
+                "did you mean `seconds`?",
+            ],
         ),
         (
             "taut.run { seconds = -1 }",

@@ -3,9 +3,7 @@
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
-use crate::support::{
-    Sockets, alone, alone_and_root, other, scratch, taut, when_free, within_attempts,
-};
+use crate::support::{Sockets, alone, alone_and_root, other, scratch, taut, within_attempts};
 use serde_json::Value;
 use std::path::Path;
 
@@ -92,7 +90,7 @@ fn packets_wake_a_forwarder_over_memif_and_over_packet_sockets() {
                 .into_iter()
                 .chain(["--json", "--max-loss", "1"])
                 .collect();
-            let finished = when_free(|| run(watch.over(&mut taut(&words))));
+            let finished = run(watch.over(&mut taut(&words)));
             if finished.code() == Some(3) {
                 println!("skipped: needs {port}: {}", finished.stderr);
                 return Ok(());
@@ -128,7 +126,7 @@ fn a_forwarder_between_sleeps_uses_less_of_the_processor_than_one_that_polls() {
                 "--json",
             ];
             let words: Vec<&str> = words.into_iter().chain(["--max-loss", "1"]).collect();
-            let summary = when_free(|| run(&mut taut(&words))).success().last_json();
+            let summary = run(&mut taut(&words)).success().last_json();
             assert!(number(&summary, "/energy/seconds") >= 0.9, "{summary}");
             number(&summary, "/energy/device_cpu_share")
         };
@@ -167,7 +165,7 @@ fn a_meter_is_asked_and_one_that_is_none_is_refused_before_anything_is_sent() {
             .into_iter()
             .chain(["--max-loss", "1", "--meter", meter])
             .collect();
-        when_free(|| run(&mut taut(&words)))
+        run(&mut taut(&words))
     };
     let summary = with(&script).success().last_json();
     assert_eq!(number(&summary, "/energy/joules"), 7.0, "{summary}");

@@ -2,7 +2,7 @@
 //! terminal back.
 
 use crate::support::program::{Program, run};
-use crate::support::{alone, is_installed, scratch, taut, when_free};
+use crate::support::{alone, is_installed, scratch, taut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -309,15 +309,9 @@ fn a_benchmark_gives_out_metrics_that_grow_from_trial_to_trial() {
                 --metrics 127.0.0.1:0 --out";
     let mut arguments: Vec<&str> = line.split(' ').collect();
     arguments.push(&out);
-    let ended = when_free(|| {
-        let mut bench = Program::start(&mut taut(&arguments));
-        bench.wait_until("metrics, or that others measure", |_, stderr| {
-            stderr.contains("/metrics\n") || stderr.contains("only measure each other")
-        });
-        if bench.stderr().contains("only measure each other") {
-            return bench.finish();
-        }
-        let address = metrics_address(&mut bench);
+    let mut bench = Program::start(&mut taut(&arguments));
+    let address = metrics_address(&mut bench);
+    let ended = {
         let mut last = 0.0;
         let mut grown = 0;
         while grown < 3 {
@@ -335,7 +329,7 @@ fn a_benchmark_gives_out_metrics_that_grow_from_trial_to_trial() {
         // Where there is no dashboard, each trial has a line with the rate tried and what is known.
         bench.wait_for_stderr("left  64 throughput 1/1000: ");
         bench.interrupt()
-    });
+    };
     assert_eq!(ended.code(), Some(130), "{ended:?}");
 }
 

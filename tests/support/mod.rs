@@ -14,7 +14,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Two busy programs fill a small machine: tests of one program take turns.
@@ -115,19 +114,4 @@ pub fn within_attempts(attempts: usize, mut attempt: impl FnMut() -> Result<(), 
         "not once in {attempts} attempts:\n{}",
         complaints.join("\n")
     );
-}
-
-/// Runs a measurement once nothing else measures on this machine.
-pub fn when_free(run: impl Fn() -> program::Finished) -> program::Finished {
-    let deadline = Instant::now() + Duration::from_secs(300);
-    loop {
-        let finished = run();
-        let busy = finished
-            .stderr
-            .contains("both would only measure each other");
-        if !busy || Instant::now() > deadline {
-            return finished;
-        }
-        std::thread::sleep(Duration::from_secs(1));
-    }
 }

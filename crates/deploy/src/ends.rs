@@ -138,7 +138,7 @@ fn check_far_end(port: &PortSpec) -> Result<(), DeployError> {
     }
     if far_end(port).exists() {
         return wrong(format!(
-            "there is an interface {name} already: choose another name, or ip link del it"
+            "there is an interface {name} already, and a chain makes its own: choose another name"
         ));
     }
     Ok(())

@@ -96,7 +96,7 @@ fn set_up(
     let ports = ports
         .map(|(number, spec)| gateway.port(number, spec))
         .collect::<Result<_, _>>()?;
-    let functions = chain.build_functions_beside(Some(gateway))?;
+    let functions = chain.build_functions_beside(Some(gateway), None)?;
     let mut worker = Worker::new(ports, functions, Flush::default(), clock);
     let wait = Wait::Sleep { at_most: SLEEP };
     worker.set_wait(wait, clock);

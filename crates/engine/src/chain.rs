@@ -17,9 +17,9 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-use taut_function::Function;
+use taut_function::{Function, Watcher};
 use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{PortError, PortSpec, SettingsFileError, backends, duration};
+use taut_port::{PortError, PortSpec, SettingsFileError, backends, duration, place_in};
 
 /// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
 pub const DEFAULT_BURST: usize = 32;
@@ -105,11 +105,32 @@ impl Stage {
         })
     }
 
+    /// Whether all ports that its settings name are among the chain's; what else may be wrong with them is not looked at.
+    fn check_ports(&self, ports: usize) -> Result<(), String> {
+        let Ok(function) = taut_function::build(&self.name, self.settings.clone()) else {
+            return Ok(());
+        };
+        match function.named_ports() {
+            Some((key, named)) if named.iter().any(|port| *port >= ports) => {
+                let given = self.settings.get(key).map(toml::Value::to_string);
+                let there = match ports {
+                    0 | 1 => "port 0 only".to_string(),
+                    2 => "ports 0 and 1".to_string(),
+                    _ => format!("ports 0 to {}", ports - 1),
+                };
+                let given = given.unwrap_or_default();
+                Err(format!("{key} = {given}: this chain has {there}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes it, ready to run on the calling thread's core; with the gateway in the kernel that it is to share its
     /// bearers with.
     pub(crate) fn build(
         &self,
         gateway: Option<&Arc<KernelGateway>>,
+        watcher: Option<&Watcher<'_>>,
     ) -> Result<Box<dyn Function>, ChainError> {
         let built = taut_function::build(&self.name, self.settings.clone());
         let mut function = built.map_err(|e| ChainError::Function {
@@ -119,14 +140,17 @@ impl Stage {
         if let Some(gateway) = gateway {
             function.share(gateway);
         }
-        function.prepare()?;
+        match watcher {
+            Some(watcher) => function.prepare_watched(watcher)?,
+            None => function.prepare()?,
+        }
         Ok(function)
     }
 }
 
 /// Reads `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function
-/// on the command line. A value is a number, `true`, `false`, or else text; quotes around it are not
-/// part of it.
+/// on the command line. A value is a number, `true`, `false`, a list of values such as `[1]`, or else text; quotes around it
+/// are not part of it.
 impl FromStr for Stage {
     type Err = ChainError;
 
@@ -146,10 +170,11 @@ impl FromStr for Stage {
             return Err(form());
         }
         let mut settings = toml::Table::new();
-        for part in inside.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        for part in parts(inside) {
             let (key, value) = part.split_once('=').ok_or_else(form)?;
             let key = key.trim();
-            if settings.insert(key.to_string(), value_of(value)).is_some() {
+            let value = value_of(value).map_err(|reason| wrong(format!("{key}: {reason}")))?;
+            if settings.insert(key.to_string(), value).is_some() {
                 return Err(wrong(format!("\"{key}\" is given twice")));
             }
         }
@@ -161,19 +186,39 @@ impl FromStr for Stage {
     }
 }
 
-fn value_of(text: &str) -> toml::Value {
+/// What stands between commas that are in no list; nothing where there is nothing.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_i32;
+    let each = text.split(move |c| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == ',' && depth <= 0
+    });
+    each.map(str::trim).filter(|part| !part.is_empty())
+}
+
+fn value_of(text: &str) -> Result<toml::Value, String> {
     let text = text.trim();
-    if let Ok(number) = text.parse::<i64>() {
-        return number.into();
+    if text.contains('{') {
+        return Err("tables cannot be given here: write a chain file".to_string());
     }
-    match text {
+    if let Some(list) = text.strip_prefix('[') {
+        let list = list.strip_suffix(']');
+        let list = list.ok_or_else(|| "want a list to its end: [1]".to_string())?;
+        return Ok(toml::Value::Array(
+            parts(list).map(value_of).collect::<Result<_, _>>()?,
+        ));
+    }
+    if let Ok(number) = text.parse::<i64>() {
+        return Ok(number.into());
+    }
+    Ok(match text {
         "true" => true.into(),
         "false" => false.into(),
         _ => match text.parse::<f64>() {
             Ok(number) if number.is_finite() => number.into(),
             _ => text.trim_matches('"').into(),
         },
-    }
+    })
 }
 
 /// Why a chain cannot be used.
@@ -251,7 +296,7 @@ impl Chain {
         let wrong =
             |at, reason: String| ChainError::File(SettingsFileError::wrong(text, name, at, reason));
         let file: File = toml::from_str(text)
-            .map_err(|e| wrong(e.span().map(|s| s.start), e.message().to_string()))?;
+            .map_err(|e| ChainError::File(SettingsFileError::of_toml(text, name, &e)))?;
         let mut ports = Vec::new();
         for spec in &file.ports {
             let parsed = PortSpec::parse(spec.get_ref());
@@ -283,13 +328,20 @@ impl Chain {
                 wrong(Some(budget.span().start), reason)
             })
         });
-        for stage in &file.functions {
+        for (number, stage) in file.functions.iter().enumerate() {
             let s = stage.get_ref();
             match file.place {
                 Place::User => taut_function::build(&s.name, s.settings.clone()).map(drop),
                 Place::Kernel => taut_function::in_kernel(&s.name, s.settings.clone(), 0).map(drop),
             }
-            .map_err(|e| wrong(Some(stage.span().start), e.to_string()))?;
+            .map_err(|e| e.to_string())
+            .and_then(|()| s.check_ports(ports.len()))
+            .map_err(|reason| {
+                let is_named = taut_function::functions().iter().any(|f| f.name == s.name);
+                let about = if is_named { &reason } else { "name" };
+                let place = place_in(text, "function", number, about);
+                wrong(place.or(Some(stage.span().start)), reason)
+            })?;
         }
         if file.place == Place::Kernel {
             let flush = file.flush.as_ref().map(toml::Spanned::span);
@@ -331,7 +383,15 @@ impl Chain {
             n if n > 1 && n % 2 == 1 => Err(format!(
                 "{n} ports: give one port (packets go back out of it) or pairs of ports"
             )),
-            _ => check_burst(self.burst).and_then(|_| self.check_wait()),
+            ports => {
+                check_burst(self.burst)?;
+                self.check_wait()?;
+                for stage in &self.functions {
+                    let named = stage.check_ports(ports);
+                    named.map_err(|reason| format!("function \"{}\": {reason}", stage.name))?;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -367,16 +427,28 @@ impl Chain {
     /// When a name or a setting is wrong (files have been checked for that already), or the machine
     /// lacks what a function needs.
     pub fn build_functions(&self) -> Result<Vec<Box<dyn Function>>, ChainError> {
-        self.build_functions_beside(None)
+        self.build_functions_beside(None, None)
+    }
+
+    /// As [`Chain::build_functions`], for somebody who wants to be told what takes seconds, and may want them no more.
+    ///
+    /// # Errors
+    /// As [`Chain::build_functions`]; when it was stopped.
+    pub fn build_functions_watched(
+        &self,
+        watcher: &Watcher<'_>,
+    ) -> Result<Vec<Box<dyn Function>>, ChainError> {
+        self.build_functions_beside(None, Some(watcher))
     }
 
     /// As [`Chain::build_functions`], with the gateway in the kernel that they are to share their bearers with.
     pub(crate) fn build_functions_beside(
         &self,
         gateway: Option<&Arc<KernelGateway>>,
+        watcher: Option<&Watcher<'_>>,
     ) -> Result<Vec<Box<dyn Function>>, ChainError> {
         let stages = self.functions.iter();
-        stages.map(|stage| stage.build(gateway)).collect()
+        stages.map(|stage| stage.build(gateway, watcher)).collect()
     }
 }
 
@@ -423,7 +495,7 @@ mod tests {
         assert!(
             wrong
                 .to_string()
-                .contains("x.toml:1: budget \"soon\": want a time"),
+                .contains("x.toml:1:10: budget \"soon\": want a time"),
             "{wrong}"
         );
     }
@@ -447,6 +519,16 @@ mod tests {
         assert_eq!(stage.settings["a"].as_bool(), Some(true));
         assert_eq!(stage.settings["b"].as_float(), Some(0.5));
         assert_eq!(stage.settings["c"].as_str(), Some("7"));
+        let stage: Stage = "nat(outside=[1, 0], address=203.0.113.1, address=[\"192.0.2.1\"])"
+            .replace(", address=[", ", more=[")
+            .parse()
+            .unwrap();
+        assert_eq!(stage.settings["outside"].to_string(), "[1, 0]");
+        assert_eq!(stage.settings["address"].as_str(), Some("203.0.113.1"));
+        assert_eq!(stage.settings["more"].to_string(), "[\"192.0.2.1\"]");
+        let stage: Stage = "x(a=[], b=[a, [2]])".parse().unwrap();
+        assert_eq!(stage.settings["a"].to_string(), "[]");
+        assert_eq!(stage.settings["b"].to_string(), "[\"a\", [2]]");
         assert_eq!("burn()".parse::<Stage>().unwrap().name, "burn");
     }
 
@@ -458,6 +540,11 @@ mod tests {
             ("burn(1)", "such as burn(cycles=100)"),
             ("(cycles=1)", "such as burn(cycles=100)"),
             ("burn(cycles=1, cycles=2)", "given twice"),
+            ("nat(outside=[1)", "outside: want a list to its end: [1]"),
+            (
+                "filter(default=drop, rules=[{ action = drop }])",
+                "rules: tables cannot be given here: write a chain file",
+            ),
         ] {
             let message = text.parse::<Stage>().unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
@@ -478,44 +565,95 @@ mod tests {
     }
 
     #[test]
+    fn ports_that_a_chain_has_not_are_refused_whichever_function_names_them() {
+        let key = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(key.path(), "0123456789abcdef".repeat(2)).unwrap();
+        let aes = format!("key_file = \"{}\"\nencrypt", key.path().display());
+        let hops = "hops = [\"02:00:00:00:00:01\"]\nport";
+        let named = |key: &str, list: &str, ports: &str, settings: &str| {
+            let text = format!(
+                "ports = [{}]\n[[function]]\nname = \"{key}\"\n{settings} = {list}\n",
+                vec!["\"null:\""; ports.parse().unwrap()].join(",")
+            );
+            Chain::parse(&text, "x.toml").map_err(|e| e.to_string())
+        };
+        for (name, settings) in [
+            ("aes", aes.as_str()),
+            ("nat", "address = \"203.0.113.1\"\noutside"),
+            ("rlnc", "encode"),
+            ("gtpu", "address = \"192.0.2.1\"\ntunnels"),
+            ("balance", hops),
+        ] {
+            let list = |port: usize| match name {
+                "balance" => port.to_string(),
+                _ => format!("[{port}]"),
+            };
+            let named = |port, ports| named(name, &list(port), ports, settings);
+            let key = settings.lines().last().unwrap();
+            assert!(named(1, "2").is_ok(), "{name}: {:?}", named(1, "2"));
+            let wrong = named(2, "2").unwrap_err();
+            let said = format!("{key} = {}: this chain has ports 0 and 1", list(2));
+            assert!(wrong.contains(&said), "{wrong}");
+            let wrong = named(1, "1").unwrap_err();
+            assert!(wrong.contains("this chain has port 0 only"), "{wrong}");
+            let wrong = named(7, "4").unwrap_err();
+            assert!(wrong.contains("this chain has ports 0 to 3"), "{wrong}");
+        }
+        // Put together otherwise than from a file.
+        let mut chain = Chain::parse("ports = [\"null:\"]", "x.toml").unwrap();
+        chain.functions = vec!["balance(port=9, hops=x)".parse().unwrap()];
+        assert_eq!(chain.check(), Ok(()), "found where it is made");
+        let settings = "port = 9\nhops = [\"02:00:00:00:00:01\"]";
+        chain.functions[0].settings = settings.parse().unwrap();
+        let wrong = chain.check().unwrap_err();
+        let said = "function \"balance\": port = 9: this chain has port 0 only";
+        assert_eq!(wrong, said);
+        chain.functions = vec!["rlnc(encode=[9])".parse().unwrap()];
+        assert!(chain.check().unwrap_err().contains("encode = [9]"));
+        let one = "nat(outside=1, address=192.0.2.1)".parse::<Stage>();
+        let wrong = one.unwrap().check().unwrap_err().to_string();
+        assert!(wrong.contains("outside = 1: want a list: [1]"), "{wrong}");
+    }
+
+    #[test]
     fn mistakes_are_reported_with_file_and_line() {
         for (text, part) in [
             ("ports = [\"null:\"\n", "x.toml:"),
             (
                 "ports = [\"null:\"]\nflsh = \"each\"\n",
-                "x.toml:2: unknown field `flsh`",
+                "x.toml:2:1: unknown key `flsh`: want one of `ports`, ",
             ),
             (
                 "ports = [\n\"null:\",\n\"nul:\"]\n",
-                "x.toml:3: port \"nul:\"",
+                "x.toml:3:1: port \"nul:\"",
             ),
             (
                 "ports = [\"null:\"]\nflush = \"sometimes\"\n",
-                "x.toml:2: flush \"sometimes\"",
+                "x.toml:2:9: flush \"sometimes\"",
             ),
             (
                 "ports = [\"null:\"]\n\n[[function]]\nname = \"snort\"\n",
-                "no function \"snort\"",
+                "x.toml:4:8: no function \"snort\"",
             ),
             (
                 "ports = [\"null:\"]\nburst = 257\n",
-                "x.toml:2: burst 257: want 1 to 256",
+                "x.toml:2:9: burst 257: want 1 to 256",
             ),
             (
                 "ports = [\"null:\"]\nplace = \"kernel\"\ncore = 1\n",
-                "x.toml:3: the kernel has neither",
+                "x.toml:3:8: the kernel has neither",
             ),
             (
                 "ports = [\"null:\"]\nflush = \"each\"\nplace = \"kernel\"\n",
-                "x.toml:2: the kernel has neither",
+                "x.toml:2:9: the kernel has neither",
             ),
             (
                 "ports = [\"null:\"]\nwait = \"doze\"\n",
-                "x.toml:2: wait \"doze\": want poll",
+                "x.toml:2:8: wait \"doze\": want poll",
             ),
             (
                 "ports = [\"null:\"]\nwait = \"poll\"\nplace = \"kernel\"\n",
-                "x.toml:2: the kernel has neither",
+                "x.toml:2:8: the kernel has neither",
             ),
             (
                 "ports = [\"tap:t\", \"pcap:x\"]\nwait = \"interrupt\"\n",
@@ -527,11 +665,52 @@ mod tests {
             ),
             (
                 "ports = [\"null:\"]\nplace = \"moon\"\n",
-                "x.toml:2: unknown variant `moon`",
+                "x.toml:2:9: place = \"moon\": want \"user\" or \"kernel\"",
+            ),
+            (
+                "ports = [\"null:\"]\nflus = \"each\"\n",
+                "; did you mean `flush`?",
+            ),
+            (
+                "ports = [\"null:\"]\nburst = -1\n",
+                "x.toml:2:9: burst = -1: want a whole number, 0 or more",
+            ),
+            (
+                "ports = [\"null:\"]\n[function]\nname = \"xor\"\n",
+                "function: want a list: write `[[function]]`",
+            ),
+            (
+                "ports = [\"null:\"]\n[[function]]\nname = \"burn\"\n\ncycls = 7\n",
+                "x.toml:5:1: unknown key `cycls`: want `cycles`; did you mean `cycles`?",
+            ),
+            (
+                "ports = [\"null:\"]\n[[function]]\nname = \"burn\"\n\ncycles = -7\n",
+                "x.toml:5:10: cycles = -7: want a whole number",
+            ),
+            (
+                "ports = [\"null:\"]\n[[function]]\nname = \"burn\"\n",
+                "x.toml:2:1: the key `cycles` is missing",
+            ),
+            (
+                "ports = [\"null:\"]\n[[function]]\nname = \"walk\"\nsteps = 1\nbytes = -1\n",
+                "x.toml:5:9: bytes: want a size such as \"32 kB\"",
+            ),
+            (
+                "ports = [\"null:\"]\n[[function]]\nname = \"xor\"\nkey = \"7\"\n",
+                "x.toml:4:7: key = \"7\": want a whole number",
+            ),
+            (
+                "ports = [\"null:\"]\n[[function]]\nname = \"forward\"\n[[function]]\nname = \"filter\"\n\
+                 default = \"drop\"\nrules = [\n  { action = \"drop\" },\n  { action = \"drop\", protocl = \"udp\" },\n]\n",
+                "x.toml:9:22: rules 2: unknown key `protocl`",
+            ),
+            (
+                "ports = [\"null:\"]\n[[function]]\nname = \"balance\"\nhops = [\"02:00:00:00:00:01\"]\nport = 1\n",
+                "x.toml:5:8: port = 1: this chain has port 0 only",
             ),
             ("ports = []\n", "no ports"),
             ("ports = [\"null:\",\"null:\",\"null:\"]\n", "3 ports"),
-            ("flush = \"each\"\n", "missing field `ports`"),
+            ("flush = \"each\"\n", "the key `ports` is missing"),
         ] {
             let message = Chain::parse(text, "x.toml").unwrap_err().to_string();
             assert!(message.contains(part), "{message}");

@@ -175,7 +175,7 @@ pub(crate) fn replace(
     for (stage, kept) in new.iter().zip(&kept) {
         made.push(match kept {
             Some(_) => None,
-            None => Some(stage.build(None)?),
+            None => Some(stage.build(None, None)?),
         });
     }
     let mut present: Vec<_> = std::mem::take(functions).into_iter().map(Some).collect();
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn what_cannot_be_made_changes_nothing() {
         let old = stages(&["forward"]);
-        let mut functions: Vec<_> = old.iter().map(|s| s.build(None).unwrap()).collect();
+        let mut functions: Vec<_> = old.iter().map(|s| s.build(None, None).unwrap()).collect();
         let before: *const dyn Function = &*functions[0];
         let wrong = stages(&["forward", "xor(key=1)", "xor(key=300)"]);
         assert!(replace(&mut functions, &old, &wrong).is_err());

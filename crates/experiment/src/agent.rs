@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
-use taut_host::private::{self, Claim, LockError};
+use taut_host::private::{self, Claim, LockError, MEASURING};
 use taut_host::process::{SIGNALS, adopt_descendants, end_descendants};
 use taut_host::{Awake, Machine, Snapshot};
 
@@ -162,6 +162,9 @@ pub struct Moment {
     pub free_bytes: u64,
     /// Why its cores cannot be kept awake; none if they can.
     pub halts: Option<String>,
+    /// Who measures on it already; none if nobody does.
+    #[serde(default)]
+    pub measuring: Option<String>,
 }
 
 /// Reads the facts of this machine.
@@ -202,6 +205,7 @@ pub fn moment(folder: &Path) -> Moment {
         free_bytes: rustix::fs::statvfs(folder)
             .map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize)),
         halts: Awake::why_not(),
+        measuring: Claim::holder(MEASURING).map(|held| held.to_string()),
     }
 }
 

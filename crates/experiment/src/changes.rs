@@ -1,8 +1,9 @@
 //! What a person asks for other than the file says: `--set`, `--repetitions`.
 
 use crate::definition::Definition;
-use crate::error::{ExperimentError, suggestion};
+use crate::error::ExperimentError;
 use serde::{Deserialize, Serialize};
+use taut_port::suggestion;
 use toml::Spanned;
 
 /// What a person asks for other than the file says: shorter runs, fewer values, another number of repetitions.

@@ -2,7 +2,7 @@
 //! and how surely, and figures laid over each other.
 
 use crate::definition::{FigureDefinition, FigureKind};
-use crate::error::{ExperimentError, suggestion};
+use crate::error::ExperimentError;
 use crate::evaluate::{Figure, Runs, draw, key_of, nodes_of, number, quantity_of};
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State};
@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use taut_lab::quantity::{Quantity, plain};
 use taut_lab::report::flatten;
+use taut_lab::table::{terminal_width, text};
 use taut_measure::{Comparison, Finding, judge};
+use taut_port::suggestion;
 
 /// How often an interval is to cover, from six runs on. With fewer it says what it covers.
 const CONFIDENCE: f64 = 0.95;
@@ -47,7 +49,7 @@ impl std::str::FromStr for Limit {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is no limit: a metric and a share, such as 'latency.p99_ns 10%'; 'score -5%' where less is worse"
+                "`{text}` is no limit: a metric and a share, such as 'latency_ns.p99_ns 10%'; 'score -5%' where less is worse"
             )
         };
         let (metric, share) = text.trim().rsplit_once(' ').ok_or_else(wrong)?;
@@ -684,6 +686,32 @@ impl Compared {
 pub(crate) const HEADINGS: [&str; 8] =
     ["of", "metric", "A", "B", "B to A", "effect", "p", "finding"];
 
+impl Comparisons {
+    /// What came of it, in a sentence.
+    pub fn lead(&self) -> String {
+        let found = |wanted: fn(&Finding) -> bool| {
+            let metrics = self.metrics.iter();
+            metrics.filter(|one| wanted(&one.finding)).count()
+        };
+        let all = self.metrics.len();
+        let too_few = found(|finding| matches!(finding, Finding::TooFewRuns { .. }));
+        let differ = found(|finding| *finding == Finding::Differs);
+        let needed = self.metrics.iter().filter_map(|one| match one.finding {
+            Finding::TooFewRuns { needed } => Some(needed),
+            _ => None,
+        });
+        match needed.max() {
+            Some(needed) if too_few == all => format!(
+                "Nothing could be shown: so many figures need {needed} runs of each combination on either side."
+            ),
+            _ => format!(
+                "{differ} of {all} compared figures {}.",
+                if differ == 1 { "differs" } else { "differ" }
+            ),
+        }
+    }
+}
+
 impl std::fmt::Display for Comparisons {
     /// For a terminal.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -697,7 +725,7 @@ impl std::fmt::Display for Comparisons {
                 side.state.title
             )?;
         }
-        writeln!(f)?;
+        writeln!(f, "\n{}\n", self.lead())?;
         if self.environment.is_empty() {
             writeln!(f, "Same plan, commands, versions and machines.")?;
         } else {
@@ -726,9 +754,8 @@ impl std::fmt::Display for Comparisons {
         for compared in &self.metrics {
             table.add_row(compared.cells());
         }
-        for line in table.to_string().lines() {
-            writeln!(f, "{}", line.trim_end())?;
-        }
+        let least_important = [(5, "effect"), (6, "p"), (0, "of")];
+        f.write_str(&text(table, &least_important, terminal_width()))?;
         for judgement in &self.limits {
             writeln!(f, "limit: {}", judgement.text)?;
         }

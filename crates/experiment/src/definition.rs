@@ -68,6 +68,17 @@ pub struct Definition {
     pub claim: Vec<Claim>,
 }
 
+/// A time as it is written: with its unit, and so a text.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "want a time in quotes, such as \"60s\"")]
+enum Time {
+    Text(String),
+}
+
+fn time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Time::deserialize(from).map(|Time::Text(text)| text)
+}
+
 /// The value of a variable.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -133,6 +144,7 @@ pub struct Schedule {
     /// Repetitions made first and not counted, so that caches and governors are as they will stay.
     pub warm_up: u32,
     /// Longest time that a run may take, such as `60s`; it is ended then and counts as failed.
+    #[serde(deserialize_with = "time")]
     pub limit: String,
     /// How often a run that failed is tried in all.
     pub attempts: u32,

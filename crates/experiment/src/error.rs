@@ -97,14 +97,3 @@ impl Source {
         }
     }
 }
-
-/// The one of `known` that `word` was probably meant to be, as the end of a sentence; empty if none is near.
-pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    known
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .min()
-        .filter(|(distance, _)| *distance <= 1 + word.len() / 4)
-        .map(|(_, candidate)| format!("; did you mean `{candidate}`?"))
-        .unwrap_or_default()
-}

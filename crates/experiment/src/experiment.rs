@@ -3,7 +3,7 @@
 use crate::beside::Beside;
 use crate::changes::Changes;
 use crate::definition::Definition;
-use crate::error::{ExperimentError, Source, suggestion};
+use crate::error::{ExperimentError, Source};
 use crate::inside::InsidePath;
 use crate::measurement::{Task, tasks};
 use crate::role::{Role, roles};
@@ -16,6 +16,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
+use taut_port::{in_words, suggestion};
 use toml::Spanned;
 
 /// An experiment file is no larger, bytes.
@@ -109,9 +110,8 @@ impl Experiment {
                 "larger than the {MOST_TEXT_BYTES} bytes that an experiment file may have"
             )));
         }
-        let mut definition: Definition = toml::from_str(text).map_err(|e| {
-            source.wrong(e.span().unwrap_or_default(), with_suggestion(e.message()))
-        })?;
+        let mut definition: Definition = toml::from_str(text)
+            .map_err(|e| source.wrong(e.span().unwrap_or_default(), in_words(&e)))?;
         changes.apply(&mut definition)?;
         let tasks = tasks(&definition, &source)?;
         let nodes = roles(&definition, &source)?;
@@ -132,6 +132,8 @@ impl Experiment {
         experiment.check_secrets()?;
         experiment.check_variables()?;
         experiment.check_texts()?;
+        experiment.check_traffic()?;
+        experiment.check_claims()?;
         Ok(experiment)
     }
 
@@ -386,15 +388,4 @@ pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, 
         .ok_or_else(|| {
             source.wrong_somewhere(format!("{name}: `{text}` is no time; write 500ms or 60s"))
         })
-}
-
-/// What the TOML reader says of an unknown key, and the key that was probably meant.
-fn with_suggestion(message: &str) -> String {
-    let ticks: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    match ticks.split_first() {
-        Some((wrong, known)) if message.starts_with("unknown") => {
-            format!("{message}{}", suggestion(wrong, known.iter().copied()))
-        }
-        _ => message.to_owned(),
-    }
 }

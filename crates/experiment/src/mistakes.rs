@@ -2,12 +2,16 @@
 
 use crate::definition::Order;
 use crate::error::ExperimentError;
+use crate::evaluate::Formulas;
 use crate::experiment::Experiment;
 use crate::folder::is_own;
 use crate::inside::InsidePath;
+use crate::measurement::text_of;
 use crate::variables::{GIVEN, unknown};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use taut_traffic::{Rate, Traffic};
+use taut_wire::UdpFlow;
 use toml::Spanned;
 
 /// Whether a name of the experiment can be part of the name of a file.
@@ -24,7 +28,7 @@ impl Experiment {
         let plan = &self.definition.plan;
         let wrong = |reason: &str| Err(self.source.wrong_somewhere(reason));
         if plan.repetitions == 0 || plan.repetitions > 1_000_000 {
-            return wrong("plan.repetitions: 1 or more");
+            return wrong("plan.repetitions: want 1 to 1000000");
         }
         if plan.attempts == 0 {
             return wrong("plan.attempts: 1 or more");
@@ -286,6 +290,105 @@ impl Experiment {
         Ok(())
     }
 
+    /// Rate, size, pattern and fields of the traffic, in every combination: as `taut generate` will read them.
+    pub(crate) fn check_traffic(&self) -> Result<(), ExperimentError> {
+        let Some(traffic) = &self.definition.traffic else {
+            return Ok(());
+        };
+        let role = self.role_of(None).ok();
+        let written = |value: &Option<Spanned<toml::Value>>| {
+            let value = value.as_ref();
+            value.map(|value| Spanned::new(value.span(), text_of(value)))
+        };
+        let (rate, size, seconds) = (
+            written(&traffic.rate),
+            written(&traffic.size),
+            written(&traffic.seconds),
+        );
+        let mut seen = BTreeSet::new();
+        for variant in &self.variants {
+            let values = self.context(variant, role, "v1-r1", 1);
+            let fill = |text: &Spanned<String>| {
+                self.templates
+                    .fill(text.get_ref(), &values)
+                    .map_err(|reason| self.source.wrong(text.span(), reason))
+            };
+            let wrong = |text: &Spanned<String>, reason: String| {
+                Err::<(), _>(self.source.wrong(text.span(), reason))
+            };
+            if let Some(rate) = &rate {
+                let text = fill(rate)?;
+                if text != "max"
+                    && let Err(e) = text.parse::<Rate>()
+                {
+                    return wrong(rate, e.to_string());
+                }
+            }
+            if let Some(seconds) = &seconds {
+                let text = fill(seconds)?;
+                if !text.parse().is_ok_and(|s: f64| (0.0..=1e7).contains(&s)) {
+                    return wrong(
+                        seconds,
+                        format!("seconds {text:?}: want a number such as 10 or 0.5"),
+                    );
+                }
+            }
+            // What is in a trace is not known before the run.
+            let is_trace = |text: &Option<Spanned<String>>| {
+                text.as_ref()
+                    .is_some_and(|text| text.get_ref().contains("trace"))
+            };
+            if is_trace(&traffic.pattern) || is_trace(&size) {
+                continue;
+            }
+            let mut texts = Vec::new();
+            let named = [("size", &size), ("pattern", &traffic.pattern)];
+            for (name, text) in named {
+                if let Some(text) = text {
+                    texts.push((text, name.to_owned(), fill(text)?));
+                }
+            }
+            for set in &traffic.set {
+                let text = fill(set)?;
+                let Some((name, value)) = text.split_once('=') else {
+                    return wrong(set, format!("{text:?}: want FIELD=VALUES"));
+                };
+                texts.push((set, name.to_owned(), value.to_owned()));
+            }
+            let settings: Vec<(String, String)> = texts
+                .iter()
+                .map(|(_, name, value)| (name.clone(), value.clone()))
+                .collect();
+            if texts.is_empty() || !seen.insert(settings.clone()) {
+                continue;
+            }
+            let settings: Vec<(&str, &str)> = settings
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .collect();
+            if let Err(reason) = Traffic::of_settings_over(&UdpFlow::default(), &settings) {
+                // At the text that it names, or at the first.
+                let at = texts
+                    .iter()
+                    .find(|(_, name, _)| reason.starts_with(name.as_str()));
+                return wrong(at.unwrap_or(&texts[0]).0, reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// Formulas and conditions of claims, each tried once with made-up values.
+    pub(crate) fn check_claims(&self) -> Result<(), ExperimentError> {
+        let loops: Vec<_> = self.variants.iter().map(|it| it.loops.clone()).collect();
+        for claim in &self.definition.claim {
+            Formulas::taken(&loops, claim.value.get_ref())
+                .map_err(|reason| self.source.wrong(claim.value.span(), reason))?;
+            Formulas::try_condition(claim.holds.get_ref())
+                .map_err(|reason| self.source.wrong(claim.holds.span(), reason))?;
+        }
+        Ok(())
+    }
+
     /// Fills every text in for the first variant, so that mistakes in filters show before the first run.
     pub(crate) fn check_texts(&self) -> Result<(), ExperimentError> {
         let variant = &self.variants[0];
@@ -370,7 +473,21 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_line_and_column_and_what_was_meant() {
         for (text, place, part) in [
-            ("title = 3", "e.toml:1:9: ", "string"),
+            (
+                "title = 3",
+                "e.toml:1:9: ",
+                "title = 3: want a text in quotes: \"3\"",
+            ),
+            (
+                "title = 't'\n[plan]\nlimit = 60\n[[step]]\nrun = 'a'",
+                "e.toml:3:9: ",
+                "limit: want a time in quotes, such as \"60s\"",
+            ),
+            (
+                "title = 't'\n[plan]\nrepetitions = 4000000000\n[[step]]\nrun = 'a'",
+                "e.toml: ",
+                "want 1 to 1000000",
+            ),
             (
                 "title = 't'\ntitel = 't'",
                 "e.toml:2:1: ",

@@ -3,12 +3,13 @@
 
 use crate::beside::Beside;
 use crate::changes::Changes;
-use crate::error::{ExperimentError, suggestion};
+use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, Stage, State};
 use crate::run::now;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use taut_port::suggestion;
 
 macro_rules! built_in {
     ($($name:literal,)*) => {
@@ -111,8 +112,13 @@ pub fn open_reference(what: &str, changes: &Changes) -> Result<Experiment, Exper
         return Experiment::parse_beside(text, &format!("{name}.toml"), Beside::Program, changes);
     }
     Err(ExperimentError::Unknown(format!(
-        "there is no file {what}, and no reference experiment of this name{}",
-        suggestion(what, reference())
+        "there is no file {what}, and no reference experiment of this name{}{}",
+        suggestion(what, reference()),
+        if what.ends_with(".toml") {
+            "; taut experiment new writes a first one"
+        } else {
+            ""
+        }
     )))
 }
 

@@ -167,7 +167,7 @@ struct ComparisonPage<'a> {
     headings: [&'static str; 8],
     rows: Vec<([String; 8], bool)>,
     only: Vec<String>,
-    differing: usize,
+    lead: String,
 }
 
 /// Writes `comparison.html` and `comparison.json` into a folder.
@@ -193,7 +193,7 @@ pub fn write_comparison(found: &Comparisons, dir: &Path) -> Result<PathBuf, Expe
     let page = ComparisonPage {
         found,
         headings: HEADINGS,
-        differing: rows.iter().filter(|(_, differs)| *differs).count(),
+        lead: found.lead(),
         rows,
         only,
     };

@@ -227,7 +227,8 @@ fn claims(there: &Loaded, here: &Loaded) -> Vec<Claimed> {
     if there.runs.is_empty() || here.runs.is_empty() {
         return Vec::new();
     }
-    let [there, of_here] = [&there.runs, &here.runs].map(Formulas::new);
+    let [there, of_here] =
+        [there, here].map(|loaded| Formulas::new(&loaded.runs, &loaded.experiment));
     here.experiment
         .definition
         .claim

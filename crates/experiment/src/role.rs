@@ -1,12 +1,13 @@
 //! The nodes of an experiment by their roles, and the wires between them, as the file has them.
 
 use crate::definition::{Definition, NodeDefinition};
-use crate::error::{ExperimentError, Source, suggestion};
+use crate::error::{ExperimentError, Source};
 use crate::experiment::time;
 use crate::node::Place;
 use crate::variables::{Templates, Values, scalar};
 use indexmap::IndexMap;
 use std::time::Duration;
+use taut_port::suggestion;
 use toml::Spanned;
 
 /// A node's part in the experiment.

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 use taut_host::Wiring;
+use taut_host::private::MEASURING_PATIENCE;
 use taut_lab::comparison::Observer;
 use taut_measure::{Progress, StopRule};
 
@@ -34,6 +35,8 @@ use taut_measure::{Progress, StopRule};
 const LEAST_FREE_BYTES: u64 = 64 << 20;
 /// Clocks of two nodes that differ by more are worth a note, ns.
 const CLOCKS_DIFFER_NS: i128 = 100_000_000;
+/// How often a node is asked whether another measurement has ended.
+const MEASUREMENT_POLL: Duration = Duration::from_millis(300);
 /// How long a background command may take until it is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(20);
 /// What `ssh` ends with when the connection breaks.
@@ -434,6 +437,8 @@ impl<'a> Driver<'a> {
         let mut halting = BTreeMap::new();
         for node in &mut self.nodes {
             let role = node.role().to_owned();
+            let waited = wait_for_measurement(&mut **node, self.observer, self.stop)?;
+            making.began += waited;
             let asked = crate::agent::moment(&making.folder);
             let moment = node.moment()?;
             let answered = crate::agent::moment(&making.folder);
@@ -744,6 +749,36 @@ impl<'a> Driver<'a> {
     }
 }
 
+/// Waits until nobody else measures on a node: what is measured beside another measurement is neither's. How long that was.
+fn wait_for_measurement(
+    node: &mut dyn Node,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Duration, Failed> {
+    let began = Instant::now();
+    let mut told = false;
+    while let Some(held) = node.moment()?.measuring {
+        let role = node.role();
+        let minutes = MEASURING_PATIENCE.as_secs() / 60;
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failed::Stopped);
+        }
+        if began.elapsed() > MEASURING_PATIENCE {
+            return Err(Failed::Run(format!(
+                "another taut still measures on node {role} after {minutes} minutes ({held})"
+            )));
+        }
+        if !told {
+            observer.note(&format!(
+                "another taut measures on node {role} ({held}): waiting for it to end, {minutes} minutes at most"
+            ));
+            told = true;
+        }
+        std::thread::sleep(MEASUREMENT_POLL);
+    }
+    Ok(began.elapsed())
+}
+
 /// Whether a node has room for a run.
 pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentError> {
     if moment.free_bytes >= LEAST_FREE_BYTES {
@@ -832,13 +867,21 @@ fn last_line(making: &Making, name: &str) -> String {
             fs::read(making.folder.join("logs").join(format!("{name}.{kind}"))).unwrap_or_default();
         String::from_utf8_lossy(&text).into_owned()
     };
-    let last = |text: String| text.trim().lines().last().unwrap_or("").trim().to_owned();
-    let errors = last(read("err"));
+    let errors = reason_of(&read("err"));
     if errors.is_empty() {
-        last(read("out"))
+        reason_of(&read("out"))
     } else {
         errors
     }
+}
+
+/// The line of an output that says why a command failed: the first that says that it does, such as `error: ...`, behind which
+/// many programs print how they are used; else the last.
+fn reason_of(output: &str) -> String {
+    let mut lines = output.trim().lines().map(str::trim);
+    let says_so = |line: &&str| line.starts_with("error:") || line.starts_with("Error:");
+    let last = lines.clone().next_back().unwrap_or_default();
+    lines.find(says_so).unwrap_or(last).to_owned()
 }
 
 /// A value as people read it.
@@ -913,5 +956,24 @@ impl Experiment {
             _ => return None,
         };
         (seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(1e9) + 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_failure_is_the_line_that_says_so() {
+        let usage = "error: unexpected argument '--sied' found\n\nUsage: taut generate\n\nFor more information, try '--help'.\n";
+        assert_eq!(
+            reason_of(usage),
+            "error: unexpected argument '--sied' found"
+        );
+        assert_eq!(
+            reason_of("1 %\n99 %\ntaut: no such port\n"),
+            "taut: no such port"
+        );
+        assert_eq!(reason_of("\n"), "");
     }
 }

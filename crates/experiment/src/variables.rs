@@ -1,11 +1,12 @@
 //! Variables: values of loops, filled-in texts, conditions.
 
 use crate::definition::{Range, RangeScale};
-use crate::error::{ExperimentError, Source, suggestion};
+use crate::error::{ExperimentError, Source};
 use indexmap::IndexMap;
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use taut_port::{in_words, suggestion};
 use toml::Spanned;
 
 /// Names and values, in the order of the file.
@@ -66,7 +67,7 @@ pub(crate) fn loop_values(
         toml::Value::Table(table) => {
             let range: Range = toml::Value::Table(table.clone())
                 .try_into()
-                .map_err(|e: toml::de::Error| wrong(e.message()))?;
+                .map_err(|e: toml::de::Error| wrong(&in_words(&e)))?;
             range_values(&range).map_err(|reason| wrong(&reason))?
         }
         _ => {
@@ -490,7 +491,7 @@ mod tests {
                 "x = { from = 0, to = 9, steps = 3, scale = 'log' }",
                 "above 0",
             ),
-            ("x = { from = 1, to = 9, step = 3 }", "unknown field"),
+            ("x = { from = 1, to = 9, step = 3 }", "unknown key `step`"),
             ("x = { from = 1, to = 1e9, by = 1 }", "more than"),
             ("x = [[1]]", "texts, numbers"),
         ] {

@@ -153,6 +153,10 @@ impl Function for Balance {
         }
     }
 
+    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
+        Some(("port", std::slice::from_ref(&self.port)))
+    }
+
     fn fates(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("balanced", self.balanced),

@@ -1,7 +1,7 @@
 //! Accepts or drops packets by addresses, protocol and ports: the first rule that fits decides.
 
 use crate::tuple::{PROTOCOLS_WITH_PORTS, SCTP, Seen, Tuple, mapped};
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, each, settings};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -34,7 +34,7 @@ pub(crate) struct Settings {
     /// For packets that no rule fits.
     default: Action,
     #[serde(default)]
-    rules: Vec<RuleText>,
+    rules: Vec<toml::Table>,
 }
 
 #[derive(Deserialize)]
@@ -229,12 +229,8 @@ impl Filter {
                 "{count} rules: at most {MOST_RULES}, as they are gone through one by one"
             )));
         }
-        let numbered = settings.rules.into_iter().enumerate();
-        let rules = numbered.map(|(index, text)| {
-            Rule::new(text).map_err(|e| SettingsError(format!("rule {}: {e}", index + 1)))
-        });
         Ok(Self {
-            rules: rules.collect::<Result<_, _>>()?,
+            rules: each("rules", settings.rules, Rule::new)?,
             default: settings.default,
             accepted: 0,
             dropped: 0,
@@ -423,13 +419,14 @@ mod tests {
             .unwrap()
             .0
         };
-        assert!(wrong("source = '10.0.0.1/8'").contains("rule 2: source = \"10.0.0.1/8\""));
+        assert!(wrong("source = '10.0.0.1/8'").contains("rules 2: source = \"10.0.0.1/8\""));
         assert!(wrong("destination = '10.0.0.0/33'").contains("destination"));
         assert!(wrong("source_port = '5-4'").contains("1024-65535"));
         assert!(wrong("destination_port = '70000'").contains("70000"));
         assert!(wrong("protocol = 'quic'").contains("want tcp, udp"));
         assert!(wrong("protocol = 'icmp', source_port = 5").contains("has none"));
-        assert!(wrong("protocl = 'udp'").contains("protocl"));
+        assert!(wrong("protocl = 'udp'").starts_with("rules 2: unknown key `protocl`"));
+        assert!(wrong("protocol = 256").starts_with("rules 2: protocol: want \"tcp\""));
         assert!(filter("rules = []").err().unwrap().0.contains("default"));
     }
 }

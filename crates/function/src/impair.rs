@@ -624,7 +624,7 @@ mod tests {
             ),
             ("delay_time = \"2s\"\n", "up to 1s"),
             ("delay_time = \"soon\"\n", "such as 500us"),
-            ("jitter = 1\n", "unknown field"),
+            ("jitter = 1\n", "unknown key `jitter`"),
         ] {
             let error = (ENTRY.build)(toml::from_str(settings).unwrap()).err();
             let text = error.map(|e| e.0).unwrap_or_default();

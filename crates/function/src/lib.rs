@@ -35,8 +35,9 @@ pub use in_kernel::{in_kernel, kernel_gateway};
 
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{Alarm, Batch, PortError};
+use taut_port::{Alarm, Batch, PortError, in_words, suggestion};
 
 /// One network function: looks at the packets of a batch, changes them in place, and marks those that
 /// are to be dropped or punted. Used by one worker thread; called once per batch.
@@ -103,10 +104,38 @@ pub trait Function {
         Ok(())
     }
 
+    /// As [`Function::prepare`], for somebody who wants to be told what takes seconds, and may want it no more.
+    ///
+    /// # Errors
+    /// As [`Function::prepare`]; when it was stopped.
+    fn prepare_watched(&mut self, _: &Watcher<'_>) -> Result<(), PortError> {
+        self.prepare()
+    }
+
+    /// The key of its settings that names ports of the chain, and their numbers: a chain refuses those that it has not.
+    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
+        None
+    }
+
     /// What became of packets in it, by cause, for functions that tell causes apart: every packet that they
     /// saw is counted once.
     fn fates(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
+    }
+}
+
+/// Somebody who waits for functions to be ready.
+#[derive(Clone, Copy)]
+pub struct Watcher<'a> {
+    /// Set once nobody wants them any more.
+    pub stop: &'a AtomicBool,
+    /// Is told what takes seconds, in words for people.
+    pub tell: &'a dyn Fn(&str),
+}
+
+impl std::fmt::Debug for Watcher<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher").finish_non_exhaustive()
     }
 }
 
@@ -160,7 +189,7 @@ pub fn functions() -> &'static [Entry] {
     ]
 }
 
-/// Why a function cannot be made from its settings.
+/// Why a function cannot be made from its settings; begins with the key that it is about, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);
@@ -169,7 +198,22 @@ pub struct SettingsError(pub String);
 fn settings<T: DeserializeOwned>(table: toml::Table) -> Result<T, SettingsError> {
     table
         .try_into()
-        .map_err(|e: toml::de::Error| SettingsError(e.message().to_string()))
+        .map_err(|e: toml::de::Error| SettingsError(in_words(&e)))
+}
+
+/// Makes something of each table of the list under that key; what is wrong says in which of them.
+fn each<T: DeserializeOwned, U>(
+    key: &str,
+    list: Vec<toml::Table>,
+    make: impl Fn(T) -> Result<U, SettingsError>,
+) -> Result<Vec<U>, SettingsError> {
+    let numbered = list.into_iter().zip(1..);
+    let made = numbered.map(|(table, number)| {
+        settings(table)
+            .and_then(&make)
+            .map_err(|SettingsError(reason)| SettingsError(format!("{key} {number}: {reason}")))
+    });
+    made.collect()
 }
 
 /// The function of that name, made from its settings.
@@ -181,13 +225,9 @@ pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, Settin
         Some(entry) => (entry.build)(table),
         None => {
             let known: Vec<_> = functions().iter().map(|f| f.name).collect();
-            let distance = |known: &str| strsim::damerau_levenshtein(name, known);
-            let nearest = known.iter().min_by_key(|known| distance(known));
-            let nearest = nearest.filter(|known| distance(known) <= name.len() / 2);
-            let meant =
-                nearest.map_or_else(String::new, |known| format!(", did you mean \"{known}\"?"));
+            let meant = suggestion(name, known.iter().copied());
             Err(SettingsError(format!(
-                "no function \"{name}\"{meant}; there are {}",
+                "no function \"{name}\"; there are {}{meant}",
                 known.join(", ")
             )))
         }
@@ -207,7 +247,8 @@ mod tests {
             message(build("snort", toml::Table::new()))
                 .contains("there are aes, ats, balance, burn, filter, ")
         );
-        assert!(message(build("xro", toml::Table::new())).contains("did you mean \"xor\"?"));
+        assert!(message(build("xro", toml::Table::new())).contains("did you mean `xor`?"));
+        assert!(!message(build("日本", toml::Table::new())).contains("did you mean"));
         assert!(!message(build("zzzz", toml::Table::new())).contains("did you mean"));
         let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
         assert!(message(build("forward", table)).contains("speed"));

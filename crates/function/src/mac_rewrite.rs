@@ -188,7 +188,10 @@ mod tests {
             ),
             ("source = 7", "want a MAC address such as"),
             ("destination = [\"x\"]", "destination = \"x\""),
-            ("sorce = \"02:00:00:00:00:aa\"", "unknown field `sorce`"),
+            (
+                "sorce = \"02:00:00:00:00:aa\"",
+                "unknown key `sorce`: want `source` or `destination`; did you mean `source`?",
+            ),
         ] {
             let error = made(text).err().unwrap().0;
             assert!(error.contains(part), "{text}: {error}");

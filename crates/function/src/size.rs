@@ -10,7 +10,10 @@ pub(crate) struct Size {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "want a size such as \"32 kB\", or a number of bytes"
+)]
 enum Written {
     Bytes(u64),
     Text(String),

@@ -2,14 +2,19 @@
 //! per element. (Gallenmüller 2021, section 5.1: SHEEP's cache loader.)
 
 use crate::size::Size;
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, Watcher, settings};
 use serde::Deserialize;
+use std::sync::atomic::{AtomicBool, Ordering};
 use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError};
 
 /// The smallest list: one page.
 const LEAST_BYTES: u64 = 4 << 10;
 /// The largest list.
 const MOST_BYTES: u64 = 8 << 30;
+/// From so much on, getting it ready takes longer than people wait without a word.
+const LONG_BYTES: u64 = 512 << 20;
+/// Lines that are linked between two looks whether to stop: some ten milliseconds of cache misses.
+const LINES_PER_LOOK: usize = 1 << 16;
 /// Steps per packet at most: a batch of them still ends within a second.
 const MOST_STEPS: u32 = 100_000;
 
@@ -79,26 +84,56 @@ impl Function for Walk {
     }
 
     fn prepare(&mut self) -> Result<(), PortError> {
-        let mut list = LinkedLines::new((self.settings.bytes.bytes as usize).div_ceil(LINE_BYTES))?;
-        make_one_cycle(&mut list, self.settings.seed);
+        self.prepare_watched(&Watcher {
+            stop: &AtomicBool::new(false),
+            tell: &|_| {},
+        })
+    }
+
+    fn prepare_watched(&mut self, watcher: &Watcher<'_>) -> Result<(), PortError> {
+        let bytes = self.settings.bytes.bytes;
+        if bytes >= LONG_BYTES {
+            (watcher.tell)(&format!(
+                "walk: getting {} MB of memory ready, which takes some seconds for each GB",
+                bytes >> 20
+            ));
+        }
+        let lines = (bytes as usize).div_ceil(LINE_BYTES);
+        let mut list = LinkedLines::new(lines, watcher.stop)?;
+        if !make_one_cycle(&mut list, self.settings.seed, watcher.stop) {
+            let stopped = std::io::Error::new(std::io::ErrorKind::Interrupted, "stopped");
+            return Err(PortError::system(
+                "walk: linking memory".to_string(),
+                stopped,
+            ));
+        }
         self.list = Some(list);
         Ok(())
     }
 }
 
 /// Links all lines into one cycle in random order (Sattolo 1986): every walk sees all of them before it
-/// sees one again, and no prefetcher knows the next.
-fn make_one_cycle(list: &mut LinkedLines, seed: u64) {
+/// sees one again, and no prefetcher knows the next. False if it was stopped before that.
+fn make_one_cycle(list: &mut LinkedLines, seed: u64, stop: &AtomicBool) -> bool {
     let mut random = fastrand::Rng::with_seed(seed);
+    let is_stopped =
+        |line: usize| line.is_multiple_of(LINES_PER_LOOK) && stop.load(Ordering::Relaxed);
     for line in 0..list.lines() {
+        if is_stopped(line) {
+            return false;
+        }
         list.link(line, line);
     }
     for line in (1..list.lines()).rev() {
+        if is_stopped(line) {
+            return false;
+        }
         let other = random.usize(..line);
         let (here, there) = (list.next(line), list.next(other));
         list.link(line, there);
         list.link(other, here);
     }
+    true
 }
 
 #[cfg(test)]
@@ -122,8 +157,8 @@ mod tests {
     fn every_line_is_on_one_cycle_whatever_the_size_and_seed() {
         for lines in (1..70).chain([64, 100, 1_000, 4_097, 65_536]) {
             for seed in [1, 2, 99] {
-                let mut list = LinkedLines::new(lines).unwrap();
-                make_one_cycle(&mut list, seed);
+                let mut list = LinkedLines::new(lines, &AtomicBool::new(false)).unwrap();
+                make_one_cycle(&mut list, seed, &AtomicBool::new(false));
                 assert_eq!(cycle_length(&list), lines, "{lines} lines, seed {seed}");
             }
         }
@@ -132,8 +167,8 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_walk_and_another_seed_another() {
         let walk = |seed| {
-            let mut list = LinkedLines::new(1_000).unwrap();
-            make_one_cycle(&mut list, seed);
+            let mut list = LinkedLines::new(1_000, &AtomicBool::new(false)).unwrap();
+            make_one_cycle(&mut list, seed, &AtomicBool::new(false));
             (0..1_000).map(|line| list.next(line)).collect::<Vec<_>>()
         };
         assert_eq!(walk(1), walk(1));
@@ -162,6 +197,25 @@ mod tests {
         assert_eq!(seen, expected);
         assert_eq!(seen[3], 0);
         assert!(seen[0] != seen[1]);
+    }
+
+    #[test]
+    fn what_takes_long_is_told_and_can_be_stopped() {
+        let told = std::cell::RefCell::new(Vec::new());
+        let stop = AtomicBool::new(true);
+        let tell = |text: &str| told.borrow_mut().push(text.to_string());
+        let mut walk = Walk::new(Settings {
+            steps: 1,
+            bytes: Size { bytes: 1 << 30 },
+            seed: 1,
+        });
+        let (stop, tell) = (&stop, &tell);
+        let error = walk.prepare_watched(&Watcher { stop, tell }).unwrap_err();
+        assert!(error.to_string().contains("stopped"), "{error}");
+        let told = told.borrow();
+        assert!(told[0].contains("1024 MB of memory"), "{told:?}");
+        let mut list = LinkedLines::new(1_000, &AtomicBool::new(false)).unwrap();
+        assert!(!make_one_cycle(&mut list, 1, stop));
     }
 
     #[test]

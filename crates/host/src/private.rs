@@ -10,6 +10,8 @@ use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Who may write, in the mode of a file, besides its owner.
@@ -197,6 +199,14 @@ impl Lock {
     }
 }
 
+/// The claim of whoever measures on this machine, and how long others wait for it.
+pub const MEASURING: &str = "measuring";
+/// See [`MEASURING`].
+pub const MEASURING_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How often who waits for a claim looks whether it is free.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// What this machine has once, held by this process until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Claim {
@@ -224,6 +234,43 @@ impl Claim {
                 return Ok(Self { path, _lock: lock });
             }
         }
+    }
+}
+
+impl Claim {
+    /// As [`Claim::take`], but waits for whoever holds it, for so long at most or until `stop` is set; who that is, is told
+    /// once.
+    ///
+    /// # Errors
+    /// Who holds it still, or what the system says.
+    pub fn wait_for(
+        what: &str,
+        most: Duration,
+        stop: &AtomicBool,
+        told: impl FnOnce(&LockError),
+    ) -> Result<Self, LockError> {
+        let deadline = Instant::now() + most;
+        let mut told = Some(told);
+        loop {
+            match Self::take(what) {
+                Err(held @ LockError::Held { .. })
+                    if Instant::now() < deadline && !stop.load(Ordering::Relaxed) =>
+                {
+                    if let Some(told) = told.take() {
+                        told(&held);
+                    }
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                taken => return taken,
+            }
+        }
+    }
+
+    /// Who holds what is called so: the process if it is known, none if it is free.
+    pub fn holder(what: &str) -> Option<LockError> {
+        Self::take(what)
+            .err()
+            .filter(|e| matches!(e, LockError::Held { .. }))
     }
 }
 
@@ -285,6 +332,37 @@ mod tests {
         assert!(said.contains("replace it"), "{said}");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
         folder(&inside).unwrap();
+    }
+
+    #[test]
+    fn a_claim_is_waited_for_until_it_is_free_or_the_time_is_over() {
+        let never = AtomicBool::new(false);
+        let most = Duration::from_secs(20);
+        let wait = |what: &str, most, told: &mut u32| {
+            Claim::wait_for(what, most, &never, |held| {
+                assert!(held.to_string().contains(&std::process::id().to_string()));
+                *told += 1;
+            })
+        };
+        let held = Claim::take("test-of-waiting").unwrap();
+        assert!(Claim::holder("test-of-waiting").is_some());
+        let mut told = 0;
+        wait("test-of-waiting", Duration::ZERO, &mut told).unwrap_err();
+        wait("test-of-waiting", Duration::from_millis(120), &mut told).unwrap_err();
+        assert_eq!(told, 1);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let mut told = 0;
+                wait("test-of-waiting", most, &mut told).map(|_| told)
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            drop(held);
+            assert!(waiting.join().unwrap().is_ok());
+        });
+        assert!(Claim::holder("test-of-waiting").is_none());
+        let stopped = AtomicBool::new(true);
+        let _held = Claim::take("test-of-waiting").unwrap();
+        Claim::wait_for("test-of-waiting", most, &stopped, |_| ()).unwrap_err();
     }
 
     #[test]

@@ -3,18 +3,23 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::{flag, iterator::Signals, low_level};
 
 /// What a shell reports for a program ended by Ctrl-C: 128 + SIGINT.
 const EXIT_STATUS_INTERRUPTED: i32 = 130;
 
+/// A SIGINT that follows another signal sooner is the same stop told twice: `timeout` and some wrappers of commands send
+/// one to the process and one to its group, and the second is not an impatient hand.
+const TWICE_WITHIN: Duration = Duration::from_millis(300);
+
 /// The flag that SIGINT, SIGTERM or SIGHUP sets; the handlers are installed by the first call.
 ///
 /// Read it with `Ordering::Relaxed` in every loop that may take longer than a blink, and return what
-/// is complete when it is set. A second SIGINT (an impatient Ctrl-C) ends the process at once with
-/// status 130; what it leaves behind is removed by the next [`crate::Testbed::sweep_stale`].
+/// is complete when it is set. A SIGINT that comes 300 ms or more after the first signal (an impatient Ctrl-C) ends the
+/// process at once with status 130; what it leaves behind is removed by the next [`crate::Testbed::sweep_stale`].
 ///
 /// # Errors
 /// The system's reason when a handler cannot be installed.
@@ -28,11 +33,21 @@ pub fn stop_flag() -> io::Result<&'static AtomicBool> {
 
 fn install() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    // Runs before the one that sets the flag, so that only the second signal finds it set.
-    flag::register_conditional_shutdown(SIGINT, EXIT_STATUS_INTERRUPTED, Arc::clone(&stop))?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, Arc::clone(&stop))?;
     }
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let mut first = None;
+            for signal in signals.forever() {
+                let first = *first.get_or_insert_with(Instant::now);
+                if signal == SIGINT && first.elapsed() >= TWICE_WITHIN {
+                    low_level::exit(EXIT_STATUS_INTERRUPTED);
+                }
+            }
+        })?;
     Ok(stop)
 }
 

@@ -13,6 +13,7 @@ pub mod quantity;
 pub mod report;
 pub mod results;
 pub mod rfc2544;
+pub mod table;
 pub mod tapped;
 
 #[cfg(test)]

@@ -4,11 +4,15 @@
 use crate::PortError;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of one line: a cache line of the processors that this runs on.
 pub const LINE_BYTES: usize = 64;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What is brought into memory between two looks whether to stop: some ten milliseconds of work.
+const POPULATED_BYTES: usize = 64 << 20;
 
 /// What is left to everybody else on the machine, bytes.
 const SPARED_BYTES: u64 = 256 << 20;
@@ -28,12 +32,12 @@ pub struct LinkedLines {
 unsafe impl Send for LinkedLines {}
 
 impl LinkedLines {
-    /// Sets the memory aside, all of it now.
+    /// Sets the memory aside, all of it now; `stop` ends that within moments.
     ///
     /// # Errors
     /// [`PortError::Missing`] when the machine has not got as much to spare, [`PortError::System`]
-    /// when the kernel refuses.
-    pub fn new(lines: usize) -> Result<Self, PortError> {
+    /// when the kernel refuses, or it was stopped.
+    pub fn new(lines: usize, stop: &AtomicBool) -> Result<Self, PortError> {
         let what = || {
             format!(
                 "setting aside {} bytes of memory",
@@ -47,13 +51,20 @@ impl LinkedLines {
                 PortError::missing(what(), "a number of lines that a machine can have")
             })?;
         let huge_bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
-        if let Ok(base) = map(huge_bytes, MapFlags::HUGETLB | MapFlags::POPULATE) {
-            return Ok(Self {
+        // The kernel keeps the huge pages of a mapping for it, so that they are there when they are touched.
+        if let Ok(base) = map(huge_bytes, MapFlags::HUGETLB) {
+            let found = Self {
                 base,
                 lines,
                 mapped_bytes: huge_bytes,
                 huge: true,
-            });
+            };
+            match found.populate(huge_bytes, stop) {
+                Ok(()) => return Ok(found),
+                Err(rustix::io::Errno::INTR) => return Err(stopped(what())),
+                // A limit of the control group, or none left on this node: ordinary ones then.
+                Err(_) => {}
+            }
         }
         // The kernel promises more than it has, and kills somebody when that is found out.
         let available = available_bytes();
@@ -73,17 +84,36 @@ impl LinkedLines {
             mapped_bytes: huge_bytes,
             huge: false,
         };
-        // SAFETY: the range was mapped just now, and advice does not change what is in it.
-        let advised = unsafe {
-            // A kernel without transparent huge pages refuses; ordinary ones do as well.
-            let _ = madvise(base.as_ptr().cast(), huge_bytes, Advice::LinuxHugepage);
-            madvise(base.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite)
-        };
-        match advised {
-            // Kernels before 5.14 do not know this; pages then come as the lines are linked.
-            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(found),
+        // SAFETY: the range was mapped just now, and advice does not change what is in it. A kernel without transparent
+        // huge pages refuses; ordinary ones do as well.
+        let _ = unsafe { madvise(base.as_ptr().cast(), huge_bytes, Advice::LinuxHugepage) };
+        match found.populate(bytes, stop) {
+            Ok(()) => Ok(found),
+            Err(rustix::io::Errno::INTR) => Err(stopped(what())),
             Err(e) => Err(PortError::system(what(), e)),
         }
+    }
+
+    /// Has the first `bytes` in memory now, a part at a time; INTR if it was stopped.
+    fn populate(&self, bytes: usize, stop: &AtomicBool) -> rustix::io::Result<()> {
+        for at in (0..bytes).step_by(POPULATED_BYTES) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(rustix::io::Errno::INTR);
+            }
+            let part = POPULATED_BYTES.min(bytes - at);
+            // SAFETY: the part lies inside the mapping, and advice does not change what is in it.
+            let advised = unsafe {
+                let start = self.base.as_ptr().add(at);
+                madvise(start.cast(), part, Advice::LinuxPopulateWrite)
+            };
+            match advised {
+                Ok(()) => {}
+                // Kernels before 5.14 do not know this; pages then come as the lines are linked.
+                Err(rustix::io::Errno::INVAL) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     /// How many lines there are.
@@ -145,6 +175,11 @@ impl Drop for LinkedLines {
         // SAFETY: this is the range `mmap` gave us, unmapped once, and nothing points into it.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
+}
+
+fn stopped(what: String) -> PortError {
+    let source = std::io::Error::new(std::io::ErrorKind::Interrupted, "stopped");
+    PortError::system(what, source)
 }
 
 fn map(bytes: usize, flags: MapFlags) -> rustix::io::Result<NonNull<u8>> {
@@ -215,7 +250,7 @@ mod tests {
 
     #[test]
     fn lines_name_line_0_until_they_are_linked() {
-        let mut lines = LinkedLines::new(5).unwrap();
+        let mut lines = LinkedLines::new(5, &AtomicBool::new(false)).unwrap();
         assert_eq!((0..5).map(|i| lines.next(i)).max(), Some(0));
         lines.link(0, 4);
         lines.link(4, 2);
@@ -226,10 +261,16 @@ mod tests {
     #[test]
     fn more_than_the_machine_has_is_refused_before_anybody_is_killed() {
         for lines in [usize::MAX, 1 << 50, 0] {
-            let error = LinkedLines::new(lines).unwrap_err();
+            let error = LinkedLines::new(lines, &AtomicBool::new(false)).unwrap_err();
             assert!(error.is_missing(), "{error}");
             assert!(!error.to_string().contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn memory_that_nobody_wants_any_more_is_not_waited_for() {
+        let error = LinkedLines::new(1 << 20, &AtomicBool::new(true)).unwrap_err();
+        assert!(error.to_string().ends_with("stopped"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,5 @@
-//! What settings have in common, in files and on command lines: how times are written, and how a mistake in a
-//! file is told.
+//! What settings have in common, in files and on command lines: how times are written.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest time that settings can have: a day.
@@ -32,50 +30,6 @@ pub fn duration(text: &str) -> Option<Duration> {
     (ns <= LONGEST_S * 1e9).then(|| Duration::from_nanos(ns.round() as u64))
 }
 
-/// Why a file of settings cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsFileError {
-    /// It cannot be read.
-    #[error("{}: {source}", path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// It says something that cannot be.
-    #[error("{place}: {reason}")]
-    Wrong {
-        /// File, and line where known.
-        place: String,
-        /// What is wrong, and what would be right.
-        reason: String,
-    },
-}
-
-impl SettingsFileError {
-    /// The text of the file.
-    ///
-    /// # Errors
-    /// `Unreadable`.
-    pub fn read(path: &Path) -> Result<String, Self> {
-        std::fs::read_to_string(path).map_err(|source| Self::Unreadable {
-            path: path.to_path_buf(),
-            source,
-        })
-    }
-
-    /// A mistake in `text`, the contents of file `name`, at this byte if it is known where.
-    pub fn wrong(text: &str, name: &str, at: Option<usize>, reason: impl AsRef<str>) -> Self {
-        let before = |at: usize| text.bytes().take(at);
-        let line = at.map(|at| before(at).filter(|byte| *byte == b'\n').count() + 1);
-        Self::Wrong {
-            place: line.map_or_else(|| name.to_string(), |line| format!("{name}:{line}")),
-            reason: reason.as_ref().trim().replace('\n', " "),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,16 +53,5 @@ mod tests {
         ] {
             assert_eq!(duration(text), ns.map(Duration::from_nanos), "{text}");
         }
-    }
-
-    #[test]
-    fn a_mistake_is_told_in_one_line_with_its_place() {
-        let wrong =
-            |at| SettingsFileError::wrong("a\nb\nc", "x.toml", at, "two\nlines").to_string();
-        assert_eq!(wrong(Some(4)), "x.toml:3: two lines");
-        assert_eq!(wrong(None), "x.toml: two lines");
-        let missing = SettingsFileError::read(Path::new("/nowhere/x.toml"));
-        let message = missing.err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(message.starts_with("/nowhere/x.toml: "), "{message}");
     }
 }

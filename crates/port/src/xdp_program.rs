@@ -3,11 +3,13 @@
 
 use crate::{PortError, PortSpec};
 use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
-use rustix::thread::{MembarrierCommand, membarrier};
+use rustix::thread::{CapabilitySet, MembarrierCommand, capabilities, membarrier};
 use std::cell::RefCell;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// A program for a frame is done long before, where nobody can be asked.
@@ -97,6 +99,13 @@ pub(crate) fn load_adjusted(
         .map_err(|e| {
             let what = format!("{what}: loading the program");
             match verdict(&SAID.take()) {
+                Some(verdict) if !may_have_any_program() => PortError::missing(
+                    what,
+                    format!(
+                        "CAP_PERFMON as well (run with sudo, or add cap_perfmon to setcap): without it the kernel's verifier refuses what \
+                         programs of root may do, and says: {verdict}"
+                    ),
+                ),
                 Some(verdict) => PortError::missing(
                     what,
                     format!(
@@ -109,6 +118,43 @@ pub(crate) fn load_adjusted(
         })
 }
 
+/// Whether the verifier lets programs of this process do what it lets those of root do.
+fn may_have_any_program() -> bool {
+    let root = CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
+    // Where it cannot be told, the verifier's own words say more.
+    capabilities(None).map_or(true, |own| own.effective.intersects(root))
+}
+
+/// What holds an XDP program on the interface `name`, and how it comes off.
+fn held_by(id: u32, name: &str) -> String {
+    let line = format!("prog_id:\t{id}\n");
+    let holds = |process: &Path| {
+        let files = fs::read_dir(process.join("fdinfo"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        files
+            .filter_map(|file| fs::read_to_string(file.path()).ok())
+            .any(|text| text.contains("link_type:") && text.contains(&line))
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let holder = processes
+        .map(|process| process.path())
+        .filter(|path| {
+            let number = path.file_name().and_then(|name| name.to_str());
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        })
+        .find(|path| holds(path));
+    match holder {
+        Some(path) => {
+            let program = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            let number = path.file_name().unwrap_or_default().to_string_lossy();
+            format!("process {number} ({}) holds it: end that", program.trim())
+        }
+        None => format!("if no other program needs it: ip link set {name} xdp off"),
+    }
+}
+
 thread_local! {
     /// What libbpf has said on this thread since a program began to be loaded.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
@@ -116,7 +162,7 @@ thread_local! {
 
 /// Of the running kernel.
 fn release() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease");
     release.map_or_else(
         |_| "of unknown release".to_string(),
         |it| format!("Linux {}", it.trim()),
@@ -195,8 +241,8 @@ impl Attachment {
                 return Err(PortError::missing(
                     what,
                     format!(
-                        "an interface without an XDP program, and {name} has one (id {id}): end what \
-                         attached it (bpftool prog show id {id}), or: ip link set {name} xdp off"
+                        "an interface without an XDP program, and {name} has one (id {id}); {}",
+                        held_by(id, name)
                     ),
                 ));
             }
@@ -274,7 +320,7 @@ pub(crate) fn refused(what: String, error: io::Error) -> PortError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => PortError::missing(
             what,
-            "root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW (run with sudo)",
+            "root, or CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_NET_RAW (run with sudo)",
         ),
         io::ErrorKind::Unsupported => PortError::missing(what, "a kernel with XDP"),
         _ => PortError::system(what, error),

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use taut_measure::LatencyHistogram;
 use taut_port::lua::{Lent, LuaState};
-use taut_port::{Packet, PortSpec, ticks};
+use taut_port::{Packet, PortSpec, suggestion, ticks};
 use taut_traffic::{
     Arrival, Hand, Instrument, Pattern, Rate, Stream, Summaries, Traffic, Trial, TrialError,
     fill_checksums,
@@ -41,6 +41,8 @@ struct Core {
     instrument: RefCell<Option<(Vec<usize>, Instrument)>>,
     /// Of those open ports that have one.
     sockets: RefCell<Vec<PathBuf>>,
+    /// Whether a task's top level is running.
+    loads_task: RefCell<bool>,
 }
 
 fn wrong(text: impl std::fmt::Display) -> Error {
@@ -66,6 +68,7 @@ impl State {
             with_batch: RefCell::default(),
             instrument: RefCell::default(),
             sockets: RefCell::default(),
+            loads_task: RefCell::new(false),
         });
         // From here on dropped as a state is.
         let state = Self { core };
@@ -99,6 +102,19 @@ impl State {
             .set_name(format!("@{}", shared.chunk))
             .set_mode(mlua::chunk::ChunkMode::Text)
             .exec()
+    }
+}
+
+impl State {
+    /// Runs the script's top level in a task.
+    ///
+    /// # Errors
+    /// As [`State::load`].
+    pub fn load_task(&self) -> mlua::Result<()> {
+        self.core.loads_task.replace(true);
+        let loaded = self.load();
+        self.core.loads_task.replace(false);
+        loaded
     }
 }
 
@@ -165,7 +181,20 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
     )?;
     host.set(
         "check_stream",
-        lua.create_function(move |_, settings: Table| stream(&settings, 0, trusted).map(|_| ()))?,
+        lua.create_function(move |_, (settings, beside): (Table, Option<Vec<String>>)| {
+            let made = stream(&settings, 0, trusted).map(|_| ());
+            made.map_err(|error| with_options(error, &beside.unwrap_or_default()))
+        })?,
+    )?;
+    host.set(
+        "unknown_key",
+        lua.create_function(|_, (what, key, known): (String, String, Vec<String>)| {
+            Ok(format!(
+                "{what}: unknown key `{key}`: want one of `{}`{}",
+                known.join("`, `"),
+                suggestion(&key, known.iter().map(String::as_str))
+            ))
+        })?,
     )?;
     host.set("print", lua.create_function(print)?)?;
     let clock = script.clock;
@@ -260,11 +289,17 @@ fn add_counting(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
 
 fn add_tasks(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
     let lua = core.state.lua();
-    let shared = Arc::clone(&core.shared);
+    let (weak, shared) = (Rc::downgrade(core), Arc::clone(&core.shared));
     host.set(
         "task",
         lua.create_function(
             move |_, (core, name, arguments): (Option<usize>, String, MultiValue)| {
+                if weak.upgrade().is_some_and(|core| *core.loads_task.borrow()) {
+                    return Err(wrong(
+                        "taut.task: each task runs the file's top level, and so would start itself again: move it into \
+                         the function main",
+                    ));
+                }
                 let arguments = arguments.iter().map(Plain::of).collect::<Result<_, _>>()?;
                 shared
                     .tasks
@@ -345,6 +380,35 @@ fn stream(settings: &Table, index: usize, trusted: bool) -> mlua::Result<Stream>
         .first()
         .cloned()
         .ok_or_else(|| wrong("no stream"))
+}
+
+/// What is wrong with a stream's key where some that are none of the stream are possible as well.
+fn with_options(error: Error, beside: &[String]) -> Error {
+    let text = match &error {
+        Error::RuntimeError(text) if !beside.is_empty() => text.as_str(),
+        _ => return error,
+    };
+    let Some((_, unknown)) = text.split_once("unknown key `") else {
+        return error;
+    };
+    let (key, rest) = unknown.split_once('`').unwrap_or_default();
+    // What was meant is said anew, as it may be one of the others.
+    let rest = rest.split(';').next().unwrap_or_default();
+    let of_stream: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let known = beside
+        .iter()
+        .map(String::as_str)
+        .chain(of_stream.iter().copied());
+    wrong(format!(
+        "taut.send: unknown key `{key}`: want `{}`, or, of the stream, {}{}",
+        beside.join("`, `"),
+        of_stream
+            .iter()
+            .map(|key| format!("`{key}`"))
+            .collect::<Vec<_>>()
+            .join(", "),
+        suggestion(key, known)
+    ))
 }
 
 /// The number (from 0) of the port that an option names.

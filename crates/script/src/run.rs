@@ -302,3 +302,81 @@ fn run_main(shared: &Arc<Shared>) -> Result<(), String> {
     };
     run().map_err(|e| shared.explain(&e))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn failure_of(source: &str) -> String {
+        let script = Script {
+            path: "x.lua".into(),
+            ports: vec![PortSpec::parse("null:").unwrap()],
+            arguments: Vec::new(),
+            trusted: false,
+            limit: Some(Duration::from_secs(20)),
+            last_words: Duration::ZERO,
+            memory_bytes: 64 << 20,
+            wait: Duration::from_secs(1),
+            core: None,
+            clock: Clock::calibrate(Duration::from_millis(1)),
+        };
+        let ended = script.run_source(source.to_string(), &AtomicBool::new(false));
+        ended.outcome.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_task_that_would_start_itself_again_is_refused() {
+        let text = failure_of("function f() end\ntaut.task(nil, 'f')\ntaut.sleep(10)");
+        assert!(text.starts_with("x.lua:2: taut.task: "), "{text}");
+        assert!(text.contains("move it into the function main"), "{text}");
+        assert!(text.ends_with("(in task f)"), "{text}");
+    }
+
+    #[test]
+    fn a_wrong_key_is_told_with_all_that_were_possible() {
+        for (source, parts) in [
+            (
+                "taut.run { secnds = 0.1 }",
+                [
+                    "taut.run: unknown key `secnds`: want one of `rate`, ",
+                    "; did you mean `seconds`?",
+                ],
+            ),
+            (
+                "taut.send(taut.port(1), function() end, { secnds = 0.1 })",
+                [
+                    "taut.send: unknown key `secnds`: want `seconds`, ",
+                    "; did you mean `seconds`?",
+                ],
+            ),
+            (
+                "taut.send(taut.port(1), function() end, { siz = 64 })",
+                [
+                    "or, of the stream, `name`, `rate`",
+                    "; did you mean `size`?",
+                ],
+            ),
+            (
+                "taut.receive(taut.port(1), function() end, { secnds = 0.1 })",
+                [
+                    "taut.receive: unknown key `secnds`: want one of `seconds`, `wait`",
+                    "`seconds`?",
+                ],
+            ),
+            (
+                "taut.stream { siz = 64 }",
+                [
+                    "taut.stream: unknown key `siz`: want one of `name`",
+                    "; did you mean `size`?",
+                ],
+            ),
+        ] {
+            let text = failure_of(source);
+            assert!(text.starts_with("x.lua:1: "), "{text}");
+            for part in parts {
+                assert!(text.contains(part), "{source}: {text}");
+            }
+        }
+    }
+}

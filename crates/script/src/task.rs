@@ -86,7 +86,7 @@ fn work(shared: &Arc<Shared>, core: Option<usize>, name: &str, arguments: &[Plai
     }
     let run = || -> mlua::Result<Vec<Plain>> {
         let state = State::new(shared)?;
-        state.load()?;
+        state.load_task()?;
         let function: mlua::Function = state.lua().globals().get(name)?;
         let mut values = MultiValue::new();
         for argument in arguments {

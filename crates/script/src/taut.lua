@@ -281,8 +281,20 @@ function taut.ports()
     return host.ports
 end
 
--- A stream as in traffic files; also craft = function(batch) and stamp = false.
-function taut.stream(settings)
+local function check_keys(what, options, known)
+    for key in pairs(options) do
+        local is_known = false
+        for _, name in ipairs(known) do
+            is_known = is_known or key == name
+        end
+        if not is_known then
+            error(host.unknown_key(what, tostring(key), known), 0)
+        end
+    end
+end
+
+-- Where keys of a trial may stand beside those of the stream, `beside` are they.
+local function make_stream(settings, beside)
     check(settings, "table", "taut.stream")
     local stream = { craft = settings.craft, stamp = settings.stamp, settings = {} }
     for key, value in pairs(settings) do
@@ -295,18 +307,20 @@ function taut.stream(settings)
     elseif stream.stamp ~= nil then
         error("stamp: only streams with a craft function can do without stamps", 0)
     end
-    host.check_stream(stream.settings)
+    host.check_stream(stream.settings, beside)
     return stream
+end
+
+-- A stream as in traffic files; also craft = function(batch) and stamp = false.
+function taut.stream(settings)
+    return make_stream(settings)
 end
 
 -- Runs a trial; see docs/reference/lua.md.
 function taut.run(options)
     check(options, "table", "taut.run")
-    for key in pairs(options) do
-        if not ({ streams = 1, stream = 1, seconds = 1, rate = 1, warm_up = 1, send = 1, receive = 1, on_receive = 1, wait = 1 })[key] then
-            error(format("taut.run has no option %s", tostring(key)), 0)
-        end
-    end
+    check_keys("taut.run", options,
+        { "rate", "seconds", "warm_up", "stream", "streams", "send", "receive", "on_receive", "wait" })
     local streams = options.streams or (options.stream and { options.stream }) or {}
     for i, stream in ipairs(streams) do
         if type(stream) ~= "table" or type(stream.settings) ~= "table" then
@@ -319,6 +333,12 @@ function taut.run(options)
     return host.run(options, streams)
 end
 
+local send_options = { "seconds", "receive", "on_receive", "warm_up", "wait" }
+local is_send_option = {}
+for _, key in ipairs(send_options) do
+    is_send_option[key] = true
+end
+
 -- Sends one stream whose packets pass through `craft`, and measures what comes back.
 function taut.send(port, craft, options)
     check(port, "table", "taut.send")
@@ -326,13 +346,13 @@ function taut.send(port, craft, options)
     local settings = { craft = craft }
     local run = { send = port }
     for key, value in pairs(options or {}) do
-        if key == "seconds" or key == "receive" or key == "on_receive" or key == "warm_up" or key == "wait" then
+        if is_send_option[key] then
             run[key] = value
         else
             settings[key] = value
         end
     end
-    run.streams = { taut.stream(settings) }
+    run.streams = { make_stream(settings, send_options) }
     return taut.run(run)
 end
 
@@ -341,6 +361,7 @@ function taut.receive(port, on_receive, options)
     check(port, "table", "taut.receive")
     check(on_receive, "function", "taut.receive")
     options = options or {}
+    check_keys("taut.receive", options, { "seconds", "wait" })
     return taut.run { send = port, receive = port, on_receive = on_receive, seconds = options.seconds, wait = options.wait }
 end
 

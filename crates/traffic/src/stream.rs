@@ -7,6 +7,8 @@ use crate::{Pattern, Sizes};
 use std::net::IpAddr;
 use std::sync::Arc;
 use taut_port::Packet;
+use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MAX_FRAME_SIZE_BYTES, MIN_FRAME_SIZE_BYTES};
+use taut_wire::stamp::STAMP_LEN_BYTES;
 use taut_wire::{Error, Ipv4, Ipv6, Mac, PortRange, Protocol, StampLayout, Sum};
 use taut_wire::{Tcp, Tunnel, UdpFlow, Vlan};
 
@@ -90,7 +92,7 @@ impl Default for Plan {
             flow: UdpFlow::default(),
             protocol: Protocol::Udp,
             tunnel: None,
-            sizes: Sizes::one(taut_wire::MIN_FRAME_SIZE_BYTES),
+            sizes: Sizes::one(MIN_FRAME_SIZE_BYTES),
             frames: Vec::new(),
             varied: Vec::new(),
             gateway: None,
@@ -112,6 +114,21 @@ pub enum StreamError {
         size: usize,
         /// What is wrong with it.
         source: Error,
+    },
+    /// A size that headers and stamp do not fit into, or that no frame has.
+    #[error(
+        "size = {size}: want {least} to {MAX_FRAME_SIZE_BYTES} bytes: the headers take {headers}, the stamp in the payload \
+         {stamp}, the frame check sequence {FRAME_CHECK_SEQUENCE_BYTES}"
+    )]
+    Size {
+        /// Which size.
+        size: usize,
+        /// The smallest that these frames can have.
+        least: usize,
+        /// Bytes of their headers.
+        headers: usize,
+        /// Bytes of the stamp; 0 where there is none.
+        stamp: usize,
     },
     /// A gateway that cannot be asked for from the stream's addresses.
     #[error("gateway \"{0}\": packets have addresses of the other IP version")]
@@ -145,7 +162,21 @@ impl Stream {
         }
         let mut templates = Vec::new();
         let mut fields: Vec<FieldWriter> = Vec::new();
+        let headers = plan.flow.header_bytes(plan.protocol, plan.tunnel.as_ref());
+        let stamp = match plan.protocol {
+            Protocol::Udp => STAMP_LEN_BYTES,
+            Protocol::Tcp | Protocol::IcmpEcho => 0,
+        };
+        let least = MIN_FRAME_SIZE_BYTES.max(headers + stamp + FRAME_CHECK_SEQUENCE_BYTES);
         for (size, _) in plan.sizes.parts() {
+            if !(least..=MAX_FRAME_SIZE_BYTES).contains(size) {
+                return Err(StreamError::Size {
+                    size: *size,
+                    least,
+                    headers,
+                    stamp,
+                });
+            }
             let wrong = |source| StreamError::Frame {
                 size: *size,
                 source,

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::path::Path;
-use taut_port::SettingsFileError;
+use taut_port::{SettingsFileError, in_words, place_in};
 use taut_wire::{Mac, Protocol, Tunnel, UdpFlow, VlanTag};
 
 /// Streams of one instrument at most: the stamps name them in four bits.
@@ -45,7 +45,7 @@ struct File {
 
 /// A number, or text such as a range.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "want a whole number, or a text in quotes")]
 enum NumberOrText {
     Number(u64),
     Text(String),
@@ -64,7 +64,7 @@ impl NumberOrText {
 #[serde(deny_unknown_fields)]
 struct StreamFile {
     name: Option<String>,
-    rate: Option<String>,
+    rate: Option<NumberOrText>,
     share: Option<f64>,
     size: Option<NumberOrText>,
     pattern: Option<String>,
@@ -199,7 +199,7 @@ impl Traffic {
         }
         let stream: StreamFile = table
             .try_into()
-            .map_err(|e: toml::de::Error| e.message().trim().replace('\n', " "))?;
+            .map_err(|e: toml::de::Error| in_words(&e))?;
         stream.make(0, flow).map(Self::from)
     }
 
@@ -222,12 +222,15 @@ impl Traffic {
 
     fn parse_over(flow: &UdpFlow, text: &str, name: &str) -> Result<Self, SettingsFileError> {
         let wrong = |at, reason: String| SettingsFileError::wrong(text, name, at, reason);
-        let file: File = toml::from_str(text)
-            .map_err(|e| wrong(e.span().map(|s| s.start), e.message().to_string()))?;
+        let file: File =
+            toml::from_str(text).map_err(|e| SettingsFileError::of_toml(text, name, &e))?;
         let mut streams = Vec::new();
         for (index, stream) in file.streams.iter().enumerate() {
             let made = stream.get_ref().make(index, flow);
-            streams.push(made.map_err(|reason| wrong(Some(stream.span().start), reason))?);
+            streams.push(made.map_err(|reason| {
+                let place = place_in(text, "stream", index, &reason);
+                wrong(place.or(Some(stream.span().start)), reason)
+            })?);
         }
         for (index, stream) in streams.iter().enumerate() {
             let name = stream.name();
@@ -252,7 +255,7 @@ fn check_line_shares(streams: &[toml::Spanned<StreamFile>]) -> Result<(), (usize
             .get_ref()
             .rate
             .as_ref()
-            .and_then(|rate| rate.parse().ok());
+            .and_then(|rate| rate.text().parse().ok());
         let Some(Rate::Line {
             share,
             bits_per_second: Some(line),
@@ -356,7 +359,10 @@ impl StreamFile {
                 return Err(format!("share = {share}: want {least:e} to {most:e}"));
             }
             (Some(rate), None) => {
-                let rate: Rate = rate.parse().map_err(|e: crate::RateError| e.to_string())?;
+                let rate: Rate = rate
+                    .text()
+                    .parse()
+                    .map_err(|e: crate::RateError| e.to_string())?;
                 let pps = rate.packets_per_second(plan.sizes.average_bytes());
                 Load::Fixed(pps.map_err(|e| e.to_string())?)
             }
@@ -529,18 +535,60 @@ mod tests {
     fn wrong_files_name_line_and_remedy() {
         for (text, part) in [
             ("", "stream"),
-            ("[[stream]]\nspeed = 9\n", "x.toml:2: unknown field `speed`"),
-            ("\n[[stream]]\nrate = \"fast\"\n", "x.toml:2: rate \"fast\""),
-            ("[[stream]]\nsize = 63\n", "x.toml:1: size \"63\""),
+            (
+                "[[stream]]\nspeed = 9\n",
+                "x.toml:2:1: unknown key `speed`: want one of `name`, ",
+            ),
+            (
+                "\n[[stream]]\nrate = \"fast\"\n",
+                "x.toml:3:8: rate \"fast\"",
+            ),
+            ("[[stream]]\nsize = 63\n", "x.toml:2:8: size \"63\""),
             ("[[stream]]\nrate = \"1k\"\nshare = 1\n", "not both"),
-            ("[[stream]]\nshare = 0\n", "x.toml:1: share = 0: want 1e-9 to 1e9"),
+            (
+                "[[stream]]\nshare = 0\n",
+                "x.toml:2:9: share = 0: want 1e-9 to 1e9",
+            ),
             (
                 "[[stream]]\nrate = \"60% of 1G\"\n[[stream]]\nrate = \"50% of 1G\"\n",
-                "x.toml:3: with this stream 110 % of the line of 1 Gbit/s",
+                "x.toml:3:1: with this stream 110 % of the line of 1 Gbit/s",
             ),
             (
                 "[[stream]]\nrate = \"110% of 1G\"\n",
-                "x.toml:1: rate \"110%",
+                "x.toml:2:8: rate \"110%",
+            ),
+            (
+                "[[stream]]\nsize = 64\nprotocol = \"gtpu\"\n",
+                "x.toml:2:8: size = 64: want 100 to 9216",
+            ),
+            (
+                "[[stream]]\nsrc_ip = \"2001:db8::1\"\n",
+                "size = 64: want 84 to 9216",
+            ),
+            ("[[stream]]\nvlan = 7\n", "size = 64: want 68 to 9216"),
+            (
+                "[[stream]]\nprotocol = \"tcp\"\nvlan = 7\nsrc_ip = \"2001:db8::1\"\n",
+                "size = 64: want 82 to 9216 bytes: the headers take 78, the stamp in the payload 0",
+            ),
+            (
+                "[[stream]]\npriority = 256\n",
+                "x.toml:2:12: priority = 256: want a whole number from 0 to 255",
+            ),
+            (
+                "[[stream]]\npattrn = \"poisson\"\n",
+                "; did you mean `pattern`?",
+            ),
+            (
+                "[[stream]]\nname = 5\n",
+                "x.toml:2:8: name = 5: want a text in quotes: \"5\"",
+            ),
+            (
+                "[stream]\nsize = 64\n",
+                "stream: want a list: write `[[stream]]`",
+            ),
+            (
+                "[[stream]]\nrate = -5\n",
+                "x.toml:2:8: rate: want a whole number, or a text",
             ),
             ("[[stream]]\nteid = 4\n", "need protocol"),
             (
@@ -551,14 +599,23 @@ mod tests {
                 "[[stream]]\nsrc_ip = \"::1\"\ndst_ip = \"10.0.0.1\"\n",
                 "other IP version",
             ),
-            ("[[stream]]\nprotocol = \"gtpu\"\n", "frames of 64 bytes"),
+            (
+                "[[stream]]\nprotocol = \"gtpu\"\n",
+                "x.toml:1:1: size = 64: want 100 to 9216 bytes: the headers take 78",
+            ),
             (
                 "[[stream]]\nname = \"a\"\n[[stream]]\nname = \"a\"\n",
-                "x.toml:3: a second stream",
+                "x.toml:3:1: a second stream",
             ),
         ] {
             let message = Traffic::parse(text, "x.toml").unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn a_rate_may_be_a_number_of_packets_per_second() {
+        let traffic = Traffic::parse("[[stream]]\nrate = 50000\n", "x.toml").unwrap();
+        assert_eq!(traffic.rates_pps(1.0), [50e3]);
     }
 }

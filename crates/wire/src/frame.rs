@@ -97,6 +97,20 @@ impl UdpFlow {
         self.frame_as(Protocol::Udp, None, frame_size_bytes)
     }
 
+    /// Bytes of the headers of such frames, from Ethernet's to the transport's.
+    pub fn header_bytes(&self, transport: Protocol, tunnel: Option<&Tunnel>) -> usize {
+        let vlan = self.vlan.map_or(Vlan::Untagged, Vlan::Single);
+        let tunnel_len = tunnel.map_or(0, |tunnel| {
+            ip_header_len(tunnel.src_ip) + udp::HEADER_LEN_BYTES + GTPU_HEADER_LEN_BYTES
+        });
+        let transport_len = match transport {
+            Protocol::Udp => udp::HEADER_LEN_BYTES,
+            Protocol::Tcp => TCP_HEADER_LEN_BYTES,
+            Protocol::IcmpEcho => icmp::HEADER_LEN_BYTES,
+        };
+        14 + vlan.len_bytes() + tunnel_len + ip_header_len(self.src_ip) + transport_len
+    }
+
     /// As [`UdpFlow::frame`], with another transport, or in a tunnel. The outer UDP checksum is 0, as is
     /// usual for tunnels (RFC 6935 for IPv6).
     ///
@@ -108,17 +122,7 @@ impl UdpFlow {
         tunnel: Option<&Tunnel>,
         frame_size_bytes: usize,
     ) -> Result<Vec<u8>, Error> {
-        let vlan = self.vlan.map_or(Vlan::Untagged, Vlan::Single);
-        let ethernet_len = 14 + vlan.len_bytes();
-        let tunnel_len = tunnel.map_or(0, |tunnel| {
-            ip_header_len(tunnel.src_ip) + udp::HEADER_LEN_BYTES + GTPU_HEADER_LEN_BYTES
-        });
-        let transport_len = match transport {
-            Protocol::Udp => udp::HEADER_LEN_BYTES,
-            Protocol::Tcp => TCP_HEADER_LEN_BYTES,
-            Protocol::IcmpEcho => icmp::HEADER_LEN_BYTES,
-        };
-        let headers_len = ethernet_len + tunnel_len + ip_header_len(self.src_ip) + transport_len;
+        let headers_len = self.header_bytes(transport, tunnel);
         let min = MIN_FRAME_SIZE_BYTES.max(headers_len + FRAME_CHECK_SEQUENCE_BYTES);
         let max = MAX_FRAME_SIZE_BYTES;
         if !(min..=max).contains(&frame_size_bytes) {
@@ -136,7 +140,7 @@ impl UdpFlow {
         let ethernet = EthernetRepr {
             destination: self.dst_mac,
             source: self.src_mac,
-            vlan,
+            vlan: self.vlan.map_or(Vlan::Untagged, Vlan::Single),
             ethertype: if outermost.is_ipv4() {
                 EtherType::IPV4
             } else {

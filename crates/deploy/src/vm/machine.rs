@@ -40,14 +40,20 @@ impl Accelerator {
     /// The processor, if it lends itself to machines and this process may have it. Where KVM is itself an emulator, as
     /// inside some virtual machines, it is there without the processor, and slower than QEMU.
     pub fn best() -> Self {
-        let lends_itself =
-            std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| virtualizes(&text));
-        let kvm = OpenOptions::new().read(true).write(true).open("/dev/kvm");
-        if lends_itself && kvm.is_ok() {
-            Self::Kvm
-        } else {
-            Self::Software
+        match Self::why_not_the_processor() {
+            None => Self::Kvm,
+            Some(_) => Self::Software,
         }
+    }
+
+    /// Why the processor cannot be had, in a clause; none if it can.
+    pub fn why_not_the_processor() -> Option<String> {
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo");
+        if !cpuinfo.is_ok_and(|text| virtualizes(&text)) {
+            return Some("/proc/cpuinfo has neither vmx nor svm".to_owned());
+        }
+        let kvm = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+        kvm.err().map(|e| format!("/dev/kvm: {e}"))
     }
 
     /// One word for messages.
@@ -158,7 +164,9 @@ impl Machine {
             std::thread::spawn(move || {
                 for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line);
-                    eprintln!("{}", told(line.trim_end()));
+                    // One write, so that it stays whole beside other programs' lines.
+                    let line = format!("{}\n", told(line.trim_end()));
+                    eprint!("{line}");
                 }
             });
         }

@@ -3,11 +3,13 @@
 use super::Runs;
 use super::selection::number;
 use crate::definition::Claim;
-use crate::variables::{MOST_STEPS, message};
+use crate::experiment::Experiment;
+use crate::folder::IndexedRun;
+use crate::variables::{MOST_STEPS, Values, message};
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use taut_lab::quantity::plain;
 use taut_measure::{Interval, IntervalMethod, median, median_interval};
@@ -128,135 +130,213 @@ impl std::fmt::Display for Verdict {
 /// The runs as formulas see them.
 pub(crate) struct Formulas {
     environment: Environment<'static>,
+    data: Arc<Data>,
     drawn: Arc<Mutex<Vec<usize>>>,
     by_repetition: Vec<Vec<usize>>,
 }
 
 struct Data {
-    runs: Vec<crate::folder::IndexedRun>,
+    runs: Vec<IndexedRun>,
+    /// The loop variables of all combinations that are planned.
+    planned: Vec<Values>,
+}
+
+type Figure = fn(&[f64]) -> Option<f64>;
+
+/// What formulas can ask of the runs of some combinations.
+const FIGURES: [(&str, Figure); 5] = [
+    ("median", median),
+    ("mean", |values| {
+        Some(values.iter().sum::<f64>() / values.len() as f64)
+    }),
+    ("smallest", |values| values.iter().copied().reduce(f64::min)),
+    ("largest", |values| values.iter().copied().reduce(f64::max)),
+    ("runs", |values| Some(values.len() as f64)),
+];
+
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(MOST_STEPS));
+    environment
+}
+
+fn cannot(reason: String) -> Error {
+    Error::new(ErrorKind::InvalidOperation, reason)
+}
+
+/// The combinations, by their numbers, that have these values.
+fn matching(planned: &[Values], only: &Kwargs) -> Result<BTreeSet<usize>, Error> {
+    let mut wanted = Vec::new();
+    for name in only.args() {
+        let value: minijinja::Value = only.get(name)?;
+        if !planned.iter().any(|loops| loops.contains_key(name)) {
+            return Err(cannot(format!("there is no loop variable `{name}`")));
+        }
+        wanted.push((name.to_owned(), value));
+    }
+    only.assert_all_used()?;
+    let matches = |loops: &Values| {
+        wanted.iter().all(|(name, value)| {
+            let own = loops.get(name);
+            own.is_some_and(|own| minijinja::Value::from_serialize(own) == *value)
+        })
+    };
+    let found = planned.iter().enumerate();
+    Ok(found
+        .filter_map(|(number, loops)| matches(loops).then_some(number))
+        .collect())
 }
 
 impl Formulas {
-    pub(crate) fn new(runs: &Runs) -> Self {
-        let data = Arc::new(Data {
-            runs: runs.runs.clone(),
-        });
-        let drawn = Arc::new(Mutex::new((0..runs.runs.len()).collect::<Vec<_>>()));
-        let repetitions: BTreeSet<u32> = runs.runs.iter().map(|run| run.repetition).collect();
+    pub(crate) fn new(runs: &Runs, experiment: &Experiment) -> Self {
+        let planned = experiment.variants().iter();
+        Self::of(
+            runs.runs.clone(),
+            planned.map(|variant| variant.loops.clone()).collect(),
+        )
+    }
+
+    fn of(runs: Vec<IndexedRun>, planned: Vec<Values>) -> Self {
+        let data = Arc::new(Data { runs, planned });
+        let runs = &data.runs;
+        let drawn = Arc::new(Mutex::new((0..runs.len()).collect::<Vec<_>>()));
+        let repetitions: BTreeSet<u32> = runs.iter().map(|run| run.repetition).collect();
         let by_repetition = repetitions
             .into_iter()
             .map(|repetition| {
-                let of = |(index, run): (usize, &crate::folder::IndexedRun)| {
+                let of = |(index, run): (usize, &IndexedRun)| {
                     (run.repetition == repetition).then_some(index)
                 };
-                runs.runs.iter().enumerate().filter_map(of).collect()
+                runs.iter().enumerate().filter_map(of).collect()
             })
             .collect();
-        let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        environment.set_fuel(Some(MOST_STEPS));
-        type Figure = fn(&[f64]) -> Option<f64>;
-        let figures: [(&'static str, Figure); 5] = [
-            ("median", median),
-            ("mean", |values| {
-                Some(values.iter().sum::<f64>() / values.len() as f64)
-            }),
-            ("smallest", |values| values.iter().copied().reduce(f64::min)),
-            ("largest", |values| values.iter().copied().reduce(f64::max)),
-            ("runs", |values| Some(values.len() as f64)),
-        ];
-        for (name, figure) in figures {
+        let mut environment = environment();
+        for (name, figure) in FIGURES {
             let (data, drawn) = (Arc::clone(&data), Arc::clone(&drawn));
             environment.add_function(name, move |metric: String, only: Kwargs| {
                 let drawn = drawn.lock().unwrap_or_else(PoisonError::into_inner);
                 let values = data.values(&drawn, &metric, &only)?;
-                only.assert_all_used()?;
                 if values.is_empty() {
-                    return Err(Error::new(
-                        ErrorKind::InvalidOperation,
-                        format!("no run with {metric} and these values"),
-                    ));
+                    return Err(cannot(format!("no run with {metric} and these values")));
                 }
-                figure(&values).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "no value"))
+                figure(&values).ok_or_else(|| cannot("no value".to_owned()))
             });
         }
         Self {
             environment,
+            data,
             drawn,
             by_repetition,
         }
     }
 
+    /// The combinations that a formula takes runs of, by their numbers among those planned.
+    ///
+    /// # Errors
+    /// What is wrong with the formula: it is no expression, or asks for something that is not there.
+    pub(crate) fn taken(planned: &[Values], formula: &str) -> Result<BTreeSet<usize>, String> {
+        let taken = Arc::new(Mutex::new(BTreeSet::new()));
+        let planned: Arc<[Values]> = planned.into();
+        let mut environment = environment();
+        for (name, _) in FIGURES {
+            let (taken, planned) = (Arc::clone(&taken), Arc::clone(&planned));
+            environment.add_function(name, move |_: String, only: Kwargs| {
+                let found = matching(&planned, &only)?;
+                let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+                taken.extend(found);
+                // Any two differ, so that nothing is divided by none.
+                Ok(1.0 + taken.len() as f64)
+            });
+        }
+        tried(&environment, formula, ()).map_err(|reason| with_figures(&reason))?;
+        let taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(taken.clone())
+    }
+
+    /// Tries a condition with a made-up value.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn try_condition(condition: &str) -> Result<(), String> {
+        let context = BTreeMap::from([("value", 1.5)]);
+        tried(&environment(), condition, context).map(|_| ())
+    }
+
+    /// Places of the runs of each repetition in which all of these combinations were measured.
+    fn complete(&self, taken: &BTreeSet<usize>) -> Vec<Vec<usize>> {
+        let is_whole = |runs: &&Vec<usize>| {
+            let there: BTreeSet<usize> = runs
+                .iter()
+                .filter_map(|index| self.data.runs.get(*index)?.variant.checked_sub(1))
+                .collect();
+            taken.is_subset(&there)
+        };
+        self.by_repetition
+            .iter()
+            .filter(is_whole)
+            .cloned()
+            .collect()
+    }
+
     fn value(&self, formula: &str) -> Result<f64, String> {
-        let value = self
-            .environment
-            .compile_expression(formula)
-            .and_then(|e| e.eval(()))
-            .map_err(|e| message(&e))?;
-        f64::try_from(value)
-            .map_err(|_| "the formula gives no number".to_owned())
-            .and_then(|value| {
-                if value.is_finite() {
-                    Ok(value)
-                } else {
-                    Err("the formula gives no finite number".to_owned())
-                }
-            })
+        let value = tried(&self.environment, formula, ())?;
+        let value = f64::try_from(value).map_err(|_| "the formula gives no number".to_owned())?;
+        if value.is_finite() {
+            Ok(value)
+        } else {
+            Err("the formula gives no finite number".to_owned())
+        }
     }
 
     fn holds(&self, condition: &str, value: f64) -> Result<bool, String> {
-        let context = std::collections::BTreeMap::from([("value", value)]);
-        let result = self
-            .environment
-            .compile_expression(condition)
-            .and_then(|e| e.eval(context))
-            .map_err(|e| message(&e))?;
-        Ok(result.is_true())
+        let context = BTreeMap::from([("value", value)]);
+        Ok(tried(&self.environment, condition, context)?.is_true())
     }
 
     fn draw(&self, runs: Vec<usize>) {
         *self.drawn.lock().unwrap_or_else(PoisonError::into_inner) = runs;
     }
 
-    /// What the formula comes to in each repetition alone that gives it a value.
-    fn in_each(&self, formula: &str) -> Vec<f64> {
+    /// What the formula comes to in each of these repetitions alone that gives it a value.
+    fn in_each(&self, formula: &str, repetitions: &[Vec<usize>]) -> Vec<f64> {
         let alone = |runs: &Vec<usize>| {
             self.draw(runs.clone());
             self.value(formula).ok()
         };
-        let values = self.by_repetition.iter().filter_map(alone).collect();
-        self.draw(self.by_repetition.concat());
-        values
+        repetitions.iter().filter_map(alone).collect()
+    }
+}
+
+/// What an expression comes to.
+fn tried(
+    environment: &Environment<'_>,
+    expression: &str,
+    context: impl Serialize,
+) -> Result<minijinja::Value, String> {
+    environment
+        .compile_expression(expression)
+        .and_then(|expression| expression.eval(context))
+        .map_err(|e| message(&e))
+}
+
+/// A reason, with what formulas can use where they use something else.
+fn with_figures(reason: &str) -> String {
+    if reason.contains("is unknown") {
+        let names = FIGURES.map(|(name, _)| name).join(", ");
+        format!("{reason}; a formula has {names}")
+    } else {
+        reason.to_owned()
     }
 }
 
 impl Data {
     fn values(&self, drawn: &[usize], metric: &str, only: &Kwargs) -> Result<Vec<f64>, Error> {
-        let mut wanted = Vec::new();
-        for name in only.args() {
-            let value: minijinja::Value = only.get(name)?;
-            wanted.push((name.to_owned(), value));
-        }
-        if let Some((name, _)) = wanted
-            .iter()
-            .find(|(name, _)| !self.runs.iter().any(|run| run.variables.contains_key(name)))
-        {
-            return Err(Error::new(
-                ErrorKind::InvalidOperation,
-                format!("there is no loop variable `{name}`"),
-            ));
-        }
-        let matches = |run: &crate::folder::IndexedRun| {
-            wanted.iter().all(|(name, value)| {
-                run.variables
-                    .get(name)
-                    .is_some_and(|own| minijinja::Value::from_serialize(own) == *value)
-            })
-        };
+        let wanted = matching(&self.planned, only)?;
         Ok(drawn
             .iter()
             .filter_map(|index| self.runs.get(*index))
-            .filter(|run| matches(run))
+            .filter(|run| wanted.iter().any(|number| number + 1 == run.variant))
             .filter_map(|run| number(run, metric))
             .collect())
     }
@@ -274,20 +354,54 @@ fn spread(in_each: &[f64], value: f64) -> Option<Interval> {
 
 /// Judges a claim.
 pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
-    let (formula, condition) = (claim.value.get_ref(), claim.holds.get_ref());
-    let mut verdict = Verdict {
+    let judged = judge(formulas, claim.value.get_ref(), claim.holds.get_ref());
+    Verdict {
         text: claim.text.clone(),
         published: claim.published.clone(),
-        formula: formula.clone(),
+        note: if judged.note.is_empty() {
+            claim.note.clone()
+        } else {
+            judged.note
+        },
+        ..judged
+    }
+}
+
+/// Judges a formula by its condition.
+fn judge(formulas: &Formulas, formula: &str, condition: &str) -> Verdict {
+    let mut verdict = Verdict {
+        text: String::new(),
+        published: String::new(),
+        formula: formula.to_owned(),
         value: None,
         interval: None,
         coverage: 0.0,
         method: IntervalMethod::Range,
         repetitions: formulas.by_repetition.len(),
-        condition: condition.clone(),
+        condition: condition.to_owned(),
+        note: String::new(),
         verdict: VerdictKind::NoData,
-        note: claim.note.clone(),
     };
+    let whole = Formulas::taken(&formulas.data.planned, formula).map(|taken| {
+        let whole = formulas.complete(&taken);
+        (taken, whole)
+    });
+    let whole = match whole {
+        Ok((_, whole)) if !whole.is_empty() => whole,
+        Ok((taken, _)) => {
+            verdict.note = format!(
+                "no repetition has all of the {} combinations that are compared",
+                taken.len()
+            );
+            return verdict;
+        }
+        Err(reason) => {
+            verdict.note = reason;
+            return verdict;
+        }
+    };
+    let in_each = formulas.in_each(formula, &whole);
+    formulas.draw(whole.concat());
     let value = match formulas.value(formula) {
         Ok(value) => value,
         Err(reason) => {
@@ -296,7 +410,7 @@ pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
         }
     };
     verdict.value = Some(value);
-    let in_each = formulas.in_each(formula);
+    verdict.repetitions = whole.len();
     let mut judged = vec![value];
     if let Some(found) = spread(&in_each, value) {
         verdict.interval = Some([found.low, found.high]);
@@ -366,6 +480,78 @@ mod tests {
         );
         assert_eq!(words(&[2.0], Reproduced), "reproduced in one repetition");
         assert_eq!(words(&[0.0, 2.0], Unclear), "unclear");
+    }
+
+    fn planned() -> Vec<Values> {
+        let loops = |flush: &str, rate: u32| {
+            let values = serde_json::json!({ "flush": flush, "rate": rate });
+            serde_json::from_value(values).unwrap()
+        };
+        vec![
+            loops("idle", 10),
+            loops("full", 10),
+            loops("idle", 20),
+            loops("full", 20),
+        ]
+    }
+
+    #[test]
+    fn a_formula_is_tried_before_the_first_run() {
+        let taken = |formula: &str| Formulas::taken(&planned(), formula);
+        let ratio = "median('a', flush='idle') / median('a', flush='full')";
+        assert_eq!(taken(ratio), Ok(BTreeSet::from([0, 1, 2, 3])));
+        assert_eq!(taken("runs('a', rate=20)"), Ok(BTreeSet::from([2, 3])));
+        assert_eq!(taken("3"), Ok(BTreeSet::new()));
+        // Of combinations that only another --set plans.
+        assert_eq!(taken("median('a', rate=30)"), Ok(BTreeSet::new()));
+        for (wrong, part) in [
+            ("median('a'", "end of input"),
+            ("medain('a')", "a formula has median"),
+            ("median('a', flsh='idle')", "no loop variable `flsh`"),
+        ] {
+            let reason = taken(wrong).unwrap_err();
+            assert!(reason.contains(part), "{wrong}: {reason}");
+        }
+        assert!(Formulas::try_condition("value > 1 and value < 3").is_ok());
+        for wrong in ["value >> 1", "valu > 1", "value >"] {
+            assert!(Formulas::try_condition(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_repetitions_with_all_that_is_compared_count() {
+        let run = |variant: usize, repetition| IndexedRun {
+            id: format!("v{variant}-r{repetition}"),
+            variant,
+            repetition,
+            warm_up: false,
+            seconds: 1.0,
+            variables: planned()[variant - 1].clone(),
+            metrics: BTreeMap::from([("a".to_owned(), variant as f64)]),
+            checksum: String::new(),
+        };
+        let judged = |runs: Vec<IndexedRun>| {
+            let formulas = Formulas::of(runs, planned());
+            let (value, holds) = (
+                "median('a', flush='idle') / median('a', flush='full')",
+                "value > 0",
+            );
+            judge(&formulas, value, holds)
+        };
+        // The first of an interrupted experiment: another rate each.
+        let unpaired = judged(vec![run(1, 1), run(4, 1)]);
+        assert_eq!(unpaired.verdict, VerdictKind::NoData);
+        assert!(unpaired.note.contains("all of the 4"), "{}", unpaired.note);
+        let whole = |repetition| (1..=4).map(move |variant| run(variant, repetition));
+        let more = judged(
+            whole(1)
+                .chain(whole(2))
+                .chain([run(1, 3), run(4, 3)])
+                .collect(),
+        );
+        assert_eq!(more.verdict, VerdictKind::Reproduced);
+        assert_eq!(more.repetitions, 2);
+        assert!((more.value.unwrap() - 2.0 / 3.0).abs() < 1e-9, "{more:?}");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use taut_lab::quantity::Quantity;
 use taut_lab::results::{write_json, write_whole};
+use taut_lab::table::{terminal_width, text};
 use taut_measure::{Interval, median_interval};
 
 /// Everything that a report shows.
@@ -124,7 +125,7 @@ impl Evaluation {
         let verdicts = if runs.is_empty() {
             Vec::new()
         } else {
-            let formulas = Formulas::new(&runs);
+            let formulas = Formulas::new(&runs, experiment);
             definition
                 .claim
                 .iter()
@@ -212,12 +213,12 @@ impl Table {
         } else {
             &self.title
         };
-        let lines: Vec<String> = table
-            .to_string()
-            .lines()
-            .map(|line| line.trim_end().to_owned())
-            .collect();
-        format!("{title}\n{}\n", lines.join("\n"))
+        // The metrics from the last one on; what they are of stays.
+        let of = self.rows.first().map_or(0, |row| row.of.len());
+        let columns = self.columns.iter().map(String::as_str).enumerate();
+        let least_important: Vec<_> = columns.skip(of + 1).collect();
+        let order: Vec<_> = least_important.into_iter().rev().collect();
+        format!("{title}\n{}", text(table, &order, terminal_width()))
     }
 
     pub(crate) fn csv(&self) -> String {

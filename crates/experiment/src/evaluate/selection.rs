@@ -1,12 +1,13 @@
 //! Runs by the values of their variables.
 
-use crate::error::{ExperimentError, suggestion};
+use crate::error::ExperimentError;
 use crate::folder::{Folder, IndexedRun, run_folder};
 use crate::inside::InsidePath;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use taut_measure::LatencyHistogram;
+use taut_port::suggestion;
 
 /// A histogram log is no larger, bytes: those of this program are a hundred times smaller.
 const MOST_LOG_BYTES: u64 = 16 << 20;

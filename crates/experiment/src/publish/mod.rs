@@ -24,6 +24,9 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use taut_lab::results::{write_json, write_whole};
 
+/// What the template says in the place of what an experiment is for.
+const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
+
 /// The list of all files and their SHA-256, as `sha256sum -c` reads it.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 /// Where results that replicate others keep the published numbers.
@@ -157,6 +160,9 @@ pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentErr
         .map(|name| format!("${name} is not set here: it was not looked for; it was taken out when the runs were made"))
         .collect();
     let kept = work.pseudonyms.iter().flat_map(|p| &p.kept);
+    if experiment.definition.about.contains(TEMPLATE_ABOUT) {
+        notes.push("`about` is still what a new file says: write there what the experiment is for, and publish again".to_owned());
+    }
     notes.extend(kept.map(|name| {
         format!("the name `{name}` is also a word of the experiment: it was not replaced")
     }));

@@ -334,6 +334,10 @@ impl Function for Aes {
         }
     }
 
+    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
+        Some(("encrypt", &self.encrypt))
+    }
+
     fn fates(&self) -> Vec<(&'static str, u64)> {
         FATES.into_iter().zip(self.counts).collect()
     }

@@ -425,7 +425,7 @@ fn settings_that_make_no_sense_are_refused_with_what_to_do() {
     assert!(wrong("encrypt = [1]\nmtu = 70").contains("576 to 65535"));
     assert!(wrong("encrypt = [1]\nkey_env = \"K\"").contains("one of them"));
     assert!(wrong("encrypt = [1]\nkey = \"00\"").contains("key"));
-    assert!(wrong("encrypt = [1]\nend = \"c\"").contains("`a` or `b`"));
+    assert!(wrong("encrypt = [1]\nend = \"c\"").contains("\"a\" or \"b\""));
     assert!(wrong("encrypt = [1]\nclock_error = \"long\"").contains("such as 1s"));
     assert!(wrong("encrypt = [1]\nmode = \"ctr\"\nclock_error = \"1s\"").contains("gcm"));
 }

@@ -254,6 +254,10 @@ impl FromStr for BearerText {
 
     /// Reads a line of CSV; fields at its end may be left out.
     fn from_str(line: &str) -> Result<Self, String> {
+        if line.chars().all(|c| c == ',' || c.is_whitespace()) {
+            let example = "10.45.0.2,encapsulate,0x20,192.0.2.9";
+            return Err(format!("want a bearer such as \"{example}\""));
+        }
         let mut fields = line.split(',').map(str::trim);
         let mut next = || fields.next().filter(|field| !field.is_empty());
         let (matched, action) = (next(), next());
@@ -470,7 +474,11 @@ mod tests {
     #[test]
     fn a_wrong_line_is_named_with_what_would_be_right() {
         for (line, part) in [
-            ("", "action \"\""),
+            (
+                "",
+                "want a bearer such as \"10.45.0.2,encapsulate,0x20,192.0.2.9\"",
+            ),
+            ("1", "action \"\": want relay,"),
             ("0,decapsulate", "want a TEID from 1 on"),
             ("4294967296,decapsulate", "want a TEID from 1 on"),
             ("::1,drop", "or a user's IP address"),

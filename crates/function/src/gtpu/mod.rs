@@ -279,6 +279,11 @@ impl Function for Gateway {
         Ok(())
     }
 
+    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
+        let tunnels = self.checked.settings.tunnels.as_deref()?;
+        Some(("tunnels", tunnels))
+    }
+
     fn fates(&self) -> Vec<(&'static str, u64)> {
         let counts = self.plane.as_ref().map_or([0; FATES.len()], |p| p.counts);
         fate::all(counts, &self.kernel)

@@ -321,7 +321,7 @@ fn answer(
             }
             match String::from_utf8(file) {
                 Ok(text) => load(&text, replace, &mut lock(control)),
-                Err(_) => Answer::wrong("the file is not text"),
+                Err(_) => Answer::wrong("it is not text"),
             }
         }
         Request::List {} => {
@@ -369,8 +369,10 @@ fn add(bearers: &[BearerText], replace: bool, control: &mut Control) -> Answer {
     let checked: Result<Vec<_>, _> = bearers
         .iter()
         .map(|text| {
-            text.check(control.own())
-                .map(|bearer| wish(bearer, replace))
+            let checked = text.check(control.own());
+            let line = text.to_string();
+            let wrong = |e| format!("{}: {e}", line.trim_end_matches(','));
+            checked.map(|bearer| wish(bearer, replace)).map_err(wrong)
         })
         .collect();
     match checked {
@@ -401,6 +403,9 @@ fn load(text: &str, replace: bool, control: &mut Control) -> Answer {
         Ok(bearers) => bearers,
         Err((line, error)) => return at(line, error),
     };
+    if bearers.is_empty() {
+        return Answer::wrong("there is no bearer in it");
+    }
     let wishes: Vec<_> = bearers.iter().map(|(_, b)| wish(*b, replace)).collect();
     granted(&wishes, control)
         .unwrap_or_else(|(number, e)| at(bearers.get(number).map_or(0, |b| b.0), e.to_string()))

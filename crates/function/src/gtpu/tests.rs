@@ -869,7 +869,7 @@ fn bearers_change_between_batches_and_no_packet_is_lost() {
 #[test]
 fn settings_that_cannot_be_are_refused() {
     for (text, part) in [
-        ("", "missing field `address`"),
+        ("", "the key `address` is missing"),
         ("address = []", "address: want"),
         ("address = \"0.0.0.0\"", "address: want"),
         ("address = \"here\"", "want an IP address such as"),
@@ -880,9 +880,9 @@ fn settings_that_cannot_be_are_refused() {
         ("address = \"192.0.2.1\"\nmtu = 1279", "mtu: want 1280"),
         (
             "address = \"192.0.2.1\"\nmatching = \"tree\"",
-            "expected `hash` or `linear`",
+            "matching = \"tree\": want \"hash\" or \"linear\"",
         ),
-        ("address = \"192.0.2.1\"\nsped = 1", "unknown field `sped`"),
+        ("address = \"192.0.2.1\"\nsped = 1", "unknown key `sped`"),
     ] {
         let error = crate::build("gtpu", text.parse().unwrap()).err().unwrap();
         assert!(error.0.contains(part), "{text}: {error}");
@@ -1038,6 +1038,24 @@ fn the_control_socket_adds_lists_and_removes() {
 }
 
 #[test]
+fn what_is_wrong_with_a_bearer_or_a_file_says_with_which() {
+    let served = Served::start(3);
+    let error = |request: &str| {
+        let answer = &served.ask(request, 1)[0];
+        assert_eq!(answer["ok"], false, "{request}");
+        answer["error"].as_str().unwrap().to_string()
+    };
+    let bare = "{\"op\":\"add\",\"bearers\":[{\"match\":\"0x10\",\"action\":\"drop\"},\
+                {\"match\":\"10.45.0.2\",\"action\":\"encapsulate\",\"teid\":33}]}\n";
+    let said = "10.45.0.2,encapsulate,0x21: a tunnel needs teid (not 0) and remote";
+    assert_eq!(error(bare), said);
+    let nothing = "# no bearer\n\n";
+    let load = |csv: &str| format!("{{\"op\":\"load\",\"bytes\":{}}}\n{csv}", csv.len());
+    assert_eq!(error(&load(nothing)), "there is no bearer in it");
+    assert_eq!(error(&load("")), "there is no bearer in it");
+}
+
+#[test]
 fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
     let served = Served::start(3);
     for request in [
@@ -1067,7 +1085,7 @@ fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
 fn files_that_are_loaded_at_one_time_are_limited_together() {
     let served = Served::start(3);
     let whole = "{\"op\":\"load\",\"bytes\":1073741824}\n";
-    let small = "{\"op\":\"load\",\"bytes\":2}\n#\n";
+    let small = "{\"op\":\"load\",\"bytes\":6,\"replace\":true}\n1,drop";
     let more = "{\"op\":\"load\",\"bytes\":1073741825}\n";
     let refused = &served.ask(more, 1)[0];
     assert_eq!(refused["error"], "a file has 1073741824 bytes at most");

@@ -247,6 +247,10 @@ impl Function for Nat {
         }
     }
 
+    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
+        Some(("outside", &self.checked.outside))
+    }
+
     fn fates(&self) -> Vec<(&'static str, u64)> {
         FATES.into_iter().zip(self.counts).collect()
     }

@@ -2,7 +2,7 @@
 
 use super::seen::Class;
 use super::table::{Choice, key};
-use crate::SettingsError;
+use crate::{SettingsError, each};
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     tcp_closing_timeout: Option<String>,
     icmp_timeout: Option<String>,
     #[serde(default)]
-    forward: Vec<Forward>,
+    forward: Vec<toml::Table>,
     seed: Option<u64>,
 }
 
@@ -160,7 +160,7 @@ impl Settings {
         };
         let most = self.mappings as usize;
         Ok(Checked {
-            forwards: forwards(self.forward, &choice, most)?,
+            forwards: forwards(each("forward", self.forward, Ok)?, &choice, most)?,
             outside: self.outside,
             // What the RFCs recommend, or want at least.
             timeouts: Times {

@@ -323,7 +323,7 @@ fn settings_that_cannot_be_are_named() {
         ),
         (
             &format!("{base}forward = [{{ protocol = \"tcp\", port = 1, to = \"10.0.0.1\" }}]"),
-            "socket address",
+            "forward 1: to: want an address with a port",
         ),
         (
             &format!(

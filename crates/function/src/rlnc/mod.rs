@@ -431,6 +431,10 @@ impl Function for Rlnc {
         waiting + self.directions.iter().map(owes).sum::<usize>()
     }
 
+    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
+        Some(("encode", &self.settings.encode))
+    }
+
     fn fates(&self) -> Vec<(&'static str, u64)> {
         let c = &self.counts;
         vec![

@@ -9,8 +9,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "irq-affinity",
         group: Group::Interrupts,
         what: "The CPUs that serve the interrupts of devices.",
-        cost: "Each interrupt takes 1 to 10 us from whatever runs, and its soft interrupt more. Moving them off the measuring core is the \
-               second of the three steps that took the largest jitter of a forwarder from 12.5 to 4.8 us. Interrupts that the kernel manages \
+        cost: "Each interrupt takes 1 to 10 µs from whatever runs, and its soft interrupt more. Moving them off the measuring core is the \
+               second of the three steps that took the largest jitter of a forwarder from 12.5 to 4.8 µs. Interrupts that the kernel manages \
                itself (queues of NVMe disks, some network cards) refuse, and stay.",
         see: "grep . /proc/irq/*/smp_affinity_list; cat /proc/interrupts",
         is_applied: true,
@@ -53,7 +53,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "workqueues",
         group: Group::Interrupts,
         what: "The CPUs on which deferred work of the kernel runs that is bound to none.",
-        cost: "Writeback, network and driver work run as kernel threads on the CPU and preempt an ordinary busy loop for 5 to 100 us.",
+        cost: "Writeback, network and driver work run as kernel threads on the CPU and preempt an ordinary busy loop for 5 to 100 µs.",
         see: "cat /sys/devices/virtual/workqueue/cpumask",
         is_applied: true,
         by_hand: "",

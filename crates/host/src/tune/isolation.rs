@@ -18,7 +18,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         group: Group::Isolation,
         what: "CPUs to which the scheduler gives no tasks by itself: a partition of cpusets, or `isolcpus`.",
         cost: "Any other task on the CPU holds a busy loop up for a time slice: milliseconds. Isolation is the first of the three steps \
-               that took the largest jitter of a forwarder from 12.5 to 4.8 us.",
+               that took the largest jitter of a forwarder from 12.5 to 4.8 µs.",
         see: "cat /sys/devices/system/cpu/isolated /sys/fs/cgroup/taut/cpuset.cpus.partition /sys/fs/cgroup/cpuset/taut/cpuset.cpus",
         is_applied: true,
         by_hand: "",
@@ -33,7 +33,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "tickless",
         group: Group::Isolation,
         what: "CPUs that get no timer tick while a single task runs: `nohz_full`.",
-        cost: "A busy CPU is interrupted 100 to 1000 times a second, for 1 to 8 us each: 5.5 and 8.2 us at 250 Hz were measured. \
+        cost: "A busy CPU is interrupted 100 to 1000 times a second, for 1 to 8 µs each: 5.5 and 8.2 µs at 250 Hz were measured. \
                These interrupts make the p99.99 of a forwarder that is otherwise undisturbed.",
         see: "cat /sys/devices/system/cpu/nohz_full",
         is_applied: false,

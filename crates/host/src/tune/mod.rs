@@ -411,7 +411,7 @@ mod tests {
             ("/sys/devices/system/cpu/cpu2/cpuidle/state1/disable", "0\n"),
         ]);
         let idle = found(&root, "idle-states", Profile::Latency);
-        assert_eq!(idle.now, "C6 (133 us)");
+        assert_eq!(idle.now, "C6 (133 µs)");
         assert_eq!(
             idle.change_now,
             ["echo 1 > /sys/devices/system/cpu/cpu2/cpuidle/state1/disable"]

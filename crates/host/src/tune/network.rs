@@ -10,7 +10,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "receive-steering",
         group: Group::Network,
         what: "RPS: the CPUs to which the kernel hands received packets for protocol work.",
-        cost: "Packets of other interfaces are processed on the CPU, in soft interrupts that another core sends: 5 to 50 us each time.",
+        cost: "Packets of other interfaces are processed on the CPU, in soft interrupts that another core sends: 5 to 50 µs each time.",
         see: "grep . /sys/class/net/*/queues/rx-*/rps_cpus",
         is_applied: true,
         by_hand: "",
@@ -39,7 +39,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "busy-read",
         group: Group::Network,
         what: "How long a socket that reads polls its device before it sleeps.",
-        cost: "A read that sleeps pays for an interrupt and a wake-up: 5 to 30 us. Polling first costs CPU time instead. Programs that poll \
+        cost: "A read that sleeps pays for an interrupt and a wake-up: 5 to 30 µs. Polling first costs CPU time instead. Programs that poll \
                memory themselves (memif, DPDK) do not come here.",
         see: "cat /proc/sys/net/core/busy_read",
         is_applied: true,
@@ -54,7 +54,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "busy-poll",
         group: Group::Network,
         what: "How long poll() and select() poll devices before they sleep.",
-        cost: "A program that waits in poll() pays for an interrupt and a wake-up: 5 to 30 us. Polling devices first costs CPU time instead.",
+        cost: "A program that waits in poll() pays for an interrupt and a wake-up: 5 to 30 µs. Polling devices first costs CPU time instead.",
         see: "cat /proc/sys/net/core/busy_poll",
         is_applied: true,
         by_hand: "",
@@ -68,8 +68,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "interrupt-coalescing",
         group: Group::Network,
         what: "How long a network card waits for more packets before it interrupts.",
-        cost: "That time is added to every packet at low rates: interrupt moderation made a kernel gateway take 230 us at 100 packets a \
-               second, and 40 us at 10,000. With none, each packet interrupts: the highest rate falls.",
+        cost: "That time is added to every packet at low rates: interrupt moderation made a kernel gateway take 230 µs at 100 packets a \
+               second, and 40 µs at 10,000. With none, each packet interrupts: the highest rate falls.",
         see: "ethtool -c INTERFACE",
         is_applied: true,
         by_hand: "",
@@ -243,12 +243,12 @@ fn coalescing(view: &View) -> Looked {
             }
             match wait_us {
                 _ if adaptive => format!("{card} adaptive"),
-                Some(wait_us) => format!("{card} {wait_us} us"),
+                Some(wait_us) => format!("{card} {wait_us} µs"),
                 None => format!("{card} unknown"),
             }
         })
         .collect();
-    Looked::is(steps.is_empty(), tally(now), "0 us").steps(steps)
+    Looked::is(steps.is_empty(), tally(now), "0 µs").steps(steps)
 }
 
 fn of_card(interface: &str, letter: char, key: &str, shown: &str, value: &str) -> Step {

@@ -40,7 +40,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "system-management-interrupts",
         group: Group::Platform,
         what: "How often the firmware has taken the CPU away (SMI), since it was reset.",
-        cost: "All CPUs stop for 50 us to several milliseconds, and the kernel does not see it.",
+        cost: "All CPUs stop for 50 µs to several milliseconds, and the kernel does not see it.",
         see: "rdmsr -p 1 0x34 (Intel; needs root and the module msr)",
         is_applied: false,
         by_hand: "modprobe msr lets root read the count",

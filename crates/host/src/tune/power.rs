@@ -8,7 +8,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "idle-states",
         group: Group::Power,
         what: "The states into which a CPU falls while it has nothing to do (C-states).",
-        cost: "To wake from a deep one takes 50 to 200 us, and caches may be empty then. In a virtual machine every state that halts goes \
+        cost: "To wake from a deep one takes 50 to 200 µs, and caches may be empty then. In a virtual machine every state that halts goes \
                through the hypervisor, whatever it states. A loop that polls never sleeps; what waits in the kernel does.",
         see: "grep . /sys/devices/system/cpu/cpu1/cpuidle/state*/{name,latency,disable}",
         is_applied: true,
@@ -23,7 +23,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "dma-latency",
         group: Group::Power,
         what: "The longest wake-up that any program has asked the kernel for: `/dev/cpu_dma_latency`.",
-        cost: "Where nobody asks, every CPU may fall into its deepest idle state, and wakes 50 to 200 us late. A request lasts only while the program that made it holds the file open, so no command \
+        cost: "Where nobody asks, every CPU may fall into its deepest idle state, and wakes 50 to 200 µs late. A request lasts only while the program that made it holds the file open, so no command \
                can leave one behind: `taut tune apply` turns the idle states of its CPUs off instead, which lasts.",
         see: "od -A n -t d4 /dev/cpu_dma_latency",
         is_applied: false,
@@ -39,7 +39,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         group: Group::Power,
         what: "Who chooses the clock frequency of a CPU.",
         cost: "Governors other than `performance` follow the load: the first packets after a pause are processed at a third of the clock, \
-               and changing it stops the core for 10 to 100 us.",
+               and changing it stops the core for 10 to 100 µs.",
         see: "cat /sys/devices/system/cpu/cpu1/cpufreq/scaling_governor",
         is_applied: true,
         by_hand: "",
@@ -68,7 +68,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         group: Group::Power,
         what: "Clock frequencies above the base frequency.",
         cost: "They depend on temperature and on what other cores do, so that latency varies; without them everything is slower. Turned off \
-               as the third of the three steps that took the largest jitter of a forwarder from 12.5 to 4.8 us.",
+               as the third of the three steps that took the largest jitter of a forwarder from 12.5 to 4.8 µs.",
         see: "cat /sys/devices/system/cpu/intel_pstate/no_turbo /sys/devices/system/cpu/cpufreq/boost",
         is_applied: true,
         by_hand: "",
@@ -97,7 +97,7 @@ fn idle_states(view: &View) -> Looked {
             }
             steps.push(Step::write(file("disable"), "1"));
             if view.root.number(&file("disable")) != Some(1) {
-                asleep.push(format!("{name} ({latency_us} us)"));
+                asleep.push(format!("{name} ({latency_us} µs)"));
             }
         }
     }
@@ -117,7 +117,7 @@ fn dma_latency(view: &View) -> Looked {
     // What the kernel takes for "nobody asked".
     const NOT_ASKED_US: i32 = 2_000_000_000;
     let path = "/dev/cpu_dma_latency";
-    let wanted = "0 us, or idle states off";
+    let wanted = "0 µs, or idle states off";
     if view.root.is_secret(path) {
         return Looked::unknown(format!("only root can read {path}"), wanted);
     }
@@ -136,7 +136,7 @@ fn dma_latency(view: &View) -> Looked {
     );
     let now = match asked_us {
         NOT_ASKED_US => "nobody asks".to_owned(),
-        _ => format!("{asked_us} us"),
+        _ => format!("{asked_us} µs"),
     };
     let now = if awake {
         format!("{now}; no idle state sleeps")

@@ -286,7 +286,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// `all`, or ids separated by commas, with options of `taut forward` behind them:
+    /// `all`, or ids separated by commas, which stay in this order, with options of `taut forward` behind them:
     /// `memif-idle,memif,flush=full(32, 100us),burst=64` are two devices.
     ///
     /// # Errors
@@ -310,11 +310,6 @@ impl Choice {
                     .to_string(),
             );
         }
-        // In the order of reports; variants behind the list's own of their transport.
-        devices.sort_by_key(|device| {
-            let at = list.iter().position(|d| d.id == device.id);
-            (device.transport(), at.unwrap_or(list.len()))
-        });
         Ok(Self::Named(devices))
     }
 
@@ -479,14 +474,14 @@ mod tests {
         };
         assert_eq!(Choice::All.devices().len(), all().len());
         let named = Choice::parse("veth-routing, memif-idle,memif-idle").unwrap();
-        assert_eq!(ids(&named), ["memif-idle", "veth-routing"]);
+        assert_eq!(ids(&named), ["veth-routing", "memif-idle"], "as named");
         let variants = Choice::parse("veth-bridge,memif,flush=full(8, 1ms),burst=64,memif-loop");
         assert_eq!(
             ids(&variants.unwrap()),
             [
-                "memif-loop",
+                "veth-bridge",
                 "memif,flush=full(8,1ms),burst=64",
-                "veth-bridge"
+                "memif-loop"
             ]
         );
     }

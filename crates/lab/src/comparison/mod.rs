@@ -14,6 +14,7 @@ pub use lengths::Lengths;
 pub use run::{RunError, Site, flow_through, ports_to};
 pub use scratch::Notes;
 
+use crate::quantity::three_digits;
 use crate::results::{
     Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, Noise, PingPong as PingPongFacts,
     ResultsError, Settings, Stage,
@@ -246,6 +247,7 @@ pub(crate) fn noise(cores: &CorePlan, activity: Option<&taut_host::SystemActivit
         .map(|s| Noise {
             name: s.name,
             detail: format!("{}: {}", s.detail, s.evidence),
+            taken: None,
         })
         .collect()
 }
@@ -282,8 +284,9 @@ pub(crate) fn measure_interruptions(
                     each_second(i.over_100_us),
                     each_second(i.over_1_ms),
                     i.longest_ns / 1e3,
-                    i.seconds
+                    three_digits(i.seconds)
                 ),
+                taken: Some(i.share),
             })
         })
         .collect()

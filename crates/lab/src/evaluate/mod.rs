@@ -22,7 +22,7 @@ pub use causes::{Aliasing, Causes};
 pub use load::LoadPoint;
 pub use ratio::{Ratio, policy, ratios};
 pub use slowest::{SlowestPackets, SlowestSummary};
-pub use table::{Row, render_text_table, rows};
+pub use table::{Row, busy, render_text_table, rows};
 pub(crate) use timeline::Collector;
 pub use timeline::Timeline;
 

@@ -150,7 +150,37 @@ pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
             }
         }
     }
+    if out.is_empty() {
+        out = against_the_first(&forwarders);
+    }
     out
+}
+
+/// Of devices that the reference does not compare: each against the first one.
+fn against_the_first(forwarders: &[&Device]) -> Vec<Ratio> {
+    let Some((first, others)) = forwarders.split_first() else {
+        return Vec::new();
+    };
+    let figures: [(&str, Values); 4] = [
+        (
+            "average latency",
+            Values::Latency(|latency| Some(latency.avg_ns)),
+        ),
+        (
+            "median latency",
+            Values::Latency(|latency| Some(latency.p50_ns? as f64)),
+        ),
+        (
+            "99th percentile",
+            Values::Latency(|latency| Some(latency.p99_ns? as f64)),
+        ),
+        ("highest loss-free rate", Values::LossFree),
+    ];
+    let of_pair = |other: &&Device| {
+        let other: &Device = other;
+        figures.map(|(figure, values)| ratio(figure, other, first, values, None))
+    };
+    others.iter().flat_map(of_pair).flatten().collect()
 }
 
 /// A device's flush policy without its arguments: `full`, `each`, `every`, `idle`.

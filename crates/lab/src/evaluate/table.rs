@@ -4,8 +4,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use taut_measure::{Interval, JitterSummary, Limit, Summary};
 
-use crate::quantity;
-use crate::results::{Kind, Transport};
+use crate::results::{self, Experiment, Kind, Transport};
+use crate::{quantity, table};
 
 use super::{Causes, Device, Spread};
 
@@ -69,10 +69,8 @@ pub fn rows(devices: &[Device]) -> Vec<Row> {
 }
 
 fn row(device: &Device) -> Row {
-    let sum = |figure: fn(&crate::results::CbrResult) -> u64| {
-        device.cbr.values().map(figure).sum::<u64>()
-    };
-    let mean = |figure: fn(&crate::results::CbrResult) -> f64| {
+    let sum = |figure: fn(&results::CbrResult) -> u64| device.cbr.values().map(figure).sum::<u64>();
+    let mean = |figure: fn(&results::CbrResult) -> f64| {
         let total: f64 = device.cbr.values().map(figure).sum();
         (!device.cbr.is_empty()).then(|| total / device.cbr.len() as f64)
     };
@@ -116,9 +114,47 @@ fn limit_name(limit: &Limit) -> &'static str {
     }
 }
 
-/// The table for a terminal of about 150 columns; `-` where there is no data, `n/a` where there
-/// are too few samples for a percentile.
-pub fn render_text_table(rows: &[Row]) -> String {
+/// Less than this of what was to be sent came back: what is left is no fair picture.
+const LEAST_RECEIVED: f64 = 0.97;
+
+/// What to say first of a comparison on a machine that others kept busy, or in which devices got less than was offered; no ratio is
+/// worth stating then.
+pub fn busy(experiment: &Experiment, rows: &[Row]) -> Option<String> {
+    results::busy(&experiment.noise).or_else(|| {
+        let short = |row: &&Row| {
+            let received = row.received_pps.zip(row.offered_pps);
+            received.is_some_and(|(received, offered)| received < LEAST_RECEIVED * offered)
+        };
+        let row = rows.iter().find(short)?;
+        let lost = row.loss.unwrap_or_default();
+        Some(format!(
+            "{} received {} of {} offered ({} lost on the way, the rest was never sent in time): what it took is not comparable. Stop what \
+             else runs, or offer less (--rate).",
+            row.label,
+            quantity::rate(row.received_pps.unwrap_or_default()),
+            quantity::rate(row.offered_pps.unwrap_or_default()),
+            quantity::share(lost),
+        ))
+    })
+}
+
+/// Columns of the table in the order in which a narrow terminal goes without them.
+const LEAST_IMPORTANT: [(usize, &str); 10] = [
+    (12, "std"),
+    (14, "maximum jitter"),
+    (10, "p99.99"),
+    (13, "average jitter"),
+    (9, "p99.9"),
+    (2, "offered"),
+    (0, "transport"),
+    (5, "min"),
+    (7, "p50"),
+    (3, "received"),
+];
+
+/// The table for a terminal so many columns wide, or for about 150; `-` where there is no data, `n/a` where there are too few
+/// samples for a percentile.
+pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -172,12 +208,7 @@ pub fn render_text_table(rows: &[Row]) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let text = table.to_string();
-    text.lines()
-        .map(str::trim_end)
-        .collect::<Vec<_>>()
-        .join("\n")
-        + "\n"
+    table::text(table, &LEAST_IMPORTANT, width)
 }
 
 /// The highest loss-free rate; `>=` where not the device stood in the way of a higher one.

@@ -5,6 +5,7 @@ use super::results::Results;
 use super::trial::{Part, Trial};
 use crate::io_cost::{Estimate, Transport};
 use crate::quantity::{power, rate, share, time};
+use crate::table;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use taut_measure::{PairedRatio, Precision, ratio_interval};
@@ -285,14 +286,14 @@ pub(super) fn signed(error: f64) -> String {
 }
 
 /// The tables for a terminal.
-pub fn render_text_table(evaluation: &Evaluation<'_>) -> String {
-    let mut bandwidth = table(&[
+pub fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize>) -> String {
+    let mut bandwidth = made(&[
         "generator",
         "over",
         "64-byte frames\nat most",
         "with pacing",
     ]);
-    let mut precision = table(&[
+    let mut precision = made(&[
         "generator",
         "over",
         "asked",
@@ -329,10 +330,21 @@ pub fn render_text_table(evaluation: &Evaluation<'_>) -> String {
             ]);
         }
     }
-    [bandwidth, precision].map(text).join("\n")
+    let precision = text(
+        precision,
+        &[
+            (7, "best 99.9 %"),
+            (9, "pauses"),
+            (6, "mean squared error"),
+            (5, "p99 of the gap error"),
+            (1, "over"),
+        ],
+        width,
+    );
+    [text(bandwidth, &[(1, "over")], width), precision].join("\n")
 }
 
-fn table(header: &[&str]) -> Table {
+fn made(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -341,16 +353,14 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-fn text(mut table: Table) -> String {
+fn text(mut table: Table, least_important: &[(usize, &str)], width: Option<usize>) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
         if column.index >= 2 {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let text = table.to_string();
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    lines.join("\n") + "\n"
+    table::text(table, least_important, width)
 }
 
 /// A trial of nothing, for tests.
@@ -475,7 +485,7 @@ mod tests {
         assert!((at.shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         let testpmd = &evaluation.rows[1];
         assert!(testpmd.rates.is_empty() && testpmd.no_rates == Some(CANNOT_PACE));
-        let text = render_text_table(&evaluation);
+        let text = render_text_table(&evaluation, None);
         assert!(
             text.contains(CANNOT_PACE) && text.contains("12.0 Mpkt/s"),
             "{text}"

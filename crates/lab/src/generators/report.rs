@@ -8,6 +8,7 @@ use crate::figure::{Column, Series, Style, gaps};
 use crate::io_cost::{Estimate, Transport};
 use crate::quantity::{Quantity, count, power, rate, ratio, share, time};
 use crate::report::{Drawn, ReportError, flatten, write_figures};
+use crate::results::busy;
 use crate::results::{Mode, Stage, write_json, write_whole};
 use askama::Template;
 use serde::Serialize;
@@ -32,6 +33,7 @@ struct Page<'a> {
     title: &'a str,
     subtitle: String,
     state: Option<&'static str>,
+    busy: Option<String>,
     finding: String,
     bandwidth: Vec<Cells>,
     precision: Vec<Cells>,
@@ -103,6 +105,7 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
             head.tsc_error_ppm,
             head.taut_version
         ),
+        busy: busy(&head.noise),
         state: match (head.stage, head.mode) {
             (Stage::Interrupted, _) => {
                 Some("Interrupted: only trials that were complete are shown.")

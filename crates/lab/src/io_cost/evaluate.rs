@@ -5,6 +5,7 @@ use super::results::Results;
 use super::session::Events;
 use super::trial::{Part, Series, Trial};
 use crate::quantity::{rate, three_digits, time};
+use crate::table;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -377,8 +378,20 @@ pub(super) fn counted_events<'a>(events: impl Iterator<Item = &'a Event>) -> Vec
     there.into_iter().collect()
 }
 
-/// The table for a terminal.
-pub fn render_text_table(rows: &[Row]) -> String {
+/// Columns of the table in the order in which a narrow terminal goes without them; the counted events before all of them.
+const LEAST_IMPORTANT: [(usize, &str); 7] = [
+    (5, "idle at that rate"),
+    (3, "knee"),
+    (6, "own count"),
+    (1, "over"),
+    (9, "latency"),
+    (2, "offered"),
+    (7, "own count, saturated"),
+];
+const FIRST_EVENT: usize = 10;
+
+/// The table for a terminal so many columns wide.
+pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -428,12 +441,9 @@ pub fn render_text_table(rows: &[Row]) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let text = table.to_string();
-    text.lines()
-        .map(str::trim_end)
-        .collect::<Vec<_>>()
-        .join("\n")
-        + "\n"
+    let events = (FIRST_EVENT..).zip(counted.iter().map(|event| event.label()));
+    let order: Vec<(usize, &str)> = events.chain(LEAST_IMPORTANT).collect();
+    table::text(table, &order, width)
 }
 
 #[cfg(test)]
@@ -586,7 +596,7 @@ mod tests {
             assert!((predicted / measured - 1.0).abs() < 1e-6, "{row:?}");
             assert_eq!((row.repetitions, row.planned), (3, 3));
         }
-        assert!(render_text_table(&rows).contains("50.0 (range of 3: 40.0 to 60.0)"));
+        assert!(render_text_table(&rows, None).contains("50.0 (range of 3: 40.0 to 60.0)"));
     }
 
     #[test]
@@ -594,7 +604,7 @@ mod tests {
         let mut results = made_up();
         let nothing = Evaluation::of(&results).rows;
         assert!(nothing.iter().all(|row| row.events_saturated.is_empty()));
-        assert!(!render_text_table(&nothing).contains("misses"));
+        assert!(!render_text_table(&nothing, None).contains("misses"));
         for series in results.series.iter_mut().filter(|s| s.framework == "memif") {
             let count = f64::from(series.repetition);
             for trial in &mut series.trials {
@@ -605,7 +615,7 @@ mod tests {
         let (null, memif) = (&evaluation.rows[0], &evaluation.rows[1]);
         assert!(null.events_saturated.is_empty());
         assert_eq!(memif.events_saturated[&Event::L1dReadMisses].point, 2.0);
-        let table = render_text_table(&evaluation.rows);
+        let table = render_text_table(&evaluation.rows, None);
         assert!(
             table.contains("L1d read misses") && table.contains("0.25"),
             "{table}"

@@ -10,6 +10,7 @@ use crate::figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Poin
 use crate::figure::{Chart, Scale, Series, Style};
 use crate::quantity::{Quantity, bytes, rate, three_digits, time};
 use crate::report::{Drawn, ReportError, flatten, write_figures};
+use crate::results::busy;
 use crate::results::{Mode, Stage, write_json, write_whole};
 use askama::Template;
 use serde::Serialize;
@@ -57,6 +58,7 @@ struct Page<'a> {
     title: &'a str,
     subtitle: String,
     state: Option<&'static str>,
+    busy: Option<String>,
     finding: String,
     rows: Vec<RowCells>,
     checks: Vec<[String; 4]>,
@@ -152,6 +154,7 @@ fn page<'a>(
             head.tsc_hz / 1e9,
             head.taut_version
         ),
+        busy: busy(&head.noise),
         state: match (head.stage, head.mode) {
             (Stage::Interrupted, _) => {
                 Some("Interrupted: only series that were complete are shown.")

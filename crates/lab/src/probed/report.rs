@@ -21,6 +21,7 @@ struct Page<'a> {
     title: String,
     subtitle: String,
     state: Option<&'static str>,
+    busy: Option<String>,
     finding: String,
     counts: Vec<(&'static str, String)>,
     times: Vec<(&'static str, Vec<String>)>,
@@ -128,6 +129,7 @@ fn page<'a>(report: &'a ProbeReport, kept: &'a Kept, figures: &'a [Drawn]) -> Pa
             report.size_bytes,
             time(report.interval_ns as f64)
         ),
+        busy: None,
         state: origin
             .stopped
             .then_some("Ended early: only what was sent until then is shown."),

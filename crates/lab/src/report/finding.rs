@@ -61,15 +61,43 @@ pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
         sentences.push(sentence + ".");
     }
     if sentences.is_empty() {
+        sentences.extend(against_the_first(evaluation, ratios));
+    }
+    if sentences.is_empty() {
         nothing(results)
     } else {
         sentences.join(" ")
     }
 }
 
+/// How devices that the reference does not compare stand to the first one named.
+fn against_the_first(evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
+    let label = |id: &str| {
+        let device = evaluation
+            .devices
+            .iter()
+            .find(|device| device.info.id == id);
+        device.map_or(id.to_owned(), |device| device.info.label.clone())
+    };
+    let averages = ratios
+        .iter()
+        .filter(|ratio| ratio.figure == "average latency");
+    averages
+        .map(|found| {
+            format!(
+                "{} had {} the average latency of {} ({}).",
+                label(&found.over),
+                ratio(found.found.point),
+                label(&found.under),
+                found.found.words(ratio)
+            )
+        })
+        .collect()
+}
+
 fn nothing(results: &Results) -> String {
     let why = match results.experiment.stage {
-        Stage::Finished => "the devices that the reference compares are not among those measured",
+        Stage::Finished => "no two devices were measured",
         _ => "the experiment did not come far enough",
     };
     format!("No comparison can be stated: {why}.")

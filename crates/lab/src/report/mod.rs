@@ -242,7 +242,7 @@ mod tests {
         let results = Results::load(&dir).unwrap();
         println!(
             "{}",
-            crate::evaluate::render_text_table(&rows(&Evaluation::of(&results).devices))
+            crate::evaluate::render_text_table(&rows(&Evaluation::of(&results).devices), None)
         );
     }
 }

@@ -4,7 +4,7 @@ use askama::Template;
 use taut_host::EnergyUse;
 use taut_measure::Summary;
 
-use crate::evaluate::{Device, Evaluation, Ratio, Row};
+use crate::evaluate::{Device, Evaluation, Ratio, Row, busy};
 use crate::figure::Style;
 use crate::quantity::{count, rate, ratio, share, three_digits, time};
 use crate::results::{Experiment, Kind, LeftOut, Mode, Noise, Results, Stage};
@@ -18,6 +18,7 @@ struct Page<'a> {
     experiment: &'a Experiment,
     title: &'a str,
     state: Option<&'static str>,
+    busy: Option<String>,
     finding: String,
     subtitle: String,
     tables: [Vec<ResultRow>; 2],
@@ -79,7 +80,7 @@ struct DeviceRow {
 }
 
 const NOT_THERE: &str = "–";
-const TOO_FEW: &str = "n/a (too few samples)";
+const TOO_FEW: &str = "n/a";
 
 /// The page as HTML.
 pub fn render(
@@ -97,11 +98,16 @@ pub fn render(
             .map(|(row, device)| result_row(row, device))
             .collect()
     };
+    let busy = busy(experiment, rows);
     let page = Page {
         experiment,
         title: &experiment.title,
         state: state(experiment, &evaluation.problems),
-        finding: finding::paragraph(results, evaluation, ratios),
+        finding: match &busy {
+            Some(_) => "No ratio is stated, as the machine was busy: the tables below have what was measured.".to_owned(),
+            None => finding::paragraph(results, evaluation, ratios),
+        },
+        busy,
         subtitle: subtitle(experiment),
         tables: [of_kind(Kind::Forwarder), of_kind(Kind::Calibration)],
         figures,
@@ -146,6 +152,9 @@ fn state(experiment: &Experiment, problems: &[String]) -> Option<&'static str> {
         ),
         Stage::Finished if !problems.is_empty() => {
             Some("Some of the data is missing; the list is below.")
+        }
+        Stage::Finished if experiment.settings.mode == Mode::Quick => {
+            Some("Shortened run, to see that it works: short trials and few repetitions.")
         }
         Stage::Finished => None,
     }

@@ -23,6 +23,7 @@ struct Page<'a> {
     title: String,
     subtitle: String,
     state: Option<&'static str>,
+    busy: Option<String>,
     finding: String,
     counts: Vec<(String, Vec<String>)>,
     cause_names: Vec<&'static str>,
@@ -34,6 +35,9 @@ struct Page<'a> {
     problems: &'a [String],
     command_line: &'a str,
 }
+
+/// Less than this of the rate asked for is another rate.
+const LEAST_SENT: f64 = 0.97;
 
 /// A stream as its files have it.
 struct Stream<'a> {
@@ -123,6 +127,7 @@ fn page<'a>(
             text(&summary["started"]),
             text(&summary["versions"]["taut"])
         ),
+        busy: streams.iter().find_map(too_slow),
         state: stopped.then_some("Ended early: only what was sent until then is shown."),
         finding: streams.iter().map(finding).collect::<Vec<_>>().join(" "),
         counts: streams.iter().map(count_cells).collect(),
@@ -143,6 +148,21 @@ fn number(json: &Value) -> Option<f64> {
 
 fn time_of(json: &Value) -> String {
     number(json).map_or("–".to_owned(), time)
+}
+
+/// What to say first of a stream that the generator could not send at its rate.
+fn too_slow(stream: &Stream<'_>) -> Option<String> {
+    let asked = number(&stream.json["asked_pps"])?;
+    let sent = number(&stream.json["sent_pps"])?;
+    let is_slow = sent < LEAST_SENT * asked && stream.json["tally"]["stopped"] != true;
+    is_slow.then(|| {
+        format!(
+            "The machine was busy, or the rate too much for it: {} sent of {} asked for. Latencies are those of the rate sent, and as \
+             much the machine's as the device's.",
+            rate(sent),
+            rate(asked)
+        )
+    })
 }
 
 fn finding(stream: &Stream<'_>) -> String {

@@ -86,13 +86,34 @@ pub struct Settings {
 }
 
 /// One source of noise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Noise {
     /// Short name.
     pub name: String,
     /// What it does to the results here.
     pub detail: String,
+    /// Share of the time that a busy loop on a core lost to others; none for other sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<f64>,
+}
+
+/// More of a core than this taken by others makes latencies theirs.
+const MOST_TAKEN: f64 = 0.02;
+
+/// What to say first of results from a machine that others kept busy, by its sources of noise: one sentence and what to do.
+pub fn busy(noise: &[Noise]) -> Option<String> {
+    let taken = noise
+        .iter()
+        .filter_map(|noise| noise.taken)
+        .fold(0.0, f64::max);
+    (taken > MOST_TAKEN).then(|| {
+        format!(
+            "The machine was busy: others took {:.1} % of a core that was measured on. Latencies here are as much theirs as the \
+             device's; stop what else runs (taut tune noise hears it), and measure again.",
+            taken * 100.0
+        )
+    })
 }
 
 /// Something not measured.

@@ -29,12 +29,14 @@ const MOST_BYTES: u64 = 1 << 30;
 /// A comparison has no more runs of devices.
 const MOST_RUNS: u64 = 100_000;
 
-/// Refuses a folder that holds results already, of whichever command.
+/// Refuses a folder that holds results already, of whichever command, or anything else that they would be mixed with.
 pub(crate) fn refuse_results(dir: &Path) -> Result<(), ResultsError> {
-    match HEADS
-        .map(|name| dir.join(name))
-        .into_iter()
-        .find(|path| path.exists())
+    let heads = HEADS.map(|name| dir.join(name)).into_iter();
+    let anything = fs::read_dir(dir).into_iter().flatten().flatten();
+    match heads
+        .filter(|path| path.exists())
+        .chain(anything.map(|entry| entry.path()))
+        .next()
     {
         Some(path) => Err(ResultsError::Exists { path }),
         None => Ok(()),

@@ -28,7 +28,8 @@ mod table;
 pub(crate) use buckets::{buckets, histogram};
 pub use error::ResultsError;
 pub use experiment::{
-    Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage, Transport,
+    Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage,
+    Transport, busy,
 };
 pub use folder::{
     Folder, Results, Run, RunWriter, read_json, write_json, write_whole, write_whole_with,

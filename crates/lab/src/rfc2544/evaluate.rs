@@ -5,6 +5,7 @@ use super::results::{Counts, LoadLatency, Measured, Part, Results, Unit};
 use crate::evaluate::SlowestSummary;
 use crate::quantity::{count, rate, share, three_digits, time};
 use crate::results::{Stage, histogram};
+use crate::table;
 use crate::tapped::Inside;
 use serde::Serialize;
 use taut_measure::{
@@ -49,6 +50,18 @@ pub struct ThroughputRow {
     pub none_held: u32,
     /// Complete searches.
     pub repetitions: u32,
+}
+
+impl ThroughputRow {
+    /// What stood in the way of a higher rate.
+    pub(super) fn limit(&self) -> &'static str {
+        match (self.mean_pps > 0.0, self.limited_by) {
+            (false, _) => "no rate held",
+            (true, Limit::Device) => "the device",
+            (true, Limit::Generator) => "the generator",
+            (true, Limit::Range) => "the highest rate offered",
+        }
+    }
 }
 
 /// A quantile of latency.
@@ -508,21 +521,35 @@ fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
         }
         for load in &row.latency {
             let p99 = load.quantiles.iter().find(|q| q.quantile == 0.99);
-            let (Some(most), Some(ns)) = (limits.max_p99_ns, p99.and_then(|q| q.ns)) else {
-                continue;
-            };
-            if ns > most {
-                missed.push(Missed(format!(
-                    "p99 of {} bytes at {} is {}, more than the {} asked for",
-                    row.size,
-                    rate(load.rate_pps),
-                    time(ns),
-                    time(most)
-                )));
-            }
+            let of = format!("{} bytes at {}", row.size, rate(load.rate_pps));
+            missed.extend(too_slow(limits.max_p99_ns, p99.and_then(|q| q.ns), &of));
         }
     }
+    if let Some(soak) = &results.soak {
+        let p99 = soak.latency.as_ref().and_then(|l| l.p99_ns);
+        let of = format!(
+            "{} bytes in the soak at {}",
+            soak.size,
+            rate(soak.counts.offered_pps)
+        );
+        missed.extend(too_slow(limits.max_p99_ns, p99.map(|ns| ns as f64), &of));
+    }
     missed
+}
+
+/// Whether the 99th percentile of a load misses its limit; one that is not known does.
+fn too_slow(most: Option<f64>, p99: Option<f64>, of: &str) -> Option<Missed> {
+    let most = most?;
+    let text = match p99 {
+        Some(ns) if ns <= most => return None,
+        Some(ns) => format!(
+            "p99 of {of} is {}, more than the {} asked for",
+            time(ns),
+            time(most)
+        ),
+        None => format!("p99 of {of} is not known: too few packets came back"),
+    };
+    Some(Missed(text))
 }
 
 /// What lies between both latencies.
@@ -677,11 +704,14 @@ pub(super) fn beside(interval: Option<&Interval>, show: fn(f64) -> String) -> St
         .map_or(String::new(), |i| i.short(show))
 }
 
-/// The tables for a terminal.
-pub fn render_text(evaluation: &Evaluation<'_>) -> String {
+/// Points of a loss curve that are told on a terminal: those next to where losses end.
+const MOST_LOSSES: usize = 6;
+
+/// The tables for a terminal so many columns wide.
+pub fn render_text(evaluation: &Evaluation<'_>, width: Option<usize>) -> String {
     use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
     let mut out = Vec::new();
-    let mut table = |head: Vec<String>, rows: Vec<Vec<String>>| {
+    let mut add = |head: Vec<String>, least_important: &[(usize, &str)], rows: Vec<Vec<String>>| {
         if rows.is_empty() {
             return;
         }
@@ -696,11 +726,15 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
         table
             .column_iter_mut()
             .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        out.push(table.to_string());
+        out.push(
+            table::text(table, least_important, width)
+                .trim_end()
+                .to_string(),
+        );
     };
     let words = |list: &[&str]| list.iter().map(|w| (*w).to_string()).collect::<Vec<_>>();
     let rows = &evaluation.rows;
-    table(
+    add(
         words(&[
             "frame",
             "throughput",
@@ -709,7 +743,14 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
             "highest",
             "frames",
             "on a wire",
+            "limited by",
         ]),
+        &[
+            (6, "on a wire"),
+            (5, "frames"),
+            (3, "lowest"),
+            (4, "highest"),
+        ],
         rows.iter()
             .filter_map(|row| {
                 let t = row.throughput.as_ref()?;
@@ -721,15 +762,28 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
                     rate(t.max_pps),
                     gigabits(t.layer2_bits),
                     gigabits(t.layer1_bits),
+                    t.limit().to_string(),
                 ])
             })
             .collect(),
     );
     let mut head = words(&["frame", "load", "rate", "packets", "lost"]);
-    head.extend(QUANTILES.map(percentile));
+    let quantile_names = QUANTILES.map(percentile);
+    head.extend(quantile_names.iter().cloned());
     head.push("max".to_string());
-    table(
+    let least_important: Vec<(usize, &str)> = [(2, "rate"), (3, "packets")]
+        .into_iter()
+        .chain(
+            (5..)
+                .zip(&quantile_names)
+                .skip(1)
+                .step_by(2)
+                .map(|(at, name)| (at, name.as_str())),
+        )
+        .collect();
+    add(
         head,
+        &least_important,
         rows.iter()
             .flat_map(|row| row.latency.iter().map(move |load| (row, load)))
             .flat_map(|(row, load)| {
@@ -745,7 +799,12 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
                 cells.push(value(load.max_ns.map(|ns| ns as f64)));
                 let inside = load.inside.as_ref().map(|inside| {
                     let mut cells = words(&["", "device only", ""]);
-                    cells.extend([count(inside.packets), share(inside.loss)]);
+                    let lost = match inside.missed {
+                        0 => share(inside.loss),
+                        // What the tap missed would count as lost.
+                        _ => "n/a".to_string(),
+                    };
+                    cells.extend([count(inside.packets), lost]);
                     cells.extend(inside.quantiles.iter().map(|q| value(q.ns)));
                     cells.push(value(inside.max_ns.map(|ns| ns as f64)));
                     cells
@@ -754,7 +813,7 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
             })
             .collect(),
     );
-    table(
+    add(
         words(&[
             "frame",
             "longest burst",
@@ -763,6 +822,7 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
             "longest",
             "buffer, corrected",
         ]),
+        &[(3, "shortest"), (4, "longest")],
         rows.iter()
             .filter_map(|row| {
                 let b = row.back_to_back.as_ref()?;
@@ -778,7 +838,7 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
                             count(buffer.corrected_packets.round() as u64),
                             time(buffer.corrected_seconds * 1e9)
                         ),
-                        None => "never filled".to_string(),
+                        None => "never filled: no burst was too long".to_string(),
                     },
                 ])
             })
@@ -806,12 +866,20 @@ pub fn render_text(evaluation: &Evaluation<'_>) -> String {
         }
     }
     for row in rows.iter().filter(|row| !row.loss.is_empty()) {
-        let points: Vec<String> = row
-            .loss
+        let left_out = row.loss.len().saturating_sub(MOST_LOSSES);
+        let higher = match left_out {
+            0 => String::new(),
+            n => format!("; {n} higher rates, in the report, lost as well"),
+        };
+        let points: Vec<String> = row.loss[left_out..]
             .iter()
             .map(|point| format!("{} at {}", share(point.loss[1]), rate(point.offered_pps)))
             .collect();
-        out.push(format!("loss of {}: {}", row.size, points.join(", ")));
+        out.push(format!(
+            "loss of {}: {}{higher}",
+            row.size,
+            points.join(", ")
+        ));
     }
     if let Some(soak) = &evaluation.results.soak {
         let quantiles = soak.latency.as_ref().map_or("no data".to_string(), |l| {

@@ -51,16 +51,23 @@ const IF_TSOFFSET: u16 = 14;
 
 /// Why a file cannot be read on from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault(String);
+pub struct Fault {
+    reason: String,
+    /// The file is no worse than others of its kind, and that kind is not carried.
+    pub(super) is_of_its_kind: bool,
+}
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.reason)
     }
 }
 
 fn fault<T>(reason: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault(reason.into()))
+    Err(Fault {
+        reason: reason.into(),
+        is_of_its_kind: false,
+    })
 }
 
 /// What stands at the start of the bytes given to [`Scanner::step`].
@@ -289,9 +296,12 @@ fn check_link_type(link_type: u16) -> Result<(), Fault> {
     if link_type == ETHERNET {
         return Ok(());
     }
-    fault(format!(
-        "frames of link type {link_type}, and only Ethernet ({ETHERNET}) is carried"
-    ))
+    Err(Fault {
+        reason: format!(
+            "a capture of link type {link_type}, and only Ethernet ({ETHERNET}) is carried"
+        ),
+        is_of_its_kind: true,
+    })
 }
 
 /// What a file that is no capture may be.

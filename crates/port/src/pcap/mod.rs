@@ -172,6 +172,8 @@ fn told(path: &str, end: &End) -> String {
         End::Truncated(at) => {
             format!("end of {path}, which was cut off in the record at byte {at}")
         }
+        // What its first bytes say is no damage.
+        End::Damaged(at, fault) if *at == 0 || fault.is_of_its_kind => format!("{path} is {fault}"),
         End::Damaged(at, fault) => format!("{path} is damaged: at byte {at} is {fault}"),
         End::Unreadable(at, why) => format!("{path} cannot be read at byte {at}: {why}"),
     }

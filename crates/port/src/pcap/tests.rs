@@ -286,7 +286,7 @@ fn what_is_no_capture_is_refused_at_once() {
     for (content, want) in [
         (&b""[..], "empty"),
         (b"\xd4\xc3\xb2", "empty, or ends before"),
-        (b"GIF89a, says the file", "at byte 0 is neither pcap nor"),
+        (b"GIF89a, says the file", "is neither pcap nor pcapng"),
         (b"\x1f\x8b\x08\x00\x00\x00", "gunzip"),
         (&other, "link type 101"),
     ] {

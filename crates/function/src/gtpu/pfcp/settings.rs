@@ -224,7 +224,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Terms, String> {
         let settings = toml::from_str::<Settings>(text);
-        settings.map_err(|e| e.message().to_string())?.check(1000)
+        settings.map_err(|e| taut_port::in_words(&e))?.check(1000)
     }
 
     const USUAL: &str = "address = \"127.0.0.8\"\npeers = [\"127.0.0.4\", \"[::1]:9\"]\n";
@@ -271,7 +271,7 @@ mod tests {
         for (line, part) in [
             ("sessions = 0", "sessions = 0: want 1 to 4000000"),
             ("sessions = 4000001", "want 1 to"),
-            ("sessions = -1", "invalid value"),
+            ("sessions = -1", "sessions = -1: want a whole number"),
             ("rules = 0", "rules = 0: want 1 to 4096"),
             ("rules = 4097", "want 1 to 4096"),
             ("repeats = 11", "repeats = 11: want 0 to 10"),
@@ -281,7 +281,7 @@ mod tests {
             ("heartbeat = \"never\"", "or \"none\""),
             ("silence = \"1ms\"", "without it sessions are kept"),
             ("silence = \"72s\"", "want more than 72s"),
-            ("retries = 5", "unknown field"),
+            ("retries = 5", "unknown key `retries`"),
         ] {
             let error = read(&format!("{USUAL}{line}")).unwrap_err();
             assert!(error.contains(part), "{line}: {error}");

@@ -1,0 +1,73 @@
+//! Tables for terminals: as wide as the terminal at most, the least important columns go first, and a line says which.
+
+use comfy_table::{ColumnConstraint, Table};
+use std::io::IsTerminal;
+
+/// Columns of the terminal that standard output is; none where it is no terminal.
+pub fn terminal_width() -> Option<usize> {
+    let stdout = std::io::stdout();
+    stdout.is_terminal().then_some(())?;
+    let size = rustix::termios::tcgetwinsize(stdout).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// The table as lines without spaces at their ends. Where it is wider than `width`, columns are left out in the order in which
+/// `least_important` names them (number and name) until it fits, or none of them is left.
+pub fn text(mut table: Table, least_important: &[(usize, &str)], width: Option<usize>) -> String {
+    let mut left_out = Vec::new();
+    let mut columns = least_important.iter();
+    loop {
+        let mut text = String::new();
+        let mut widest = 0;
+        for line in table.to_string().lines() {
+            let line = line.trim_end();
+            widest = widest.max(line.chars().count());
+            text.push_str(line);
+            text.push('\n');
+        }
+        let column = match width {
+            Some(width) if widest > width => columns.next(),
+            _ => None,
+        };
+        let Some((index, name)) = column else {
+            if !left_out.is_empty() {
+                text.push_str(&format!(
+                    "(left out for want of width: {}; --json and the report have them)\n",
+                    left_out.join(", ")
+                ));
+            }
+            return text;
+        };
+        if let Some(column) = table.column_mut(*index) {
+            column.set_constraint(ColumnConstraint::Hidden);
+            left_out.push(*name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comfy_table::presets;
+
+    #[test]
+    fn a_table_loses_its_least_important_columns_until_it_fits() {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header(["device", "average", "deviation"]);
+        table.add_row(["memif-idle", "12 us", "3 us"]);
+        let order = [(2, "deviation"), (1, "average")];
+        let wide = text(table.clone(), &order, None);
+        assert!(wide.contains("deviation") && wide.lines().count() == 2);
+        assert_eq!(text(table.clone(), &order, Some(80)), wide);
+        let narrow = text(table.clone(), &order, Some(25));
+        assert!(
+            narrow.contains("average") && !narrow.contains("3 us"),
+            "{narrow}"
+        );
+        assert!(narrow.ends_with("width: deviation; --json and the report have them)\n"));
+        // What cannot be left out stays.
+        let least = text(table, &order, Some(3));
+        assert!(least.contains("memif-idle") && least.contains("deviation, average;"));
+    }
+}

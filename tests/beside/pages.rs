@@ -1,0 +1,225 @@
+//! The blocks of the documentation, typed as they stand: what a page says works, or says why it is not run.
+//!
+//! Blocks marked `sh` or `console` run in the order of their page, in one shell and a folder of their own, as root, in a network
+//! namespace with two interfaces `eth1` and `eth2` that a bridge joins, and with a capture `in.pcap`. A comment in front of a block
+//! says otherwise:
+//!
+//! - `<!-- not run: REASON -->`
+//! - `<!-- run: beside what follows -->`: it has no end; `, instead of what ran there` ends what ran beside before
+//! - `<!-- run: may end with another code than 0 -->`
+//! - `<!-- file: NAME -->`: a block of any kind that the reader saves
+
+use crate::support::program::Program;
+use crate::support::{is_root, scratch};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+/// Longest time of a page, seconds.
+const PATIENCE: &str = "120";
+
+/// What the reader does with a block.
+#[derive(Debug, PartialEq)]
+enum Way {
+    Run,
+    Beside { instead: bool },
+    MayFail,
+    Save(String),
+    NotRun,
+}
+
+#[derive(Debug)]
+struct Block {
+    line: usize,
+    text: String,
+    way: Way,
+}
+
+/// The blocks that are run or saved, and those that say why not.
+fn blocks(page: &str) -> Result<Vec<Block>, String> {
+    let mut found = Vec::new();
+    let mut marker = None;
+    let mut lines = page.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        if let Some(comment) = line
+            .strip_prefix("<!-- ")
+            .and_then(|line| line.strip_suffix(" -->"))
+        {
+            marker = Some(comment);
+            continue;
+        }
+        let Some(kind) = line.trim_start().strip_prefix("```") else {
+            if !line.trim().is_empty() {
+                marker = None;
+            }
+            continue;
+        };
+        let body = lines.by_ref().map(|(_, line)| line);
+        let text: Vec<&str> = body.take_while(|line| line.trim_start() != "```").collect();
+        let way = way(kind, marker.take()).map_err(|e| format!("line {}: {e}", number + 1))?;
+        found.extend(way.map(|way| Block {
+            line: number + 1,
+            text: text.join("\n") + "\n",
+            way,
+        }));
+    }
+    Ok(found)
+}
+
+fn way(kind: &str, marker: Option<&str>) -> Result<Option<Way>, String> {
+    let is_typed = matches!(kind, "sh" | "console");
+    let way = match marker {
+        None if is_typed => Way::Run,
+        None => return Ok(None),
+        Some("run: beside what follows") if is_typed => Way::Beside { instead: false },
+        Some("run: beside what follows, instead of what ran there") if is_typed => {
+            Way::Beside { instead: true }
+        }
+        Some("run: may end with another code than 0") if is_typed => Way::MayFail,
+        Some(marker) => match marker.split_once(": ") {
+            Some(("not run", reason)) if is_typed && !reason.trim().is_empty() => Way::NotRun,
+            Some(("file", name)) if !name.contains('/') => Way::Save(name.to_owned()),
+            _ => return Err(format!("`{marker}` is no marker of a {kind} block")),
+        },
+    };
+    Ok(Some(way))
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![Path::new(ROOT).join("README.md")];
+    let mut folders = vec![Path::new(ROOT).join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// What is around a page: two interfaces that a bridge joins, folders for what runs, a capture.
+const SURROUNDINGS: &str = r#"
+mount -t tmpfs tmpfs /run
+mkdir /run/netns /run/lock
+mount -t sysfs sysfs /sys
+sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
+ip link set lo up
+ip netns add device
+ip netns exec device sysctl -qw net.ipv6.conf.all.disable_ipv6=1
+ip -n device link add bridge type bridge
+ip -n device link set bridge up
+for n in 1 2; do
+    ip link add eth$n type veth peer name dev$n netns device
+    ip link set eth$n arp off up
+    ip -n device link set dev$n master bridge arp off up
+done
+taut generate --port pcap:in.pcap,role=write --rate 10k --seconds 0.1 --warm-up 0 --max-loss 1 >/dev/null
+beside=
+end_beside() {
+    for group in $beside; do
+        kill -TERM -- "-$group" 2>/dev/null || true
+        wait "$group" 2>/dev/null || true
+    done
+    beside=
+}
+"#;
+
+/// The page as one script; each block is a file, so that what it defines stays and `set -e` holds in it.
+fn script(blocks: &[Block], folder: &Path) -> String {
+    let mut script = format!("set -e\n{SURROUNDINGS}");
+    for block in blocks {
+        let file = folder.join(format!("{}.sh", block.line));
+        fs::write(&file, &block.text).unwrap();
+        let file = file.display();
+        let run = match &block.way {
+            Way::NotRun => continue,
+            Way::Run => format!(". {file}"),
+            Way::MayFail => format!("(. {file}) || true"),
+            Way::Save(name) => format!("cp {file} ./{name}"),
+            Way::Beside { instead } => {
+                let end = if *instead { "end_beside\n" } else { "" };
+                format!("{end}setsid bash -e {file} &\nbeside=\"$beside $!\"\nsleep 1")
+            }
+        };
+        script += &format!("echo \"== line {}\" >&2\n{run}\n", block.line);
+    }
+    script + "end_beside\n"
+}
+
+/// A folder as the reader's: the repository's own things, and room for new ones.
+fn place(folder: &Path) -> PathBuf {
+    let (place, programs) = (folder.join("place"), folder.join("programs"));
+    fs::create_dir(&place).unwrap();
+    fs::create_dir(&programs).unwrap();
+    for entry in fs::read_dir(ROOT).unwrap().flatten() {
+        if entry.file_name() != "results" {
+            symlink(entry.path(), place.join(entry.file_name())).unwrap();
+        }
+    }
+    symlink(env!("CARGO_BIN_EXE_taut"), programs.join("taut")).unwrap();
+    let sudo = programs.join("sudo");
+    fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n").unwrap();
+    fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755)).unwrap();
+    place
+}
+
+#[test]
+fn every_block_that_is_not_run_says_why() {
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        if let Err(e) = blocks(&text) {
+            panic!("{}: {e}", page.display());
+        }
+    }
+    let wrong = blocks("<!-- not run: -->\n```sh\ntaut\n```\n");
+    assert!(wrong.is_err_and(|e| e.starts_with("line 2: ")));
+    let two =
+        "<!-- not run: a reason -->\n\n```sh\na\n```\ntext\n```console\nb\n```\n```text\nc\n```\n";
+    let ways: Vec<Way> = blocks(two).unwrap().into_iter().map(|b| b.way).collect();
+    assert_eq!(ways, [Way::NotRun, Way::Run]);
+}
+
+#[test]
+fn pages_work_as_they_are_typed() {
+    if !is_root() {
+        return;
+    }
+    let mut complaints = Vec::new();
+    for page in pages() {
+        let blocks = blocks(&fs::read_to_string(&page).unwrap()).unwrap();
+        if !blocks.iter().any(|block| matches!(block.way, Way::Run)) {
+            continue;
+        }
+        let folder = scratch();
+        let place = place(folder.path());
+        let file = folder.path().join("page.sh");
+        fs::write(&file, script(&blocks, folder.path())).unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{path}", folder.path().join("programs").display());
+        // All that it starts ends with it.
+        let shut_in = "--net --mount --propagation private --pid --fork --mount-proc --kill-child";
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", PATIENCE, "unshare"]);
+        command.args(shut_in.split(' ')).arg("bash").arg(&file);
+        let begun = std::time::Instant::now();
+        let page = page.strip_prefix(ROOT).unwrap().display();
+        let finished = Program::start(command.current_dir(place).env("PATH", path))
+            .finish_within(Duration::from_secs(180));
+        println!("{page}: {:.0} s", begun.elapsed().as_secs_f64());
+        if finished.code() != Some(0) {
+            complaints.push(format!(
+                "{page}: {}\n{}\n{}",
+                finished.status, finished.stdout, finished.stderr
+            ));
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
