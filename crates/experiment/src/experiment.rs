@@ -67,7 +67,10 @@ impl Experiment {
             .parent()
             .filter(|p| !p.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
-        let text = String::from_utf8_lossy(&text);
+        let text = String::from_utf8(text).map_err(|_| ExperimentError::Wrong {
+            place: path.display().to_string(),
+            reason: "is no text file: want TOML in UTF-8".to_owned(),
+        })?;
         Self::parse(&text, &path.display().to_string(), folder, changes)
     }
 

@@ -34,6 +34,14 @@ pub fn in_kernel(
     table: toml::Table,
     port: usize,
 ) -> Result<KernelFunction, SettingsError> {
+    let is_one = crate::functions().iter().any(|entry| entry.name == name);
+    if is_one && !NAMES.contains(&name) {
+        return Err(SettingsError(format!(
+            "function \"{name}\" cannot run in the kernel ({}); these can: {}",
+            why_not(name),
+            NAMES.join(", ")
+        )));
+    }
     // Says what is wrong with the name or the settings.
     build(name, table.clone())?;
     if name == mac_swap::ENTRY.name {
@@ -53,14 +61,8 @@ pub fn in_kernel(
         Ok(Filter::new(settings(table)?)?.in_kernel())
     } else if name == balance::ENTRY.name {
         Ok(Balance::new(settings(table)?)?.in_kernel(port))
-    } else if name == nat::ENTRY.name {
-        nat::in_kernel(table, port)
     } else {
-        Err(SettingsError(format!(
-            "function \"{name}\" cannot run in the kernel ({}); these can: {}",
-            why_not(name),
-            NAMES.join(", ")
-        )))
+        nat::in_kernel(table, port)
     }
 }
 

@@ -24,8 +24,26 @@ const STICKY: u32 = 0o1000;
 /// # Errors
 /// What the system says.
 pub fn scratch() -> io::Result<TempDir> {
-    let name = format!("taut-{}-", std::process::id());
+    let name = format!("taut-{}.{}-", numbering(), std::process::id());
     scratch_in(&std::env::temp_dir(), &name)
+}
+
+/// Whether a folder of this name is a [`scratch`] of a process that is no more. One in which processes are numbered otherwise
+/// (another container) is not judged: it may share a folder for temporary files with this one.
+pub fn is_left_behind(name: &str) -> bool {
+    let owner = name.strip_prefix("taut-").and_then(|rest| {
+        let (numbered, rest) = rest.split_once('.')?;
+        let (process, _) = rest.split_once('-')?;
+        Some((numbered.parse::<u64>().ok()?, process.parse::<u32>().ok()?))
+    });
+    owner.is_some_and(|(numbered, process)| {
+        numbered == numbering() && !Path::new(&format!("/proc/{process}")).exists()
+    })
+}
+
+/// By what this process and others have their numbers: the PID namespace.
+fn numbering() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// As [`scratch`], in this folder, with a name that begins so and goes on at random.
@@ -332,6 +350,18 @@ mod tests {
         assert!(said.contains("replace it"), "{said}");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
         folder(&inside).unwrap();
+    }
+
+    #[test]
+    fn a_scratch_is_left_behind_by_a_process_that_is_no_more_and_was_numbered_as_this_one() {
+        let own = scratch().unwrap();
+        let name = own.path().file_name().unwrap().to_str().unwrap();
+        assert!(!is_left_behind(name), "{name}");
+        let dead = format!("taut-{}.4294967295-x", numbering());
+        assert!(is_left_behind(&dead));
+        for other in ["taut-1.4294967295-x", "taut-4294967295-x", "taut-x", "x"] {
+            assert!(!is_left_behind(other), "{other}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! Adding a backend is its folder, one line in [`backends`], and its docs page.
 
 use crate::{
-    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, dpdk, memif, null, pair, pcap, tap,
-    veth,
+    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, dpdk, memif, null, pair, pcap,
+    suggestion, tap, veth,
 };
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -107,7 +107,11 @@ impl PortSpec {
         let Some(backend) = known().find(|b| b.name == name).copied() else {
             return Err(PortError::bad_spec(
                 text,
-                format!("no backend \"{name}\"; this build has {}", names()),
+                format!(
+                    "no backend \"{name}\"; this build has {}{}",
+                    names(),
+                    suggestion(name, known().map(|b| b.name))
+                ),
             ));
         };
         let mut parts = rest.split(',');
@@ -127,8 +131,9 @@ impl PortSpec {
                         return Err(PortError::bad_spec(
                             text,
                             format!(
-                                "{name} has no option \"{key}\"; it has {}",
-                                known.join(", ")
+                                "{name} has no option \"{key}\"; it has {}{}",
+                                known.join(", "),
+                                suggestion(key, known.iter().copied())
                             ),
                         ));
                     }

@@ -35,40 +35,10 @@ impl Notes {
 pub(crate) fn sweep_stale() {
     // Without the right to look for namespaces nothing of ours can have been left there.
     let _ = taut_host::Testbed::sweep_stale();
-    sweep_stale_in(&std::env::temp_dir());
-}
-
-fn sweep_stale_in(parent: &Path) {
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name
-            .to_string_lossy()
-            .strip_prefix("taut-")
-            .and_then(|rest| {
-                let (pid, _) = rest.split_once('-')?;
-                pid.parse::<u32>().ok()
-            });
-        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+    let there = std::fs::read_dir(std::env::temp_dir());
+    for entry in there.into_iter().flatten().flatten() {
+        if taut_host::private::is_left_behind(&entry.file_name().to_string_lossy()) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn folders_of_dead_processes_go_and_others_stay() {
-        let parent = tempfile::tempdir().unwrap();
-        let alive = format!("taut-{}-x", std::process::id());
-        let names = ["taut-4294967295-x", &alive, "taut-bench-1", "other"];
-        for name in names {
-            std::fs::create_dir(parent.path().join(name)).unwrap();
-        }
-        sweep_stale_in(parent.path());
-        let there = names.map(|name| parent.path().join(name).exists());
-        assert_eq!(there, [false, true, true, true]);
     }
 }
