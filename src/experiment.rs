@@ -460,8 +460,9 @@ fn stage(stage: Stage) -> &'static str {
 pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Failure> {
     let folder = Folder::open(dir)?;
     if verify {
+        let runs = folder.index()?;
         let mut damaged = Vec::new();
-        for run in &folder.index()? {
+        for run in &runs {
             damaged.extend(folder.damaged(run)?);
         }
         damaged.iter().for_each(print::line);
@@ -473,9 +474,9 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
             return Err(Failure::Limit(files));
         }
         if !json {
-            let runs = folder.index()?.len();
             print::line(format!(
-                "verified: all files of {runs} runs are what they were"
+                "verified: all files of {} runs are what they were",
+                runs.len()
             ));
         }
     }

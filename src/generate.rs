@@ -700,11 +700,8 @@ impl StreamReport<'_> {
     fn print_counts(&self) {
         let tally = self.tally;
         print::line(format!(
-            "sent {} of {} packets in {:.3} s ({}), refused by a full ring {}, never sent {}",
-            tally.sent,
-            tally.owed,
-            tally.seconds,
-            quantity::pps(tally.sent as f64 / tally.seconds),
+            "{}, refused by a full ring {}, never sent {}",
+            sent(tally),
             tally.refused,
             tally.unsent
         ));
@@ -1056,6 +1053,17 @@ pub(crate) fn print_port_losses<'a>(ports: impl Iterator<Item = (&'a String, &'a
     }
 }
 
+/// What was sent, and how fast.
+fn sent(tally: &Tally) -> String {
+    format!(
+        "sent {} of {} packets in {:.3} s ({})",
+        tally.sent,
+        tally.owed,
+        tally.seconds,
+        quantity::pps(tally.sent as f64 / tally.seconds)
+    )
+}
+
 fn print_text(
     tally: &Tally,
     lost: u64,
@@ -1064,14 +1072,7 @@ fn print_text(
     jitter: Option<&taut_measure::JitterSummary>,
     account: &SequenceReport,
 ) {
-    print::line(format!(
-        "sent {} of {} packets in {:.3} s ({}), received {}",
-        tally.sent,
-        tally.owed,
-        tally.seconds,
-        quantity::pps(tally.sent as f64 / tally.seconds),
-        tally.received
-    ));
+    print::line(format!("{}, received {}", sent(tally), tally.received));
     print::line(format!(
         "lost {lost}, refused by a full ring {}, never sent {}, duplicate {}, reordered {}, corrupt {}, foreign {}",
         tally.refused,

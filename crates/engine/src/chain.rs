@@ -519,8 +519,7 @@ mod tests {
         assert_eq!(stage.settings["a"].as_bool(), Some(true));
         assert_eq!(stage.settings["b"].as_float(), Some(0.5));
         assert_eq!(stage.settings["c"].as_str(), Some("7"));
-        let stage: Stage = "nat(outside=[1, 0], address=203.0.113.1, address=[\"192.0.2.1\"])"
-            .replace(", address=[", ", more=[")
+        let stage: Stage = "nat(outside=[1, 0], address=203.0.113.1, more=[\"192.0.2.1\"])"
             .parse()
             .unwrap();
         assert_eq!(stage.settings["outside"].to_string(), "[1, 0]");
