@@ -1,13 +1,16 @@
 //! `taut experiment` on machines that Slurm allocates: a whole cluster on this machine, with a controller, five
 //! machines of their own names and ports in two partitions, and `munge`, all of the test's own. It is started once.
 
+use crate::support::hosts::{Namespace, ip};
 use crate::support::program::{Finished, PATIENCE, Program, run};
 use crate::support::{is_root, scratch};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -30,6 +33,7 @@ const MOST: usize = 8;
 
 /// A cluster. Dropped, it is gone with all that runs on it.
 struct Cluster {
+    _network: Namespace,
     folder: TempDir,
     daemons: Vec<Child>,
 }
@@ -53,6 +57,15 @@ impl Drop for Cluster {
             let _ = daemon.wait();
         }
     }
+}
+
+/// Takes this thread, and with it what it will start, to a network namespace that has the loopback interface only.
+fn network_of_its_own(name: String) -> Namespace {
+    ip(&format!("netns add {name}"));
+    ip(&format!("-n {name} link set lo up"));
+    let file = fs::File::open(format!("/run/netns/{name}")).unwrap();
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+    Namespace(name)
 }
 
 /// Processes that have `text` in their environment or command line, but for this one.
@@ -86,8 +99,12 @@ impl Cluster {
             println!("skipped: needs Slurm and munge (packages slurm-wlm and munge)");
             return None;
         }
+        let folder = scratch();
+        let name = folder.path().file_name().unwrap().to_string_lossy();
         let mut cluster = Self {
-            folder: scratch(),
+            // In it the machines do not wait for what other tests measure.
+            _network: network_of_its_own(format!("{name}-cluster")),
+            folder,
             daemons: Vec::new(),
         };
         cluster.configure();

@@ -24,11 +24,15 @@ const STICKY: u32 = 0o1000;
 /// # Errors
 /// What the system says.
 pub fn scratch() -> io::Result<TempDir> {
-    let name = format!("taut-{}.{}-", numbering(), std::process::id());
-    scratch_in(&std::env::temp_dir(), &name)
+    scratch_in(&std::env::temp_dir(), &name_of_this_process())
 }
 
-/// Whether a folder of this name is a [`scratch`] of a process that is no more. One in which processes are numbered otherwise
+/// What the names of things of this process begin with, so that others see when they are left behind.
+pub fn name_of_this_process() -> String {
+    format!("taut-{}.{}-", numbering(), std::process::id())
+}
+
+/// Whether what is called so is of a process ([`name_of_this_process`]) that is no more. One in which processes are numbered otherwise
 /// (another container) is not judged: it may share a folder for temporary files with this one.
 pub fn is_left_behind(name: &str) -> bool {
     let owner = name.strip_prefix("taut-").and_then(|rest| {

@@ -8,7 +8,9 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use crate::private;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 /// The trace points, those of them that a kernel has: folder, and how the names in it end or are.
@@ -31,6 +33,9 @@ const POINTS: [(&str, &[&str]); 6] = [
 
 /// Room for what is not yet read, per CPU watched: a tenth of a second of a hundred thousand events.
 const BUFFER_KB: u32 = 8192;
+
+/// How long a process that was started may take until it has closed what is not its own.
+const FORK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A trace that runs. Dropping it ends and removes it.
 pub(super) struct Trace {
@@ -83,7 +88,7 @@ impl Trace {
         }
         let instances = tracefs.join("instances");
         remove_orphans(&instances);
-        let folder = instances.join(format!("taut-{}", std::process::id()));
+        let folder = instances.join(private::name_of_this_process() + "trace");
         fs::create_dir(&folder)?;
         let mut trace = Self {
             folder,
@@ -175,9 +180,14 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         self.stop();
-        // An instance whose files are open stays.
+        // An instance whose files are open stays. A process that another thread just starts has them until it is loaded.
         self.pipes.clear();
-        let _ = fs::remove_dir(&self.folder);
+        let deadline = Instant::now() + FORK_PATIENCE;
+        while fs::remove_dir(&self.folder).is_err_and(|e| e.kind() == ErrorKind::ResourceBusy)
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -202,12 +212,7 @@ fn tracefs() -> io::Result<(PathBuf, Option<OwnedFd>)> {
 /// Removes the instances of processes that were killed.
 fn remove_orphans(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name
-            .to_string_lossy()
-            .strip_prefix("taut-")
-            .and_then(|pid| pid.parse::<u32>().ok());
-        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        if private::is_left_behind(&entry.file_name().to_string_lossy()) {
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -324,7 +329,6 @@ mod tests {
 
     #[test]
     fn a_trace_sees_this_machine_and_leaves_nothing() {
-        use std::time::{Duration, Instant};
         let cpu = crate::choose_cores().device;
         let mut trace = match Trace::start(&[cpu]) {
             Ok(trace) => trace,
