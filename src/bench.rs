@@ -196,9 +196,8 @@ impl From<IoCostError> for Failure {
         match e {
             IoCostError::Nothing(_) => Self::Missing(e.to_string()),
             IoCostError::Port(e) => e.into(),
-            IoCostError::Results(_) | IoCostError::Unknown { .. } | IoCostError::Affinity(_) => {
-                Self::Input(e.to_string())
-            }
+            IoCostError::Results(e) => e.into(),
+            IoCostError::Unknown { .. } | IoCostError::Affinity(_) => Self::Input(e.to_string()),
         }
     }
 }

@@ -336,16 +336,18 @@ impl From<ComparisonError> for Failure {
     fn from(e: ComparisonError) -> Self {
         match e {
             ComparisonError::Nothing(_) => Self::Missing(e.to_string()),
-            ComparisonError::Results(_) | ComparisonError::Affinity(_) => {
-                Self::Input(e.to_string())
-            }
+            ComparisonError::Results(e) => e.into(),
+            ComparisonError::Affinity(_) => Self::Input(e.to_string()),
         }
     }
 }
 
 impl From<taut_lab::report::ReportError> for Failure {
     fn from(e: taut_lab::report::ReportError) -> Self {
-        Self::Input(e.to_string())
+        match e {
+            taut_lab::report::ReportError::Results(e) => e.into(),
+            other => Self::Input(other.to_string()),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use taut_engine::ChainError;
 use taut_lab::metrics::EndpointError;
 use taut_lab::results::ResultsError;
 use taut_lab::tapped::InlineError;
-use taut_port::PortError;
+use taut_port::{Breakdown, PortError};
 use taut_traffic::TrialError;
 
 /// Why a command did not do what it was asked.
@@ -25,6 +25,29 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// What came of a file: one that is named and is not there, or is something else, is the caller's mistake, the rest is
+    /// the machine's.
+    pub fn of_file(error: &std::io::Error, text: String) -> Self {
+        use std::io::ErrorKind;
+        match error.kind() {
+            ErrorKind::NotFound
+            | ErrorKind::IsADirectory
+            | ErrorKind::NotADirectory
+            | ErrorKind::InvalidData => Self::Input(text),
+            _ => Self::Missing(text),
+        }
+    }
+
+    /// A port that could do no more.
+    pub fn of_port(port: &impl std::fmt::Display, breakdown: &Breakdown) -> Self {
+        let text = format!("{port}: {}", breakdown.why);
+        if breakdown.is_machines {
+            Self::Missing(text)
+        } else {
+            Self::Input(text)
+        }
+    }
+
     /// Prints the line and gives the code.
     pub fn report(self) -> ExitCode {
         let (text, code) = match self {
@@ -90,8 +113,9 @@ impl From<DeployError> for Failure {
 impl From<ResultsError> for Failure {
     fn from(e: ResultsError) -> Self {
         match e {
-            ResultsError::Exists { .. } => Self::Input(e.to_string()),
-            other => Self::Missing(other.to_string()),
+            ResultsError::Io { ref source, .. } => Self::of_file(source, e.to_string()),
+            ResultsError::Histogram { .. } => Self::Missing(e.to_string()),
+            other => Self::Input(other.to_string()),
         }
     }
 }

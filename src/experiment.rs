@@ -130,7 +130,7 @@ enum What {
         #[arg(long, requires = "pseudonyms")]
         keep_captures: bool,
         /// Licence of the results: an SPDX name such as CC-BY-4.0, or an address
-        #[arg(long)]
+        #[arg(long, value_parser = license)]
         license: Option<String>,
         /// Print what was published as JSON
         #[arg(long)]
@@ -619,18 +619,24 @@ fn time(seconds: f64) -> String {
     }
 }
 
+/// A licence by its SPDX name, in whatever case, or by an address.
+fn license(text: &str) -> Result<String, String> {
+    if text.starts_with("https://") || text.starts_with("http://") {
+        return Ok(text.to_owned());
+    }
+    let known = spdx::identifiers::LICENSES
+        .iter()
+        .find(|license| license.name.eq_ignore_ascii_case(text));
+    known.map(|license| license.name.to_owned()).ok_or_else(|| {
+        "want a name of https://spdx.org/licenses such as CC-BY-4.0, or an address that begins with https://".to_owned()
+    })
+}
+
 impl From<ExperimentError> for Failure {
     fn from(e: ExperimentError) -> Self {
         match e {
             ExperimentError::Node { .. } => Self::Missing(e.to_string()),
-            // What is named and is not there, or is something else, is the caller's mistake; the rest is the machine's.
-            ExperimentError::Io { ref source, .. } => match source.kind() {
-                std::io::ErrorKind::NotFound
-                | std::io::ErrorKind::IsADirectory
-                | std::io::ErrorKind::NotADirectory
-                | std::io::ErrorKind::InvalidData => Self::Input(e.to_string()),
-                _ => Self::Missing(e.to_string()),
-            },
+            ExperimentError::Io { ref source, .. } => Self::of_file(source, e.to_string()),
             ExperimentError::Lab(e) => e.into(),
             other => Self::Input(other.to_string()),
         }

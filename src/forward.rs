@@ -195,9 +195,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         || summary(&total, seconds, &fates),
     ));
     match end {
-        Some(End::Broken(port, why)) => {
-            Err(Failure::Input(format!("{}: {why}", chain.ports[port])))
-        }
+        Some(End::Broken(port, breakdown)) => Err(Failure::of_port(&chain.ports[port], &breakdown)),
         _ => Ok(()),
     }
 }

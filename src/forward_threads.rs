@@ -139,7 +139,8 @@ pub fn run(arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure>
         let total = worker.counters.read();
         let seconds = begun.elapsed().as_secs_f64();
         let Ok((end, fates)) = joined else {
-            broken = Some(format!("{}: its worker died", worker.name));
+            let text = format!("{}: its worker died", worker.name);
+            broken = Some(Failure::Missing(text));
             continue;
         };
         print::line(json_or_text(
@@ -147,11 +148,11 @@ pub fn run(arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure>
             || of_worker(number, summary_json(&total, seconds, &clock, &fates)),
             || format!("{:<12}{}", worker.name, summary(&total, seconds, &fates)),
         ));
-        if let Some(End::Broken(port, why)) = end {
-            broken = Some(format!("{}: {why}", worker.chain.ports[port]));
+        if let Some(End::Broken(port, breakdown)) = end {
+            broken = Some(Failure::of_port(&worker.chain.ports[port], &breakdown));
         }
     }
-    broken.map_or(Ok(()), |why| Err(Failure::Input(why)))
+    broken.map_or(Ok(()), Err)
 }
 
 fn of_worker(number: usize, mut event: Value) -> Value {

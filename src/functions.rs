@@ -1,13 +1,15 @@
 //! `taut bench functions`: what a packet takes in functions, and how that grows when many work side by side.
 
-use crate::demo::Alone;
+use crate::demo::{Alone, Bar};
 use crate::exit::{self, Failure};
-use crate::{print, quantity};
+use crate::print;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use taut_engine::{Chain, Stage};
+use taut_lab::comparison::Observer;
 use taut_lab::parallel::{self, Measured, ParallelError, Plan};
+use taut_lab::table::terminal_width;
 use taut_port::Clock;
 
 #[derive(clap::Args)]
@@ -63,51 +65,56 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     let _alone = Alone::claim()?;
     let clock = Clock::calibrate(Duration::from_millis(20));
-    for size_bytes in &arguments.size {
-        for instances in &arguments.instances {
-            let plan = Plan {
-                functions: functions.clone(),
-                instances: usize::from(*instances),
-                size_bytes: *size_bytes,
-                packets: arguments.packets,
-                repetitions: arguments.repetitions,
-            };
-            let measured = parallel::measure(&plan, &clock, stop)?;
-            if stop.load(Ordering::Relaxed) {
-                let text = "interrupted: only what was complete is shown";
-                return Err(Failure::Interrupted(text.to_string()));
-            }
-            show(&measured, arguments.json)?;
+    let plan = |size_bytes, instances| Plan {
+        functions: functions.clone(),
+        instances: usize::from(instances),
+        size_bytes,
+        packets: arguments.packets,
+        repetitions: arguments.repetitions,
+    };
+    let plans: Vec<Plan> = arguments
+        .size
+        .iter()
+        .flat_map(|size| arguments.instances.iter().map(|n| plan(*size, *n)))
+        .collect();
+    let total: Duration = plans.iter().map(Plan::least).sum();
+    let mut bar = Bar::new();
+    let mut done = Duration::ZERO;
+    let mut all = Vec::new();
+    for plan in plans {
+        if !arguments.json {
+            let what = format!("{} side by side, {} bytes", plan.instances, plan.size_bytes);
+            bar.progress(done, total, &what);
+        }
+        done += plan.least();
+        let measured = parallel::measure(&plan, &clock, stop)?;
+        if stop.load(Ordering::Relaxed) {
+            bar.clear();
+            show(&all);
+            let text = "interrupted: only what was complete is shown";
+            return Err(Failure::Interrupted(text.to_string()));
+        }
+        if arguments.json {
+            let text =
+                serde_json::to_string(&measured).map_err(|e| Failure::Missing(e.to_string()))?;
+            print::line(text);
+        } else {
+            all.push(measured);
         }
     }
+    bar.clear();
+    show(&all);
     Ok(())
 }
 
-fn show(measured: &Measured, json: bool) -> Result<(), Failure> {
-    if json {
-        let text = serde_json::to_string(measured).map_err(|e| Failure::Missing(e.to_string()))?;
-        print::line(text);
-        return Ok(());
+fn show(all: &[Measured]) {
+    if let Some(first) = all.first() {
+        print::line(parallel::text_table(all, terminal_width()).trim_end());
+        print::line(format_args!(
+            "{} repetitions on {} CPUs; with more threads than free CPUs packets also wait for the other threads",
+            first.repetitions, first.cpus
+        ));
     }
-    let times = measured
-        .processing_ns
-        .as_ref()
-        .map_or("no data".to_string(), quantity::summary);
-    let interval = measured.mean_ns.map_or(String::new(), |mean| {
-        format!(
-            "  mean of the median repetition {}",
-            mean.words(quantity::ns)
-        )
-    });
-    let dropped = match measured.dropped {
-        0 => String::new(),
-        n => format!("  dropped {n}"),
-    };
-    print::line(format!(
-        "{} side by side on {} CPUs, {} bytes: {times}{interval}{dropped}",
-        measured.instances, measured.cpus, measured.size_bytes
-    ));
-    Ok(())
 }
 
 impl From<ParallelError> for Failure {

@@ -122,9 +122,10 @@ impl From<GeneratorsError> for Failure {
             GeneratorsError::Nothing(_) | GeneratorsError::Missing(_) => {
                 Self::Missing(e.to_string())
             }
-            GeneratorsError::Results(_)
-            | GeneratorsError::Unknown { .. }
-            | GeneratorsError::Affinity(_) => Self::Input(e.to_string()),
+            GeneratorsError::Results(e) => e.into(),
+            GeneratorsError::Unknown { .. } | GeneratorsError::Affinity(_) => {
+                Self::Input(e.to_string())
+            }
         }
     }
 }

@@ -17,7 +17,24 @@ pub fn line(text: impl Display) {
 
 /// Says something on standard error beside what is printed, behind the program's name.
 pub fn note(text: impl Display) {
-    say(format_args!("taut: {text}"));
+    say(format_args!(
+        "taut: {}",
+        without_error_numbers(&text.to_string())
+    ));
+}
+
+/// What the system said, without the number that it has for it.
+fn without_error_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        match rest.strip_prefix(')') {
+            Some(rest) if rest.len() + 1 < part.len() => plain += rest,
+            _ => plain = plain + " (os error " + part,
+        }
+    }
+    plain
 }
 
 /// Prints a line on standard error. One write: lines of several programs on one terminal stay whole.
@@ -64,6 +81,18 @@ pub fn summary(folder: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_system_said_is_told_in_words() {
+        let plain = |text| without_error_numbers(text);
+        assert_eq!(
+            plain("a: No such file (os error 2); b: Denied (os error 13)"),
+            "a: No such file; b: Denied"
+        );
+        for other in ["", "a", "a (os error )", "a (os error x)", "a (os error 2"] {
+            assert_eq!(plain(other), other);
+        }
+    }
 
     #[test]
     fn nothing_that_is_printed_commands_the_terminal() {

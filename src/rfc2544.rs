@@ -622,9 +622,8 @@ impl From<BenchError> for Failure {
     fn from(e: BenchError) -> Self {
         match e {
             BenchError::Device(_) => Self::Missing(e.to_string()),
-            BenchError::Results(_) | BenchError::Affinity(_) | BenchError::Input(_) => {
-                Self::Input(e.to_string())
-            }
+            BenchError::Results(e) => e.into(),
+            BenchError::Affinity(_) | BenchError::Input(_) => Self::Input(e.to_string()),
         }
     }
 }

@@ -253,6 +253,6 @@ fn a_disk_that_is_full_in_the_middle_ends_a_soak_with_the_file_and_the_reason() 
         arguments = bench.arguments.join(" ")
     );
     let finished = run(Command::new("unshare").args(["-m", "sh", "-c", &script]));
-    fails_with(&finished, 2, "No space left on device");
+    fails_with(&finished, 3, "No space left on device");
     assert!(finished.stderr.contains("free space"), "{finished:?}");
 }

@@ -104,7 +104,7 @@ fn what_is_published_can_be_unpacked_run_again_and_compared() {
     well(dir, &["run", "tiny.toml", "--out", "r1"]);
     well(
         dir,
-        &["publish", "r1", "--out", "tiny", "--license", "CC-BY-4.0"],
+        &["publish", "r1", "--out", "tiny", "--license", "cc-by-4.0"],
     );
 
     // Everything that a page names is there, and nothing is loaded from elsewhere.

@@ -512,7 +512,7 @@ fn a_full_disk_ends_the_command_and_leaves_whole_frames() {
         return;
     }
     no_panic(&finished);
-    assert_eq!(finished.code(), Some(2), "{finished:?}");
+    assert_eq!(finished.code(), Some(3), "{finished:?}");
     assert!(
         finished.stderr.contains("No space left on device"),
         "{finished:?}"

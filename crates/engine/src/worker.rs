@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
 use taut_port::{
-    BATCH_CAPACITY, Batch, Clock, InterruptionLog, Link, Port, PortCounters, Supply, ticks,
+    BATCH_CAPACITY, Batch, Breakdown, Clock, InterruptionLog, Link, Port, PortCounters, Supply,
+    ticks,
 };
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
@@ -22,8 +23,8 @@ pub enum End {
     Stopped,
     /// Every file that it reads has been read, and nothing else can bring packets that go anywhere.
     Done,
-    /// A port can do no more: its index and what it says.
-    Broken(usize, String),
+    /// A port can do no more: its index and why.
+    Broken(usize, Breakdown),
 }
 
 /// One way through a worker: what enters one port leaves through another.
@@ -1139,10 +1140,14 @@ mod tests {
 
     #[test]
     fn what_comes_before_the_damage_of_a_file_is_passed_on() {
-        let broken = Supply::Broken("at byte 5".to_string());
+        let breakdown = Breakdown {
+            why: "at byte 5".to_string(),
+            is_machines: false,
+        };
+        let broken = Supply::Broken(breakdown.clone());
         let (seen, dropped, end) = replay("idle(32)", 100, &[1, 0, 0], broken);
         assert_eq!((seen.len(), dropped), (100, 0));
-        assert_eq!(end, End::Broken(0, "at byte 5".to_string()));
+        assert_eq!(end, End::Broken(0, breakdown));
     }
 
     /// Can wake a worker; writes down what it is called for, and never has packets but, if so told, one whenever

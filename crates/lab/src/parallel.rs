@@ -5,6 +5,8 @@
 //! a packet also waits for the other threads, which is what the figure is about. So that the scheduler has changed
 //! between all of them many times, a repetition lasts a while even where the packets asked for take less.
 
+use crate::{quantity, table};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -46,6 +48,13 @@ pub struct Plan {
     pub repetitions: u32,
 }
 
+impl Plan {
+    /// What it takes at least.
+    pub fn least(&self) -> Duration {
+        self.repetitions * LEAST.max(LEAST_EACH * self.instances as u32)
+    }
+}
+
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
@@ -76,6 +85,68 @@ pub enum ParallelError {
     /// No frame of this size.
     #[error("{0} bytes of payload: want 18 to 9170")]
     Size(usize),
+}
+
+/// A line for each of what was measured, for a terminal so many columns wide.
+pub fn text_table(all: &[Measured], width: Option<usize>) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "payload",
+        "side by\nside",
+        "packets",
+        "dropped",
+        "time of a\npacket: avg",
+        "\nmin",
+        "\np50",
+        "\np99",
+        "\np99.9",
+        "\nmax",
+        "median of the\nrepetitions' means",
+    ]);
+    for measured in all {
+        let times = measured.processing_ns.as_ref();
+        let exact = |value: fn(&Summary) -> f64| {
+            times.map_or_else(|| "-".to_owned(), |times| quantity::time(value(times)))
+        };
+        let percentile = |value: fn(&Summary) -> Option<u64>| {
+            let value = times.map(|times| value(times).map(|ns| quantity::time(ns as f64)));
+            value.map_or_else(
+                || "-".to_owned(),
+                |value| value.unwrap_or_else(|| "n/a".to_owned()),
+            )
+        };
+        table.add_row([
+            format!("{} bytes", measured.size_bytes),
+            measured.instances.to_string(),
+            times.map_or(0, |times| times.count).to_string(),
+            measured.dropped.to_string(),
+            exact(|times| times.avg_ns),
+            exact(|times| times.min_ns as f64),
+            percentile(|times| times.p50_ns),
+            percentile(|times| times.p99_ns),
+            percentile(|times| times.p99_9_ns),
+            exact(|times| times.max_ns as f64),
+            measured
+                .mean_ns
+                .map_or_else(|| "-".to_owned(), |mean| mean.words(quantity::time)),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let least_important = [
+        (5, "min"),
+        (8, "p99.9"),
+        (2, "packets"),
+        (6, "p50"),
+        (9, "max"),
+        (3, "dropped"),
+    ];
+    table::text(table, &least_important, width)
 }
 
 /// Measures. What comes back when `stop` is set meanwhile is not whole.

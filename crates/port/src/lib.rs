@@ -79,7 +79,7 @@ pub use interruption_log::{InterruptionLog, LoggedInterruptions};
 pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use packet::Packet;
 pub use pool::{Pool, PoolHandle};
-pub use port::{Link, Port, PortCounters, Relayed, StampClock, Supply};
+pub use port::{Breakdown, Link, Port, PortCounters, Relayed, StampClock, Supply};
 pub use private_socket::listen_privately;
 pub use registry::{Backend, PortSpec, Resources, backends};
 pub use settings::duration;

@@ -161,8 +161,17 @@ pub enum Supply {
     None,
     /// All there were have come.
     Ended,
-    /// The port can do no more, in either direction; the text says what happened where.
-    Broken(String),
+    /// The port can do no more, in either direction.
+    Broken(Breakdown),
+}
+
+/// Why a port can do no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breakdown {
+    /// What happened where.
+    pub why: String,
+    /// The machine is to blame, such as a full disk; else what was read.
+    pub is_machines: bool,
 }
 
 /// What passed through a port since it was opened. Packets that the caller could not place (a full

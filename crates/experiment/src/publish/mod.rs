@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use taut_lab::results::{write_json, write_whole};
+use taut_lab::results::{is_only_numbers, write_json, write_whole};
 
 /// What the template says in the place of what an experiment is for.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
@@ -332,7 +332,7 @@ impl Work<'_> {
             };
             return copy().map(|()| true).map_err(failed());
         }
-        if self.keep_captures {
+        if self.keep_captures || file.open(dir).is_ok_and(is_only_numbers) {
             return as_it_is().map_err(failed());
         }
         self.left_out.push(shown);

@@ -165,8 +165,9 @@ pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
         "offered\npkt/s",
         "received\npkt/s",
         "loss",
-        "latency\nmin",
-        "\navg",
+        "\nmin",
+        // On a column that always stays.
+        "latency\navg",
         "\np50",
         "\np99",
         "\np99.9",

@@ -42,5 +42,5 @@ pub(crate) use parts::PartsFolder;
 pub(crate) use recording::{RECORDED_LATENCIES, RECORDED_SLOWEST, stream_folders};
 pub use recording::{Recording, SampleThread};
 pub use run::{CbrResult, Sweep, SweepTrial};
-pub use samples::{Sample, SampleReader, SampleWriter};
+pub use samples::{Sample, SampleReader, SampleWriter, is_only_numbers};
 pub use table::{Cells, write_table};

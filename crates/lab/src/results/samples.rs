@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::file::properties::WriterProperties;
@@ -131,6 +131,19 @@ impl SampleWriter {
         self.block.clear();
         Ok(())
     }
+}
+
+/// Whether a Parquet file has nothing but numbers: no column of text, and no words beside the columns.
+pub fn is_only_numbers(file: File) -> bool {
+    let Ok(file) = SerializedFileReader::new(file) else {
+        return false;
+    };
+    let metadata = file.metadata().file_metadata();
+    let has_text = metadata.schema_descr().columns().iter().any(|column| {
+        let kind = column.physical_type();
+        matches!(kind, Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY)
+    });
+    !has_text && metadata.key_value_metadata().is_none_or(Vec::is_empty)
 }
 
 /// Reads samples block by block; holds one row group, as large as its writer made it.

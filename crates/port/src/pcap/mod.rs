@@ -16,7 +16,9 @@ mod writer;
 
 pub use annotated::{Annotated, write_annotated};
 
-use crate::{Backend, Batch, Clock, Handling, Link, Port, PortCounters, PortError, PortSpec};
+use crate::{
+    Backend, Batch, Breakdown, Clock, Handling, Link, Port, PortCounters, PortError, PortSpec,
+};
 use crate::{Receives, Resources, Sends, Supply};
 use index::End;
 use reader::Reader;
@@ -185,7 +187,10 @@ impl Input {
         match self.reader.ended() {
             None => Supply::Open,
             Some(End::Whole | End::Truncated(_)) => Supply::Ended,
-            Some(end) => Supply::Broken(told(&self.path, end)),
+            Some(end) => Supply::Broken(Breakdown {
+                why: told(&self.path, end),
+                is_machines: matches!(end, End::Unreadable(..)),
+            }),
         }
     }
 }
@@ -249,7 +254,10 @@ impl Port for PcapPort {
         if let Some(output) = &self.output
             && let Some(why) = output.writer.failure()
         {
-            return Supply::Broken(format!("writing {}: {why}", output.path));
+            return Supply::Broken(Breakdown {
+                why: format!("writing {}: {why}", output.path),
+                is_machines: true,
+            });
         }
         self.input.as_ref().map_or(Supply::None, Input::supply)
     }

@@ -3,7 +3,7 @@
 
 use super::record::Format;
 use crate::interface_tests::{Opened, frame_bytes, open};
-use crate::{Batch, Link, PortError, Supply};
+use crate::{Batch, Breakdown, Link, PortError, Supply};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -268,9 +268,10 @@ fn damage_is_named_with_file_and_byte_after_what_came_before_it() {
     fs::write(files.path("in.pcap"), &bytes).unwrap();
     let mut port = open(&files.spec("in.pcap", "")).unwrap();
     expect_all(&mut port, 0..2);
-    let Supply::Broken(why) = port.port.supply() else {
+    let Supply::Broken(Breakdown { why, is_machines }) = port.port.supply() else {
         panic!("{:?}", port.port.supply())
     };
+    assert!(!is_machines);
     assert!(
         why.contains("in.pcap is damaged") && why.contains(&format!("at byte {third} ")),
         "{why}"
