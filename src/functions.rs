@@ -40,8 +40,8 @@ pub struct Arguments {
     /// Packets of each thread in a repetition, at least; a repetition takes a tenth of a second or longer
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     packets: u64,
-    /// Repetitions, of whose means there is an interval: six or more for 95 %
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Repetitions, of whose means there is an interval: six are the fewest for 95 %
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
     /// Print a JSON object per number of threads and size instead of lines
     #[arg(long)]

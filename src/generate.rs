@@ -250,7 +250,11 @@ fn flood(arguments: &Arguments, device: DeviceUnderTest, traffic: Traffic) -> Re
     };
     let _alone = device.is_made().then(Alone::claim).transpose()?;
     let bench = Bench::new(arguments, device, traffic)?;
-    let flow: Flow = bench.measure(stop, |instrument| Ok(instrument.flood(flood, stop)))?;
+    let flow: Flow = bench.measure(stop, |instrument| {
+        let mut flow = instrument.flood(flood, stop);
+        flow.received_in_all += instrument.drain();
+        Ok(flow)
+    })?;
     if arguments.json {
         print::line(json!({"event": "summary", "asked_pps": null, "flow": flow,
             "sent_pps": flow.sent_pps(), "received_pps": flow.received_pps(),

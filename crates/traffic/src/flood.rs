@@ -18,6 +18,12 @@ const FULL_BURST: u64 = BATCH_CAPACITY as u64;
 /// would be a burst that nobody asked for.
 const FORGIVEN: Duration = Duration::from_millis(1);
 
+/// Nothing is under way any more if nothing has come for so long: longer than a forwarder is kept from its core as a rule.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// Packets that still come after so long never end.
+const UNDER_WAY: Duration = Duration::from_millis(500);
+
 /// What to offer.
 #[derive(Debug, Clone, Copy)]
 pub struct Flood {
@@ -42,7 +48,7 @@ pub struct Flow {
     pub unsent: u64,
     /// Came through.
     pub received: u64,
-    /// Came through, what came during the warm-up included.
+    /// Came through, what came during the warm-up, and what was waited for afterwards, included.
     pub received_in_all: u64,
     /// Ended early by a stop request.
     pub stopped: bool,
@@ -152,6 +158,26 @@ impl Instrument {
         self.out.clear();
         flow.received_in_all = received_in_all;
         flow
+    }
+
+    /// Takes what is still under way, until nothing has come for [`QUIET`] or something still comes after [`UNDER_WAY`]; how much
+    /// it was.
+    pub fn drain(&mut self) -> u64 {
+        let clock = self.clock;
+        let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
+        let begin = ticks();
+        let (mut last, mut now, mut drained) = (begin, begin, 0);
+        while now - last < ticks_in(QUIET) && now - begin < ticks_in(UNDER_WAY) {
+            let port = self.ports.last_mut();
+            let arrived = port.map_or(0, |port| port.rx(&mut self.arrived) as u64);
+            self.arrived.clear();
+            drained += arrived;
+            now = ticks();
+            if arrived > 0 {
+                last = now;
+            }
+        }
+        drained
     }
 }
 

@@ -22,6 +22,9 @@ pub(super) enum ChannelError {
     Refused(String),
     #[error("the peer does not keep to the protocol: {0}")]
     Protocol(String),
+    /// Who is not meant is refused; what the two sides have to agree on.
+    #[error("{0}")]
+    Mismatch(String),
     #[error("the peer did not answer for {} ms", PATIENCE_MS)]
     Silent,
     #[error("this port is being closed")]

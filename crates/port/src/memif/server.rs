@@ -254,13 +254,15 @@ fn shake_hands(
                 ));
             }
             if id != identity.id {
-                return protocol(format!(
-                    "interface id {id}: this socket has id {}",
+                return Err(ChannelError::Mismatch(format!(
+                    "a client wants interface id {id}, and this socket has id {}: both sides take the same id=",
                     identity.id
-                ));
+                )));
             }
             if secret != identity.secret {
-                return protocol("wrong secret");
+                return Err(ChannelError::Mismatch(
+                    "a client has another secret: both sides take the same secret=".to_owned(),
+                ));
             }
             channel.send(&Message::Ack, None)?;
         }

@@ -200,7 +200,7 @@ fn wrong_id_secret_or_a_second_client_is_refused_with_the_reason() {
     let mut server = open(&path, ",id=5,secret=mellon");
     for (options, reason) in [
         (",role=client", "interface id 0"),
-        (",role=client,id=5,secret=no", "wrong secret"),
+        (",role=client,id=5,secret=no", "another secret: both"),
     ] {
         let mut client = open(&path, options);
         eventually(
