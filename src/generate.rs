@@ -753,7 +753,7 @@ impl StreamReport<'_> {
         if let Some(gaps) = s.gaps.summary() {
             let interrupted = s.interrupted_gaps.summary().map_or(0, |gaps| gaps.count);
             print::line(format!(
-                "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns2  (n = {}; {interrupted} more while the machine had the core)",
+                "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns\u{b2}  (n = {}; {interrupted} more while the machine had the core)",
                 quantity::ns(gaps.asked_gap_ns),
                 quantity::ns(gaps.mean_gap_ns),
                 quantity::ns(gaps.median_absolute_error_ns as f64),
