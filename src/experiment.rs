@@ -504,6 +504,9 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
             ));
         }
     }
+    if let Some(behind) = &evaluation.behind {
+        print::line(format!("warning: {behind}"));
+    }
     for table in &evaluation.tables {
         print::line(table.text());
     }

@@ -422,6 +422,30 @@ extract = { value = 'value ([0-9]+)' }
 }
 
 #[test]
+fn runs_whose_generator_did_not_keep_up_are_told_before_what_came_of_them() {
+    let _alone = alone();
+    let study = Study::new(
+        r#"
+title = "Busy"
+[loop]
+sent = [100, 90]
+[plan]
+repetitions = 2
+[[step]]
+name = "x"
+run = "echo '{\"asked_pps\": 100, \"sent_pps\": {{ sent }}}'"
+json = true
+"#,
+    );
+    study.taut(&["run", "study.toml", "--out", "out"]).success();
+    let shown = study.taut(&["show", "out"]).success();
+    let warning = "warning: In 2 of 4 runs less than 97 % of the asked rate was sent";
+    assert!(shown.stdout.contains(warning), "{shown:?}");
+    let page = fs::read_to_string(study.path("out/report.html")).unwrap();
+    assert!(page.contains("In 2 of 4 runs less than 97 %"));
+}
+
+#[test]
 fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
     let Some(_alone) = alone_and_root() else {
         return;

@@ -24,6 +24,7 @@ struct Page<'a> {
     about: &'a str,
     subtitle: String,
     alert: Option<String>,
+    behind: Option<&'a str>,
     verdicts: Vec<Judged<'a>>,
     tables: &'a [Table],
     figures: &'a [Figure],
@@ -129,6 +130,7 @@ fn write_as(
             state.started, state.done, state.planned, state.fingerprint, state.taut_version
         ),
         alert: alert(state),
+        behind: evaluation.behind.as_deref(),
         verdicts: evaluation.verdicts.iter().map(judged).collect(),
         tables: &evaluation.tables,
         figures: &evaluation.figures,

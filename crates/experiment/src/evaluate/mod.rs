@@ -13,7 +13,7 @@ pub(crate) use selection::{Runs, key_of, number};
 
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, State};
+use crate::folder::{Folder, IndexedRun, State};
 use crate::replicate::Replication;
 use crate::run::text_of;
 use serde::Serialize;
@@ -39,6 +39,9 @@ pub struct Evaluation {
     pub figures: Vec<Figure>,
     /// What could not be evaluated, one sentence each.
     pub problems: Vec<String>,
+    /// In how many runs the generator sent less than it was asked for, and what to do; none if in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<String>,
     /// How it compares with the published results that it replicates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
@@ -151,6 +154,7 @@ impl Evaluation {
             tables,
             figures,
             problems,
+            behind: behind(&runs),
             replication: if runs.is_empty() {
                 None
             } else {
@@ -256,6 +260,28 @@ impl Table {
         }
         lines.concat()
     }
+}
+
+/// Less than this of what was asked for was sent: the run shows the machine, not the device.
+const LEAST_SENT: f64 = 0.97;
+
+fn behind(runs: &Runs) -> Option<String> {
+    let is_behind = |run: &&IndexedRun| {
+        run.metrics.iter().any(|(name, asked)| {
+            let prefix = name.strip_suffix("asked_pps");
+            let sent = prefix.and_then(|prefix| run.metrics.get(&format!("{prefix}sent_pps")));
+            sent.is_some_and(|sent| *sent < LEAST_SENT * asked)
+        })
+    };
+    let count = runs.runs.iter().filter(is_behind).count();
+    (count > 0).then(|| {
+        format!(
+            "In {count} of {} runs less than 97 % of the asked rate was sent: the machine kept the generator from its core, or no \
+             generator here is as fast. What these runs say of the device is not to be trusted, nor what is concluded from them. Stop \
+             what else runs, or ask for less, and make them again.",
+            runs.runs.len()
+        )
+    })
 }
 
 fn make_table(
