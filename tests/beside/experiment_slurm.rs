@@ -59,10 +59,12 @@ impl Drop for Cluster {
     }
 }
 
-/// Takes this thread, and with it what it will start, to a network namespace that has the loopback interface only.
+/// Takes this thread, and with it what it will start, to a network namespace that has the loopback interface only. Names are looked
+/// up there as well, since that has an address of no loopback.
 fn network_of_its_own(name: String) -> Namespace {
     ip(&format!("netns add {name}"));
     ip(&format!("-n {name} link set lo up"));
+    ip(&format!("-n {name} addr add 192.0.2.1/32 dev lo"));
     let file = fs::File::open(format!("/run/netns/{name}")).unwrap();
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
     Namespace(name)

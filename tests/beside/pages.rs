@@ -6,6 +6,7 @@
 //!
 //! - `<!-- not run: REASON -->`
 //! - `<!-- run: beside what follows -->`: it has no end; `, instead of what ran there` ends what ran beside before
+//! - `<!-- run: when what ran beside has ended -->`
 //! - `<!-- run: may end with another code than 0 -->`
 //! - `<!-- file: NAME -->`: a block of any kind that the reader saves
 
@@ -26,6 +27,7 @@ const PATIENCE: &str = "120";
 enum Way {
     Run,
     Beside { instead: bool },
+    Alone,
     MayFail,
     Save(String),
     NotRun,
@@ -78,6 +80,7 @@ fn way(kind: &str, marker: Option<&str>) -> Result<Option<Way>, String> {
         Some("run: beside what follows, instead of what ran there") if is_typed => {
             Way::Beside { instead: true }
         }
+        Some("run: when what ran beside has ended") if is_typed => Way::Alone,
         Some("run: may end with another code than 0") if is_typed => Way::MayFail,
         Some(marker) => match marker.split_once(": ") {
             Some(("not run", reason)) if is_typed && !reason.trim().is_empty() => Way::NotRun,
@@ -143,6 +146,7 @@ fn script(blocks: &[Block], folder: &Path) -> String {
         let run = match &block.way {
             Way::NotRun => continue,
             Way::Run => format!(". {file}"),
+            Way::Alone => format!("end_beside\n. {file}"),
             Way::MayFail => format!("(. {file}) || true"),
             Way::Save(name) => format!("cp {file} ./{name}"),
             Way::Beside { instead } => {
@@ -228,7 +232,8 @@ fn work_as_typed(wanted: impl Fn(&str) -> bool) {
             continue;
         }
         let blocks = blocks(&fs::read_to_string(&page).unwrap()).unwrap();
-        if !blocks.iter().any(|block| matches!(block.way, Way::Run)) {
+        let is_typed = |block: &Block| !matches!(block.way, Way::NotRun | Way::Save(_));
+        if !blocks.iter().any(is_typed) {
             continue;
         }
         let folder = scratch();

@@ -445,7 +445,7 @@ fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
     // The same wherever results are written.
     for command in [
         "bench latency --port pair:a --port pair:a --out",
-        "bench io --frameworks null --out",
+        "bench io --only null --out",
         "bench generator --only taut-memif --out",
         "generate --port pair:a --port pair:a --seconds 0.1 --out",
     ] {

@@ -221,9 +221,6 @@ impl Gateway {
             };
             let text = std::fs::read_to_string(file).map_err(|e| wrong(None, e.to_string()))?;
             let bearers = read_csv(&text, own).map_err(|(line, e)| wrong(Some(line), e))?;
-            if bearers.is_empty() {
-                return Err(wrong(None, "there is no bearer in it".to_owned()));
-            }
             // The worker does not run yet: what it would be told is made here.
             plane
                 .load(&mut control, &bearers)
