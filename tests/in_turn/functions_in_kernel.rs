@@ -4,7 +4,7 @@
 #[path = "../../crates/function/tests/frames/mod.rs"]
 mod frames;
 
-use crate::support::hosts::{FAR, in_namespace, ip, two_hosts};
+use crate::support::hosts::{FAR, Transport, in_namespace, ip, transfer, two_hosts};
 use crate::support::in_kernel::InKernel;
 use crate::support::program::{Program, run};
 use crate::support::{alone_and_root, is_installed, scratch};
@@ -228,8 +228,8 @@ fn hosts_inside_reach_outside_and_servers_inside_are_reached_through_a_translato
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    if !is_installed("ping") && !is_installed("sockperf") {
-        println!("skipped: needs ping or sockperf (package iputils-ping or sockperf)");
+    if !is_installed("ping") && !is_installed("iperf3") {
+        println!("skipped: needs ping or iperf3 (package iputils-ping or iperf3)");
         return;
     }
     let folder = scratch();
@@ -261,19 +261,10 @@ fn hosts_inside_reach_outside_and_servers_inside_are_reached_through_a_translato
             ));
             assert!(finished.stdout.contains(" 20 received"), "{finished:?}");
         }
-        if is_installed("sockperf") {
-            for (server, client, port, to, at) in [
-                (&far.0, &near, 11111, FAR, 11111),
-                (&near, &far.0, 11112, "192.0.2.77", 8000),
-            ] {
-                let line = format!("sockperf server --tcp -i 0.0.0.0 -p {port}");
-                let mut server = Program::start(&mut inside(server, &line));
-                server.wait_for_stdout("[tid");
-                let line = format!("sockperf ping-pong --tcp -t 1 -i {to} -p {at}");
-                let finished = run(&mut inside(client, &line));
-                assert_eq!(finished.code(), Some(0), "{place}: {finished:?}");
-                server.kill();
-            }
+        if is_installed("iperf3") {
+            transfer(Transport::Tcp, (&far.0, 11111), &near, (FAR, 11111));
+            let outside = ("192.0.2.77", 8000);
+            transfer(Transport::Tcp, (&near, 11112), &far.0, outside);
         }
         let summary = forward.interrupt().success().last_json();
         let fate = |name: &str| summary["fates"][name].as_u64().unwrap();

@@ -1,6 +1,7 @@
 //! `taut forward --in-kernel`: XDP programs that forward for taut's packets and for other programs', say
 //! what they cannot, and leave nothing behind.
 
+use crate::support::hosts::{FAR, Transport, in_namespace, transfer, two_hosts};
 use crate::support::program::{PATIENCE, Program, run};
 use crate::support::{alone_and_root, is_installed, scratch, within_attempts};
 use std::fs;
@@ -94,50 +95,24 @@ fn every_packet_crosses_in_both_modes_and_is_counted() {
 #[test]
 fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
     let Some(_turn) = turn() else { return };
-    if !is_installed("ping") && !is_installed("sockperf") {
-        println!("skipped: needs ping or sockperf (package iputils-ping or sockperf)");
+    if !is_installed("ping") && !is_installed("iperf3") {
+        println!("skipped: needs ping or iperf3 (package iputils-ping or iperf3)");
         return;
     }
     for redirects in [true, false] {
         let testbed = Testbed::builder().redirects(redirects).build().unwrap();
         let near = testbed.generator_namespace();
-        let far = format!("{near}-far");
-        let ip = |line: &str| {
-            run(Command::new("ip").args(line.split(' '))).success();
-        };
-        ip(&format!("netns add {far}"));
-        ip(&format!("-n {near} link set gen1 netns {far}"));
-        for (namespace, interface, address) in [(near, "gen0", 1), (&far, "gen1", 2)] {
-            ip(&format!("-n {namespace} link set {interface} arp on up"));
-            ip(&format!(
-                "-n {namespace} addr add 192.0.2.{address}/24 dev {interface}"
-            ));
-        }
+        let far = two_hosts(&testbed, near, "gen1");
         let forward = start(&testbed, &[]);
-        let inside = |namespace: &str, line: &str| {
-            let mut command = Command::new("ip");
-            command
-                .args(["netns", "exec", namespace])
-                .args(line.split(' '));
-            command
-        };
         if is_installed("ping") {
-            let finished = run(&mut inside(near, "ping -c 20 -i 0.02 -W 10 192.0.2.2"));
+            let mut command = in_namespace(near, "ping");
+            let finished = run(command.args(["-c", "20", "-i", "0.02", "-W", "10", FAR]));
             assert!(finished.stdout.contains(" 20 received"), "{finished:?}");
         }
-        if is_installed("sockperf") {
-            let mut server = Program::start(&mut inside(
-                &far,
-                "sockperf server --tcp -i 192.0.2.2 -p 11111",
-            ));
-            server.wait_for_stdout("[tid");
-            let line = "sockperf ping-pong --tcp -t 1 -i 192.0.2.2 -p 11111";
-            let finished = run(&mut inside(near, line));
-            assert_eq!(finished.code(), Some(0), "{finished:?}");
-            server.kill();
+        if is_installed("iperf3") {
+            transfer(Transport::Tcp, (&far.0, 11111), near, (FAR, 11111));
         }
         drop(forward);
-        ip(&format!("netns del {far}"));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Forwarders between veth pairs: the Linux bridge and taut on AF_PACKET and AF_XDP sockets, for taut's
 //! own packets and for those of programs that know nothing of it.
 
-use crate::support::hosts::{FAR, in_namespace, ip, two_hosts};
+use crate::support::hosts::{FAR, Transport, in_namespace, ip, transfer, two_hosts};
 use crate::support::program::{Finished, Program, run};
 use crate::support::{alone_and_root, is_installed, within_attempts};
 use std::process::Command;
@@ -161,9 +161,9 @@ fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    let (ping, sockperf) = (is_installed("ping"), is_installed("sockperf"));
-    if !ping && !sockperf {
-        println!("skipped: needs ping or sockperf (package iputils-ping or sockperf)");
+    let (ping, iperf) = (is_installed("ping"), is_installed("iperf3"));
+    if !ping && !iperf {
+        println!("skipped: needs ping or iperf3 (package iputils-ping or iperf3)");
         return;
     }
     for backend in backends() {
@@ -179,23 +179,11 @@ fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
                 "{backend}: {finished:?}"
             );
         }
-        // Over UDP, and over TCP, whose handshake, checksums and windows have to be right.
-        let transports: &[&[&str]] = if sockperf { &[&[], &["--tcp"]] } else { &[] };
-        for transport in transports {
-            let address = ["-i", FAR, "-p", "11111"];
-            let mut command = in_namespace(&far.0, "sockperf");
-            let mut server = Program::start(command.arg("server").args(address).args(*transport));
-            server.wait_for_stdout("[tid");
-            let mut command = in_namespace(testbed.generator_namespace(), "sockperf");
-            command
-                .args(["ping-pong", "-t", "1"])
-                .args(address)
-                .args(*transport);
-            let finished = run(&mut command);
-            let text = finished.stdout.clone() + &finished.stderr;
-            assert_eq!(finished.code(), Some(0), "{backend}: {text}");
-            assert!(text.contains("Summary: Latency is"), "{backend}: {text}");
-            server.kill();
+        if iperf {
+            for transport in [Transport::Tcp, Transport::Udp] {
+                let near = testbed.generator_namespace();
+                transfer(transport, (&far.0, 11111), near, (FAR, 11111));
+            }
         }
         let summary = forward.interrupt().success().last_json();
         assert!(

@@ -1,6 +1,6 @@
 //! Two hosts with addresses at the ends of a testbed, for programs that know nothing of taut.
 
-use super::program::run;
+use super::program::{Program, run};
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
@@ -23,6 +23,38 @@ pub fn in_namespace(namespace: &str, program: &str) -> Command {
 pub fn ip(line: &str) {
     let finished = run(Command::new("ip").args(line.split(' ')));
     assert_eq!(finished.code(), Some(0), "ip {line}: {finished:?}");
+}
+
+/// Over what `iperf3` sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Tcp,
+    Udp,
+}
+
+/// Has `iperf3` send from the namespace `client` to a server in the namespace `server`, at its `port`, which the client knows by the
+/// address and port `at`: handshake, checksums and windows have to be right.
+#[track_caller]
+pub fn transfer(
+    transport: Transport,
+    (server, port): (&str, u16),
+    client: &str,
+    at: (&str, u16),
+) {
+    let mut command = in_namespace(server, "iperf3");
+    command.args(["--server", "--one-off", "--forceflush"]);
+    let mut serving = Program::start(command.args(["--port", &port.to_string()]));
+    serving.wait_for_stdout("Server listening");
+    let mut command = in_namespace(client, "iperf3");
+    command.args(["--client", at.0, "--port", &at.1.to_string()]);
+    command.args(["--connect-timeout", "10000", "--bytes", "300K"]);
+    if transport == Transport::Udp {
+        command.args(["--udp", "--bitrate", "20M"]);
+    }
+    let finished = run(&mut command);
+    assert_eq!(finished.code(), Some(0), "{transport:?}: {finished:?}");
+    assert!(finished.stdout.contains("receiver"), "{finished:?}");
+    serving.finish();
 }
 
 /// Whether a gateway at `to` answers echo requests that a socket of the kernel sends from the generator's side.
