@@ -15,7 +15,6 @@ use tempfile::TempDir;
 pub struct Watch {
     temporary: TempDir,
     before: BTreeSet<String>,
-    huge_pages_free: u64,
 }
 
 impl Watch {
@@ -23,7 +22,6 @@ impl Watch {
         Self {
             temporary: super::scratch(),
             before: shared_things(),
-            huge_pages_free: huge_pages_free(),
         }
     }
 
@@ -69,15 +67,13 @@ impl Watch {
                 .map(|line| format!("socket {line}")),
         );
         left.extend(processes_with(&own));
-        if huge_pages_free() < self.huge_pages_free {
-            left.insert("huge pages".to_string());
-        }
         left
     }
 }
 
 /// What has no folder to be told by: namespaces of testbeds whose process is dead, links of testbeds
-/// where none should be, XDP programs, run-time files where baselines have them by themselves.
+/// where none should be, XDP programs, run-time files where baselines have them by themselves, files on huge pages (memory
+/// without a name goes with its process; how many pages are free is everybody's business).
 fn shared_things() -> BTreeSet<String> {
     let mut things = BTreeSet::new();
     let names = |folder: &str| {
@@ -109,6 +105,15 @@ fn shared_things() -> BTreeSet<String> {
     ] {
         for name in names(folder) {
             things.insert(format!("file {folder}/{name}"));
+        }
+    }
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    for mount in mounts.lines() {
+        let mut words = mount.split(' ').skip(1);
+        if let (Some(folder), Some("hugetlbfs")) = (words.next(), words.next()) {
+            for name in names(folder) {
+                things.insert(format!("file {folder}/{name}"));
+            }
         }
     }
     if super::is_installed("bpftool") {
@@ -146,14 +151,4 @@ fn processes_with(own: &str) -> Vec<String> {
             )
         })
         .collect()
-}
-
-fn huge_pages_free() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap();
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("HugePages_Free:"));
-    line.and_then(|l| l.split_whitespace().nth(1))
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(0)
 }
