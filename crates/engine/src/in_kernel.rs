@@ -6,6 +6,7 @@ use std::sync::Arc;
 use taut_port::xdp_forward::{HeaderChange, KernelProgram};
 use taut_port::xdp_functions::{KernelFunction, KernelFunctions, KernelStage};
 use taut_port::xdp_gateway::KernelGateway;
+use taut_port::{Direction, Pairs};
 
 /// What a chain is in the kernel. Lists have one entry for each port, for the frames that leave through it.
 #[derive(Debug)]
@@ -101,8 +102,8 @@ impl Chain {
     /// What frames pass that leave through a port.
     fn kernel_stages(&self, port: usize) -> Result<Vec<KernelStage>, ChainError> {
         let mut stages: Vec<_> = self.functions.iter().enumerate().collect();
-        // As in a worker: on the way back, which leaves through the first port of a pair, in reverse.
-        if self.ports.len() > 1 && port.is_multiple_of(2) {
+        let from = Pairs::of(self.ports.len()).partner(port);
+        if Direction::from_port(from) == Direction::Back {
             stages.reverse();
         }
         let stage = |(number, stage): (usize, &Stage)| {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use taut_function::{Context, Function};
-use taut_port::Batch;
+use taut_port::{Batch, Direction};
 
 /// How long functions that were replaced may go on letting go of what they keep; what is left then is lost.
 pub const LONGEST_DRAIN: Duration = Duration::from_secs(1);
@@ -134,10 +134,12 @@ impl Leaving {
         batch: &mut Batch,
         context: &Context,
     ) {
-        let count = self.route.len();
-        for place in 0..count {
-            let forward = context.from_port.is_multiple_of(2);
-            match self.route[if forward { place } else { count - 1 - place }] {
+        let (direction, count) = (
+            Direction::from_port(context.from_port),
+            self.route.len(),
+        );
+        for step in 0..count {
+            match self.route[direction.place(step, count)] {
                 Step::Leaves(index) => self.functions[index].process(batch, context),
                 Step::Stays(index) if !batch.is_empty() => present[index].process(batch, context),
                 Step::Stays(_) => {}

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
 use taut_port::{
-    BATCH_CAPACITY, Batch, Breakdown, Clock, InterruptionLog, Link, Port, PortCounters, Supply,
-    ticks,
+    BATCH_CAPACITY, Batch, Breakdown, Clock, Direction, InterruptionLog, Link, Pairs, Port,
+    PortCounters, Supply, ticks,
 };
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
@@ -83,11 +83,12 @@ impl Worker {
         flush: Flush,
         clock: &Clock,
     ) -> Self {
+        let pairs = Pairs::of(ports.len());
         let ways = ports
             .iter()
             .enumerate()
-            .map(|(i, port)| Way {
-                to: if i ^ 1 < ports.len() { i ^ 1 } else { i },
+            .map(|(from, port)| Way {
+                to: pairs.partner(from),
                 patient: port.waits(),
                 open: false,
             })
@@ -298,15 +299,10 @@ impl Worker {
                 from_port: from,
                 to_port: way.to,
             };
-            // Like rooms in a row: who goes back meets the last one first.
-            if from.is_multiple_of(2) {
-                for function in &mut self.functions {
-                    function.process(batch, &context);
-                }
-            } else {
-                for function in self.functions.iter_mut().rev() {
-                    function.process(batch, &context);
-                }
+            let functions = self.functions.iter_mut();
+            match Direction::from_port(from) {
+                Direction::Out => functions.for_each(|f| f.process(batch, &context)),
+                Direction::Back => functions.rev().for_each(|f| f.process(batch, &context)),
             }
             own.dropped_by_function += batch.settle(punted) as u64;
             own.dropped_punted += punted.len() as u64;
@@ -354,11 +350,9 @@ impl Worker {
                 from_port: from,
                 to_port: to,
             };
-            let count = self.functions.len();
-            for place in 0..count {
-                let forward = from.is_multiple_of(2);
-                let place = if forward { place } else { count - 1 - place };
-                let function = &mut self.functions[place];
+            let (direction, count) = (Direction::from_port(from), self.functions.len());
+            for step in 0..count {
+                let function = &mut self.functions[direction.place(step, count)];
                 for batch in batches.iter_mut() {
                     if !batch.is_empty() || self.holds_packets {
                         function.process(batch, &context);

@@ -5,7 +5,7 @@ use super::refused::Refused;
 use super::{KernelCounters, KernelProgram};
 use crate::interface::{self, Interface};
 use crate::xdp_program::{Mode, takes_redirected, wait_for_replaced};
-use crate::{Link, PortError, PortSpec};
+use crate::{Link, Pairs, PortError, PortSpec};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
@@ -68,11 +68,7 @@ impl KernelForwarder {
             }
             let found = Interface::find(&lookup, spec.target())
                 .map_err(|e| interface::cannot_find(&opening(spec), spec.target(), e))?;
-            let to = if number ^ 1 < specs.len() {
-                number ^ 1
-            } else {
-                number
-            };
+            let to = Pairs::of(specs.len()).partner(number);
             sides.push(Side {
                 spec: spec.clone(),
                 modes,
