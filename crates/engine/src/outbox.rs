@@ -49,14 +49,20 @@ impl Outbox {
     }
 
     /// Takes what a receive call brought and sends what the policy lets go. `ran_dry` says that the
-    /// receive queue is empty now. Returns how many packets the port had no room for; they are dropped.
+    /// receive queue is empty now. Returns how many packets the port had no room for; they are dropped. If `patient`, nobody need
+    /// lose any, and what the port has no room for stays here: only to be called when [`Outbox::catch_up`] says that nothing does.
     #[inline(always)]
     pub(crate) fn accept(
         &mut self,
         arrived: &mut Batch,
         ran_dry: bool,
+        patient: bool,
         port: &mut dyn Port,
     ) -> usize {
+        if patient {
+            self.accept_patiently(arrived, ran_dry, port);
+            return 0;
+        }
         match self.policy {
             // The usual case holds nothing, so the whole batch goes to the port as it is.
             Policy::Idle { n } if self.held.is_empty() && (ran_dry || arrived.len() >= n) => {
@@ -83,9 +89,7 @@ impl Outbox {
         }
     }
 
-    /// As [`Outbox::accept`] for packets that nobody need lose: what the port has no room for stays here.
-    /// Only to be called when [`Outbox::catch_up`] says that nothing does.
-    pub(crate) fn accept_patiently(
+    fn accept_patiently(
         &mut self,
         arrived: &mut Batch,
         ran_dry: bool,
@@ -154,21 +158,24 @@ impl Outbox {
         std::mem::swap(&mut self.refused, &mut self.held);
     }
 
-    /// As [`Outbox::tick`], and nothing is lost.
-    pub(crate) fn tick_patiently(&mut self, now_ticks: u64, ran_dry: bool, port: &mut dyn Port) {
-        if self.refused.is_empty() && self.is_due(now_ticks, ran_dry) {
-            self.try_held(port);
-        }
-    }
-
-    /// Called once a round: sends what the timer lets go, or a queue that has run dry.
+    /// Called once a round: sends what the timer lets go, or a queue that has run dry. Returns how many packets were dropped, none if
+    /// `patient`.
     #[inline(always)]
-    pub(crate) fn tick(&mut self, now_ticks: u64, ran_dry: bool, port: &mut dyn Port) -> usize {
-        if self.is_due(now_ticks, ran_dry) {
-            send(&mut self.held, port)
-        } else {
-            0
+    pub(crate) fn tick(
+        &mut self,
+        now_ticks: u64,
+        ran_dry: bool,
+        patient: bool,
+        port: &mut dyn Port,
+    ) -> usize {
+        if (patient && !self.refused.is_empty()) || !self.is_due(now_ticks, ran_dry) {
+            return 0;
         }
+        if patient {
+            self.try_held(port);
+            return 0;
+        }
+        send(&mut self.held, port)
     }
 
     /// Whether what is held has to go now.

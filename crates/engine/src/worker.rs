@@ -185,8 +185,7 @@ impl Worker {
         let mut was_at_end = false;
         let mut own = CountersView::default();
         let mut links: Vec<Option<Link>> = self.ports.iter().map(|_| None).collect();
-        let mut batch = Batch::limited(self.burst);
-        let mut several = batches_beyond_one(self.burst);
+        let mut batches = batches_of(self.burst);
         let mut punted = Batch::new();
         let mut last = ticks();
         let mut publish_at = last;
@@ -194,12 +193,7 @@ impl Worker {
         while !stop.load(Ordering::Relaxed) {
             let mut had_packets = false;
             for from in 0..self.ports.len() {
-                // What waits in a file gains nothing by being taken earlier.
-                had_packets |= if several.is_empty() || self.ways[from].patient {
-                    self.round(from, last, &mut batch, &mut punted, &mut own)
-                } else {
-                    self.round_of_several(from, last, &mut several, &mut punted, &mut own)
-                };
+                had_packets |= self.round(from, last, &mut batches, &mut punted, &mut own);
             }
             let now = ticks();
             let elapsed = now.wrapping_sub(last);
@@ -237,9 +231,8 @@ impl Worker {
                 last = looked;
             }
             if self.updates.is_wanted() || self.leaving.is_some() {
-                if self.change(last, &mut batch, &mut punted, &mut own) {
-                    batch = Batch::limited(self.burst);
-                    several = batches_beyond_one(self.burst);
+                if self.change(last, &mut batches[0], &mut punted, &mut own) {
+                    batches = batches_of(self.burst);
                 }
                 let changed = ticks();
                 own.total_ticks += changed.wrapping_sub(last);
@@ -261,13 +254,14 @@ impl Worker {
         end
     }
 
-    /// One receive call on one port and everything that follows from it. True if packets came.
+    /// Receives a burst from one port: all of it, then has each function see all of it, then sends it, so that rings and caches meet
+    /// it as one. A burst is one batch but for those beyond [`BATCH_CAPACITY`]. True if packets came.
     #[inline(always)]
     fn round(
         &mut self,
         from: usize,
         now_ticks: u64,
-        batch: &mut Batch,
+        batches: &mut [Batch],
         punted: &mut Batch,
         own: &mut CountersView,
     ) -> bool {
@@ -285,13 +279,15 @@ impl Worker {
             }
             self.relays[from] = false;
         }
-        let asked = batch.room();
-        let received = self.ports[from].rx(batch);
-        if self.holds_packets {
-            batch.set_limit(BATCH_CAPACITY);
+        // What waits in a file gains nothing by being taken earlier.
+        let most = if way.patient { 1 } else { batches.len() };
+        let (mut received, mut asked, mut used) = (0, 0, 0);
+        while used < most && received == asked {
+            asked += batches[used].room();
+            received += self.ports[from].rx(&mut batches[used]);
+            used += 1;
         }
-        let out = &mut *self.ports[way.to];
-        let outbox = &mut self.outboxes[from];
+        let ran_dry = received < asked;
         if received > 0 || self.holds_packets {
             own.batches += u64::from(received > 0);
             let context = Context {
@@ -299,76 +295,60 @@ impl Worker {
                 from_port: from,
                 to_port: way.to,
             };
-            let functions = self.functions.iter_mut();
-            match Direction::from_port(from) {
-                Direction::Out => functions.for_each(|f| f.process(batch, &context)),
-                Direction::Back => functions.rev().for_each(|f| f.process(batch, &context)),
+            let batches = &mut batches[..used];
+            self.process(batches, &context);
+            let last = used - 1;
+            for (index, batch) in batches.iter_mut().enumerate() {
+                self.send(from, batch, ran_dry && index == last, punted, own);
             }
-            own.dropped_by_function += batch.settle(punted) as u64;
-            own.dropped_punted += punted.len() as u64;
-            punted.clear();
-            if way.patient {
-                outbox.accept_patiently(batch, received < asked, out);
-            } else {
-                own.dropped_tx_full += outbox.accept(batch, received < asked, out) as u64;
-            }
-            batch.set_limit(self.burst);
         }
-        if way.patient {
-            outbox.tick_patiently(now_ticks, received == 0, out);
-        } else {
-            own.dropped_tx_full += outbox.tick(now_ticks, received == 0, out) as u64;
-        }
+        let out = &mut *self.ports[way.to];
+        let outbox = &mut self.outboxes[from];
+        own.dropped_tx_full += outbox.tick(now_ticks, received == 0, way.patient, out) as u64;
         received > 0
     }
 
-    /// As [`Worker::round`] for a burst that one batch does not hold: receives all of it, then has each
-    /// function see all of it, then sends it, so that rings and caches meet it as one. Not for patient ways.
-    #[inline(never)]
-    fn round_of_several(
-        &mut self,
-        from: usize,
-        now_ticks: u64,
-        batches: &mut [Batch],
-        punted: &mut Batch,
-        own: &mut CountersView,
-    ) -> bool {
-        let (mut received, mut asked, mut used) = (0, 0, 0);
-        while used < batches.len() && received == asked {
-            asked += batches[used].room();
-            received += self.ports[from].rx(&mut batches[used]);
-            used += 1;
+    /// Has each function see all batches.
+    #[inline(always)]
+    fn process(&mut self, batches: &mut [Batch], context: &Context) {
+        let holds_packets = self.holds_packets;
+        for batch in batches.iter_mut().filter(|_| holds_packets) {
+            batch.set_limit(BATCH_CAPACITY);
         }
-        let batches = &mut batches[..used];
-        let to = self.ways[from].to;
-        let out = &mut *self.ports[to];
-        let outbox = &mut self.outboxes[from];
-        if received > 0 || self.holds_packets {
-            own.batches += u64::from(received > 0);
-            let context = Context {
-                now_ticks,
-                from_port: from,
-                to_port: to,
-            };
-            let (direction, count) = (Direction::from_port(from), self.functions.len());
-            for step in 0..count {
-                let function = &mut self.functions[direction.place(step, count)];
-                for batch in batches.iter_mut() {
-                    if !batch.is_empty() || self.holds_packets {
-                        function.process(batch, &context);
-                    }
+        let mut pass = |function: &mut Box<dyn Function>| {
+            for batch in &mut *batches {
+                if holds_packets || !batch.is_empty() {
+                    function.process(batch, context);
                 }
             }
-            for (index, batch) in batches.iter_mut().enumerate() {
-                own.dropped_by_function += batch.settle(punted) as u64;
-                own.dropped_punted += punted.len() as u64;
-                punted.clear();
-                let ran_dry = received < asked && index + 1 == used;
-                own.dropped_tx_full += outbox.accept(batch, ran_dry, out) as u64;
-            }
+        };
+        let functions = self.functions.iter_mut();
+        match Direction::from_port(context.from_port) {
+            Direction::Out => functions.for_each(&mut pass),
+            Direction::Back => functions.rev().for_each(&mut pass),
         }
-        own.dropped_tx_full += outbox.tick(now_ticks, received == 0, out) as u64;
-        received > 0
+    }
+
+    /// Takes out of a batch what functions have marked, and hands the rest on.
+    #[inline(always)]
+    fn send(
+        &mut self,
+        from: usize,
+        batch: &mut Batch,
+        ran_dry: bool,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) {
+        let way = self.ways[from];
+        own.dropped_by_function += batch.settle(punted) as u64;
+        own.dropped_punted += punted.len() as u64;
+        punted.clear();
+        let out = &mut *self.ports[way.to];
+        let outbox = &mut self.outboxes[from];
+        own.dropped_tx_full += outbox.accept(batch, ran_dry, way.patient, out) as u64;
+        if self.holds_packets {
+            batch.set_limit(self.burst);
+        }
     }
 
     /// Between two rounds: replaces the functions if somebody asks, and has those that were replaced before let go of
@@ -436,15 +416,7 @@ impl Worker {
             };
             batch.set_limit(BATCH_CAPACITY);
             leaving.process(&mut self.functions, batch, &context);
-            own.dropped_by_function += batch.settle(punted) as u64;
-            own.dropped_punted += punted.len() as u64;
-            punted.clear();
-            let out = &mut *self.ports[way.to];
-            if way.patient {
-                self.outboxes[from].accept_patiently(batch, true, out);
-            } else {
-                own.dropped_tx_full += self.outboxes[from].accept(batch, true, out) as u64;
-            }
+            self.send(from, batch, true, punted, own);
             batch.set_limit(self.burst);
         }
     }
@@ -550,15 +522,10 @@ pub(crate) fn add_fates(
     }
 }
 
-/// The batches that a burst takes; none if one holds it.
-fn batches_beyond_one(burst: usize) -> Vec<Batch> {
+/// The batches that a burst takes.
+fn batches_of(burst: usize) -> Vec<Batch> {
     let starts = (0..burst).step_by(BATCH_CAPACITY);
-    let batches: Vec<_> = starts.map(|start| Batch::limited(burst - start)).collect();
-    if batches.len() > 1 {
-        batches
-    } else {
-        Vec::new()
-    }
+    starts.map(|start| Batch::limited(burst - start)).collect()
 }
 
 #[cfg(test)]
