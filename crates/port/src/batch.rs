@@ -1,14 +1,18 @@
-//! A batch: up to 64 packets that travel together, and who of them dropped out.
+//! A batch: up to 64 packets that travel together, who of them dropped out, and who goes another way than the others.
 
 use crate::Packet;
 
 /// Packets a batch holds at most: the bits of its drop-out masks.
 pub const BATCH_CAPACITY: usize = 64;
 
-/// Up to 64 packets in order of arrival, and two masks: dropped and punted.
+/// Copies of packets that a batch has room to ask for.
+const MOST_COPIES: usize = 4 * BATCH_CAPACITY;
+
+/// Up to 64 packets in order of arrival, and masks: dropped, punted, sent elsewhere.
 ///
 /// A function never reorders or re-allocates a batch. It marks packets; the worker takes the marked
-/// ones out once per batch, after the last function ran (drop-out batching, Gallenmüller 2021, section 5.3.1).
+/// ones out once per batch, after the last function ran (drop-out batching, Gallenmüller 2021, section 5.3.1). A packet that no
+/// function sends elsewhere leaves through the partner of the port that it came in through ([`crate::Pairs`]).
 #[derive(Debug)]
 pub struct Batch {
     packets: Vec<Packet>,
@@ -16,6 +20,13 @@ pub struct Batch {
     kept: Vec<Packet>,
     dropped: u64,
     punted: u64,
+    /// Packets that leave through the port in `egress`.
+    redirected: u64,
+    egress: [u8; BATCH_CAPACITY],
+    /// Packets of which there are `copies`.
+    copied: u64,
+    /// Places of packets, and the ports through which a copy of each leaves, in order of the places.
+    copies: Vec<(u8, u8)>,
     /// Packets it takes, at most its capacity.
     limit: usize,
 }
@@ -40,6 +51,10 @@ impl Batch {
             kept: Vec::with_capacity(BATCH_CAPACITY),
             dropped: 0,
             punted: 0,
+            redirected: 0,
+            egress: [0; BATCH_CAPACITY],
+            copied: 0,
+            copies: Vec::with_capacity(MOST_COPIES),
             limit: limit.clamp(1, BATCH_CAPACITY),
         }
     }
@@ -127,6 +142,62 @@ impl Batch {
         self.punted |= 1 << (index & 63);
     }
 
+    /// Has packet `index` leave through `port` instead of the usual one; the last call counts. Ports are numbered up to 255.
+    #[inline(always)]
+    pub fn send_to(&mut self, index: usize, port: u8) {
+        debug_assert!(index < self.packets.len());
+        self.egress[index & 63] = port;
+        self.redirected |= 1 << (index & 63);
+    }
+
+    /// Has a copy of packet `index`, as it is after the last function, leave through `port` as well. False if there is no room for
+    /// more copies, and there will be none.
+    #[inline]
+    pub fn copy_to(&mut self, index: usize, port: u8) -> bool {
+        debug_assert!(index < self.packets.len());
+        if self.copies.len() == MOST_COPIES {
+            return false;
+        }
+        let index = index & 63;
+        let at = self
+            .copies
+            .partition_point(|(copied, _)| usize::from(*copied) <= index);
+        self.copies.insert(at, (index as u8, port));
+        self.copied |= 1 << index;
+        true
+    }
+
+    /// The port that packet `index` was sent to, if a function has sent it.
+    #[inline(always)]
+    pub fn egress(&self, index: usize) -> Option<u8> {
+        let is_redirected = self.redirected & (1 << (index & 63)) != 0;
+        is_redirected.then_some(self.egress[index & 63])
+    }
+
+    /// True if all packets leave through the usual port, and there are no copies.
+    #[inline(always)]
+    pub fn goes_together(&self) -> bool {
+        self.redirected | self.copied == 0
+    }
+
+    /// Takes all packets out, in order, and gives each to `each` with the port that it was sent to and those of its copies.
+    pub fn scatter(&mut self, mut each: impl FnMut(Packet, Option<u8>, &[(u8, u8)])) {
+        let (redirected, egress) = (self.redirected, self.egress);
+        let mut copies = std::mem::take(&mut self.copies);
+        let mut rest = copies.as_slice();
+        for (index, packet) in self.packets.drain(..).enumerate() {
+            let of_it = rest.iter().take_while(|(of, _)| usize::from(*of) == index);
+            let (of_it, others) = rest.split_at(of_it.count());
+            rest = others;
+            let to = (redirected & (1 << index) != 0).then_some(egress[index]);
+            each(packet, to, of_it);
+        }
+        copies.clear();
+        self.copies = copies;
+        self.redirected = 0;
+        self.copied = 0;
+    }
+
     /// True if packet `index` is still on the fast path.
     #[inline(always)]
     pub fn is_kept(&self, index: usize) -> bool {
@@ -154,6 +225,7 @@ impl Batch {
             return 0;
         }
         let mut lost = 0;
+        let marked = self.dropped | self.punted;
         for (index, packet) in self.packets.drain(..).enumerate() {
             let bit = 1 << index;
             if self.dropped & bit != 0 {
@@ -169,7 +241,34 @@ impl Batch {
         std::mem::swap(&mut self.packets, &mut self.kept);
         self.dropped = 0;
         self.punted = 0;
+        if !self.goes_together() {
+            self.move_ways(marked);
+        }
         lost
+    }
+
+    /// Has what says where packets go follow them when those of `marked` have been taken out.
+    #[cold]
+    fn move_ways(&mut self, marked: u64) {
+        let place = |index: u32| (!marked & ((1 << index) - 1)).count_ones();
+        let mut rest = std::mem::take(&mut self.redirected) & !marked;
+        while rest != 0 {
+            let index = rest.trailing_zeros();
+            rest &= rest - 1;
+            self.redirected |= 1 << place(index);
+            self.egress[place(index) as usize] = self.egress[index as usize];
+        }
+        self.copied = 0;
+        let copied = &mut self.copied;
+        self.copies.retain_mut(|(of, _)| {
+            // Copies are of what leaves.
+            let stays = marked & (1 << *of) == 0;
+            if stays {
+                *of = place(u32::from(*of)) as u8;
+                *copied |= 1 << *of;
+            }
+            stays
+        });
     }
 
     /// Moves up to `n` packets from the front of this batch to the end of `other`, as far as it has
@@ -211,6 +310,9 @@ impl Batch {
         self.packets.clear();
         self.dropped = 0;
         self.punted = 0;
+        self.redirected = 0;
+        self.copied = 0;
+        self.copies.clear();
     }
 }
 
@@ -248,6 +350,42 @@ mod tests {
         assert_eq!(numbers(&slow), [2, 5]);
         assert_eq!(pool.outstanding(), 4);
         assert!(batch.is_kept(0) && batch.is_kept(1));
+    }
+
+    #[test]
+    fn where_packets_are_sent_survives_that_others_drop_out() {
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = numbered(&pool, 5);
+        assert!(batch.goes_together());
+        batch.send_to(1, 7);
+        batch.send_to(3, 8);
+        batch.send_to(3, 9);
+        assert!(batch.copy_to(4, 2) && batch.copy_to(0, 3) && batch.copy_to(4, 4));
+        batch.mark_dropped(0);
+        batch.mark_punted(2);
+        assert_eq!(batch.settle(&mut Batch::new()), 1);
+        assert_eq!([0, 1, 2].map(|i| batch.egress(i)), [Some(7), Some(9), None]);
+        let mut seen = Vec::new();
+        batch.scatter(|packet, to, copies| {
+            let copies: Vec<u8> = copies.iter().map(|(_, to)| *to).collect();
+            seen.push((packet.bytes()[0], to, copies));
+        });
+        assert_eq!(
+            seen,
+            [(1, Some(7), vec![]), (3, Some(9), vec![]), (4, None, vec![2, 4])]
+        );
+        assert!(batch.is_empty() && batch.goes_together());
+        assert_eq!(pool.outstanding(), 0);
+    }
+
+    #[test]
+    fn there_is_an_end_of_copies() {
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = numbered(&pool, 1);
+        assert!((0..MOST_COPIES).all(|_| batch.copy_to(0, 1)));
+        assert!(!batch.copy_to(0, 1));
+        batch.clear();
+        assert!(batch.goes_together());
     }
 
     #[test]
