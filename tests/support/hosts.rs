@@ -35,12 +35,7 @@ pub enum Transport {
 /// Has `iperf3` send from the namespace `client` to a server in the namespace `server`, at its `port`, which the client knows by the
 /// address and port `at`: handshake, checksums and windows have to be right.
 #[track_caller]
-pub fn transfer(
-    transport: Transport,
-    (server, port): (&str, u16),
-    client: &str,
-    at: (&str, u16),
-) {
+pub fn transfer(transport: Transport, (server, port): (&str, u16), client: &str, at: (&str, u16)) {
     let mut command = in_namespace(server, "iperf3");
     command.args(["--server", "--one-off", "--forceflush"]);
     let mut serving = Program::start(command.args(["--port", &port.to_string()]));

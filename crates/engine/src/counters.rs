@@ -62,6 +62,10 @@ counters! {
     dropped_by_function,
     /// Punted to the slow path, of which there is none yet.
     dropped_punted,
+    /// Dropped because a function sent it to a port that there is not.
+    dropped_no_port,
+    /// Copies that were not made, for want of memory.
+    dropped_no_copy,
     /// Dropped because the outgoing ring was full.
     dropped_tx_full,
     /// Arrived, but the receive ring was full.
@@ -117,10 +121,12 @@ impl CountersView {
     }
 
     /// Every cause of loss by name, and its count.
-    pub fn dropped_causes(&self) -> [(&'static str, u64); 7] {
+    pub fn dropped_causes(&self) -> [(&'static str, u64); 9] {
         [
             ("function", self.dropped_by_function),
             ("punted", self.dropped_punted),
+            ("no such port", self.dropped_no_port),
+            ("no copy", self.dropped_no_copy),
             ("tx full", self.dropped_tx_full),
             ("rx overrun", self.dropped_rx_overrun),
             ("malformed", self.dropped_malformed),

@@ -89,12 +89,7 @@ impl Outbox {
         }
     }
 
-    fn accept_patiently(
-        &mut self,
-        arrived: &mut Batch,
-        ran_dry: bool,
-        port: &mut dyn Port,
-    ) {
+    fn accept_patiently(&mut self, arrived: &mut Batch, ran_dry: bool, port: &mut dyn Port) {
         let n = match self.policy {
             Policy::Each => 1,
             Policy::Full { n, .. } | Policy::Idle { n } => n,

@@ -134,10 +134,7 @@ impl Leaving {
         batch: &mut Batch,
         context: &Context,
     ) {
-        let (direction, count) = (
-            Direction::from_port(context.from_port),
-            self.route.len(),
-        );
+        let (direction, count) = (Direction::from_port(context.from_port), self.route.len());
         for step in 0..count {
             match self.route[direction.place(step, count)] {
                 Step::Leaves(index) => self.functions[index].process(batch, context),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
 use taut_port::{
-    BATCH_CAPACITY, Batch, Breakdown, Clock, Direction, InterruptionLog, Link, Pairs, Port,
-    PortCounters, Supply, ticks,
+    BATCH_CAPACITY, Batch, Breakdown, Clock, Direction, InterruptionLog, Link, Packet, Pairs,
+    PoolHandle, Port, PortCounters, Supply, ticks,
 };
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
@@ -59,7 +59,12 @@ pub struct Worker {
     past_fates: Vec<(&'static str, u64)>,
     /// A function keeps packets back, and is called when none came as well.
     holds_packets: bool,
+    /// By port, what waits to leave through it.
     outboxes: Vec<Outbox>,
+    /// By port, what of a batch leaves through it; only used where packets of a batch go different ways.
+    parts: Vec<Batch>,
+    /// Where copies of packets are made.
+    copies: Option<PoolHandle>,
     rest: Rest,
     interrupted: Interrupted,
     /// Packets taken from a port at a time at most: what was asked for, and what leaves room for functions that put
@@ -96,6 +101,8 @@ impl Worker {
         let outboxes: Vec<_> = ports.iter().map(|_| Outbox::new(flush, clock)).collect();
         let mut worker = Self {
             relays: outboxes.iter().map(|_| false).collect(),
+            parts: outboxes.iter().map(|_| Batch::new()).collect(),
+            copies: None,
             outboxes,
             rest: Rest::new(Wait::Poll, clock),
             interrupted: Interrupted::new(clock),
@@ -144,6 +151,11 @@ impl Worker {
     /// the worker ([`crate::Chain::check`]).
     pub fn set_wait(&mut self, wait: Wait, clock: &Clock) {
         self.rest = Rest::new(wait, clock);
+    }
+
+    /// Makes copies of packets, for functions that send one packet through several ports, in this pool. Without one there are none.
+    pub fn set_pool(&mut self, pool: PoolHandle) {
+        self.copies = Some(pool);
     }
 
     /// Notes when the core was taken away from it in `log`, too.
@@ -240,8 +252,8 @@ impl Worker {
             }
         }
         self.updates.end();
-        for (outbox, way) in self.outboxes.iter_mut().zip(&self.ways) {
-            own.dropped_tx_full += outbox.flush(&mut *self.ports[way.to]) as u64;
+        for (outbox, port) in self.outboxes.iter_mut().zip(&mut self.ports) {
+            own.dropped_tx_full += outbox.flush(&mut **port) as u64;
         }
         for port in &mut self.ports {
             port.close();
@@ -302,8 +314,7 @@ impl Worker {
                 self.send(from, batch, ran_dry && index == last, punted, own);
             }
         }
-        let out = &mut *self.ports[way.to];
-        let outbox = &mut self.outboxes[from];
+        let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
         own.dropped_tx_full += outbox.tick(now_ticks, received == 0, way.patient, out) as u64;
         received > 0
     }
@@ -343,11 +354,47 @@ impl Worker {
         own.dropped_by_function += batch.settle(punted) as u64;
         own.dropped_punted += punted.len() as u64;
         punted.clear();
-        let out = &mut *self.ports[way.to];
-        let outbox = &mut self.outboxes[from];
-        own.dropped_tx_full += outbox.accept(batch, ran_dry, way.patient, out) as u64;
+        if batch.goes_together() {
+            let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
+            own.dropped_tx_full += outbox.accept(batch, ran_dry, way.patient, out) as u64;
+        } else {
+            self.send_apart(way, batch, ran_dry, own);
+        }
         if self.holds_packets {
             batch.set_limit(self.burst);
+        }
+    }
+
+    /// Hands on a batch whose packets leave through different ports, and copies of them. Packets for one port stay in their order.
+    #[inline(never)]
+    fn send_apart(&mut self, way: Way, batch: &mut Batch, ran_dry: bool, own: &mut CountersView) {
+        let (parts, copies) = (&mut self.parts, &self.copies);
+        let (outboxes, ports) = (&mut self.outboxes, &mut self.ports);
+        let mut add = |packet: Packet, to: usize, own: &mut CountersView| {
+            let Some(part) = parts.get_mut(to) else {
+                own.dropped_no_port += 1;
+                return;
+            };
+            if part.room() == 0 {
+                own.dropped_tx_full +=
+                    outboxes[to].accept(part, false, false, &mut *ports[to]) as u64;
+            }
+            part.push(packet);
+        };
+        batch.scatter(|packet, to, of_it| {
+            for (_, to) in of_it {
+                match copies.as_ref().and_then(|pool| copy(pool, &packet)) {
+                    Some(copy) => add(copy, usize::from(*to), own),
+                    None => own.dropped_no_copy += 1,
+                }
+            }
+            add(packet, to.map_or(way.to, usize::from), own);
+        });
+        for (to, part) in self.parts.iter_mut().enumerate() {
+            if !part.is_empty() {
+                let (outbox, out) = (&mut self.outboxes[to], &mut *self.ports[to]);
+                own.dropped_tx_full += outbox.accept(part, ran_dry, way.patient, out) as u64;
+            }
         }
     }
 
@@ -421,20 +468,20 @@ impl Worker {
         }
     }
 
-    /// Whether a patient way is clear: the other side is there, and has taken all it was offered.
+    /// Whether a patient way is clear: the other side is there, and every port has taken all it was offered.
     fn may_take(&mut self, from: usize) -> bool {
-        let way = self.ways[from];
-        way.open && self.outboxes[from].catch_up(&mut *self.ports[way.to])
+        let mut outboxes = self.outboxes.iter_mut().zip(&mut self.ports);
+        self.ways[from].open && outboxes.all(|(outbox, port)| outbox.catch_up(&mut **port))
     }
 
     /// Whether there is nothing left to do, and why.
     #[cold]
     fn end(&mut self) -> Option<End> {
         if let Some(broken) = self.broken() {
-            let mut ways = self.ways.iter().zip(&self.outboxes);
             // What came before the damage can still go.
-            let under_way = ways.any(|(way, outbox)| {
-                let (to, open) = (&mut self.ports[way.to], way.patient && way.open);
+            let under_way = self.ways.iter().any(|way| {
+                let (outbox, to) = (&self.outboxes[way.to], &mut self.ports[way.to]);
+                let open = way.patient && way.open;
                 open && !outbox.is_empty() && !matches!(to.supply(), Supply::Broken(_))
             });
             return (!under_way).then_some(broken);
@@ -443,7 +490,7 @@ impl Worker {
         for (from, way) in self.ways.iter().enumerate() {
             let supply = self.ports[from].supply();
             any_ended |= supply == Supply::Ended;
-            let nothing_comes = supply != Supply::Open && self.outboxes[from].is_empty();
+            let nothing_comes = supply != Supply::Open && self.outboxes[way.to].is_empty();
             if !nothing_comes && self.ports[way.to].takes() {
                 return None;
             }
@@ -509,6 +556,13 @@ impl Worker {
     }
 }
 
+/// A packet of the same bytes in `pool`; none if that is empty or its slots are too small.
+fn copy(pool: &PoolHandle, packet: &Packet) -> Option<Packet> {
+    let mut copy = pool.take(u16::try_from(packet.len()).ok()?)?;
+    copy.bytes_mut().copy_from_slice(packet.bytes());
+    Some(copy)
+}
+
 /// Adds to sums by cause.
 pub(crate) fn add_fates(
     sums: &mut Vec<(&'static str, u64)>,
@@ -572,6 +626,149 @@ mod tests {
 
         fn counters(&mut self) -> PortCounters {
             PortCounters::default()
+        }
+    }
+
+    /// Delivers numbered packets in bursts of random size, and keeps the numbers of what is sent.
+    struct Counting {
+        pool: PoolHandle,
+        number: u8,
+        left: u8,
+        sent: Rc<RefCell<Vec<[u8; 2]>>>,
+        done: Rc<RefCell<usize>>,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Port for Counting {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            if self.left == 0 {
+                return 0;
+            }
+            let before = batch.len();
+            let received =
+                self.pool
+                    .fill(batch, usize::from(self.left.min(fastrand::u8(1..40))), 60);
+            for packet in &mut batch.packets_mut()[before..] {
+                packet.bytes_mut()[..2].copy_from_slice(&[self.number, self.left]);
+                self.left -= 1;
+            }
+            if self.left == 0 {
+                *self.done.borrow_mut() += 1;
+                if *self.done.borrow() == 4 {
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+            }
+            received
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let count = batch.len();
+            let mut sent = self.sent.borrow_mut();
+            batch.take_front(count, |packet| {
+                sent.push([packet.bytes()[0], packet.bytes()[1]])
+            });
+            count
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    /// What is to become of each packet, by the port that it leaves through.
+    type Expected = Rc<RefCell<[Vec<[u8; 2]>; 4]>>;
+
+    /// Drops, punts, copies and sends elsewhere as chance has it, and writes down what should leave where.
+    struct AtRandom {
+        expected: Expected,
+        copies: Rc<RefCell<u64>>,
+    }
+
+    impl Function for AtRandom {
+        fn process(&mut self, batch: &mut Batch, context: &Context) {
+            let mut expected = self.expected.borrow_mut();
+            for index in 0..batch.len() {
+                let number = [0, 1].map(|at| batch.packets()[index].bytes()[at]);
+                let mut to = context.to_port as u8;
+                let dice = fastrand::u8(0..10);
+                if dice < 4 {
+                    to = fastrand::u8(0..5);
+                    batch.send_to(index, to);
+                }
+                match fastrand::u8(0..10) {
+                    0 => batch.mark_dropped(index),
+                    1 => batch.mark_punted(index),
+                    more => {
+                        for _ in 7..more {
+                            let copy = fastrand::u8(0..4);
+                            assert!(batch.copy_to(index, copy));
+                            *self.copies.borrow_mut() += 1;
+                            expected[usize::from(copy)].push(number);
+                        }
+                        // The last one does not exist.
+                        if let Some(expected) = expected.get_mut(usize::from(to)) {
+                            expected.push(number);
+                        }
+                        continue;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_packet_leaves_where_it_was_sent_in_order_or_is_counted() {
+        for (round, flush) in ["idle(32)", "each", "full(16, 10us)", "every(5us)"]
+            .into_iter()
+            .cycle()
+            .take(40)
+            .enumerate()
+        {
+            fastrand::seed(round as u64);
+            let (stop, done) = (Arc::new(AtomicBool::new(false)), Rc::default());
+            let pool = PoolHandle::new(4096, false).unwrap();
+            let sent: Vec<Rc<RefCell<Vec<[u8; 2]>>>> = (0..4).map(|_| Rc::default()).collect();
+            let port = |number: usize| {
+                Box::new(Counting {
+                    pool: pool.clone(),
+                    number: number as u8,
+                    left: 255,
+                    sent: Rc::clone(&sent[number]),
+                    done: Rc::clone(&done),
+                    stop: Arc::clone(&stop),
+                }) as Box<dyn Port>
+            };
+            let (expected, copies): (Expected, Rc<RefCell<u64>>) = Default::default();
+            let function = AtRandom {
+                expected: Rc::clone(&expected),
+                copies: Rc::clone(&copies),
+            };
+            let clock = Clock::calibrate(Duration::from_millis(1));
+            let functions: Vec<Box<dyn Function>> = vec![Box::new(function)];
+            let flush = flush.parse().unwrap();
+            let mut worker = Worker::new((0..4).map(port).collect(), functions, flush, &clock);
+            worker.set_pool(pool.clone());
+            worker.run(&stop);
+            let counted = worker.counters().read();
+            let left: u64 = sent.iter().map(|sent| sent.borrow().len() as u64).sum();
+            assert_eq!(counted.dropped_no_copy, 0);
+            assert_eq!(4 * 255 + *copies.borrow(), left + counted.dropped());
+            for (to, sent) in sent.iter().enumerate() {
+                for from in 0..4 {
+                    let of_it = |all: &[[u8; 2]]| -> Vec<u8> {
+                        let of_it = all.iter().filter(|it| it[0] == from);
+                        of_it.map(|it| it[1]).collect()
+                    };
+                    let expected = of_it(&expected.borrow()[to]);
+                    assert_eq!(of_it(&sent.borrow()), expected, "{flush} {from} to {to}");
+                }
+            }
+            drop(worker);
+            assert_eq!(pool.outstanding(), 0);
         }
     }
 

@@ -372,7 +372,11 @@ mod tests {
         });
         assert_eq!(
             seen,
-            [(1, Some(7), vec![]), (3, Some(9), vec![]), (4, None, vec![2, 4])]
+            [
+                (1, Some(7), vec![]),
+                (3, Some(9), vec![]),
+                (4, None, vec![2, 4])
+            ]
         );
         assert!(batch.is_empty() && batch.goes_together());
         assert_eq!(pool.outstanding(), 0);

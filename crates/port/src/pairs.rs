@@ -27,7 +27,11 @@ impl Pairs {
     #[inline(always)]
     #[must_use]
     pub const fn partner(self, from: usize) -> usize {
-        if from ^ 1 < self.ports { from ^ 1 } else { from }
+        if from ^ 1 < self.ports {
+            from ^ 1
+        } else {
+            from
+        }
     }
 }
 
