@@ -372,6 +372,7 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
     };
     let functions = chain.build_functions_watched(&watcher)?;
     let mut worker = Worker::new(ports, functions, chain.flush, clock);
+    worker.set_pool(resources.pool());
     worker.set_burst(chain.burst);
     worker.set_wait(chain.wait, clock);
     let names: Vec<String> = chain.ports.iter().map(|p| p.text().to_string()).collect();

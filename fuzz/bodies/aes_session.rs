@@ -85,6 +85,7 @@ impl World {
             now_ticks: NOW_MS.get() << 20,
             from_port: usize::from(!out),
             to_port: usize::from(out),
+            ports: 2,
         };
         function.process(&mut batch, &context);
         let is_kept = batch.is_kept(0);

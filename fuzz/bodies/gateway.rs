@@ -388,6 +388,7 @@ impl Passing {
             from_port,
             to_port: 1 - from_port,
             now_ticks: 0,
+            ports: 2,
         };
         self.gateway.process(batch, &context);
         assert_eq!(self.gateway.counted(), before + arrived);

@@ -166,6 +166,7 @@ impl World {
             now_ticks: self.now,
             from_port: 1 - to_port,
             to_port,
+            ports: 2,
         };
         self.nat.process(&mut batch, &context);
         assert_eq!(counted(&*self.nat), before + 1);

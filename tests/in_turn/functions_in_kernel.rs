@@ -41,6 +41,7 @@ fn in_user_space(
         now_ticks: taut_port::ticks(),
         from_port: from,
         to_port: 1 - from,
+        ports: 2,
     };
     let mut pass = |function: &mut Box<dyn Function>| {
         function.process(&mut batch, &context);

@@ -229,6 +229,7 @@ impl Rounds {
                 now_ticks: before,
                 from_port,
                 to_port,
+                ports: 2,
             };
             self.functions[index].process(&mut self.batch, &context);
             let spent = ticks().wrapping_sub(before);

@@ -258,6 +258,9 @@ struct File {
     functions: Vec<toml::Spanned<Stage>>,
 }
 
+/// Ports of a worker: as many as a packet can be sent to.
+const MOST_PORTS: usize = 255;
+
 /// What a chain in the kernel cannot have.
 pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, waiting policy, burst nor core to choose: leave \
                                  out flush, wait, burst and core, or place = \"kernel\"";
@@ -380,8 +383,10 @@ impl Chain {
     pub fn check(&self) -> Result<(), String> {
         match self.ports.len() {
             0 => Err("no ports: a chain needs one port, or pairs of ports".to_string()),
-            n if n > 1 && n % 2 == 1 => Err(format!(
-                "{n} ports: give one port (packets go back out of it) or pairs of ports"
+            n if n > MOST_PORTS => Err(format!("{n} ports: a worker has {MOST_PORTS} at most")),
+            n if n > 1 && n % 2 == 1 && !self.sends() => Err(format!(
+                "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that says where packets \
+                 go, such as switch"
             )),
             ports => {
                 check_burst(self.burst)?;
@@ -393,6 +398,14 @@ impl Chain {
                 Ok(())
             }
         }
+    }
+
+    /// Whether a function says where packets go.
+    fn sends(&self) -> bool {
+        self.functions.iter().any(|stage| {
+            taut_function::build(&stage.name, stage.settings.clone())
+                .is_ok_and(|function| function.sends())
+        })
     }
 
     /// Whether everything that can bring packets can wake the worker, where it is to sleep until it is woken.

@@ -306,6 +306,7 @@ impl Worker {
                 now_ticks,
                 from_port: from,
                 to_port: way.to,
+                ports: self.ports.len(),
             };
             let batches = &mut batches[..used];
             self.process(batches, &context);
@@ -460,6 +461,7 @@ impl Worker {
                 now_ticks,
                 from_port: from,
                 to_port: way.to,
+                ports: self.ports.len(),
             };
             batch.set_limit(BATCH_CAPACITY);
             leaving.process(&mut self.functions, batch, &context);

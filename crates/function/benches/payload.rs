@@ -37,6 +37,7 @@ fn fastest(functions: &mut [&mut dyn Function], payload_bytes: usize) -> f64 {
                     now_ticks: ticks(),
                     from_port: place.min(1),
                     to_port: 1 - place.min(1),
+                    ports: 2,
                 };
                 function.process(&mut batch, &context);
                 assert_eq!(batch.dropped(), 0, "a function that drops costs nothing");

@@ -26,6 +26,7 @@ mod nat;
 mod resize;
 pub mod rlnc;
 mod size;
+mod switch;
 mod tuple;
 mod walk;
 mod xor;
@@ -117,6 +118,11 @@ pub trait Function {
         None
     }
 
+    /// Whether it sends packets to ports of its own choice ([`Batch::send_to`]): then a chain may have any number of them.
+    fn sends(&self) -> bool {
+        false
+    }
+
     /// What became of packets in it, by cause, for functions that tell causes apart: every packet that they
     /// saw is counted once.
     fn fates(&self) -> Vec<(&'static str, u64)> {
@@ -146,8 +152,10 @@ pub struct Context {
     pub now_ticks: u64,
     /// Number of the port that the packets came in through, in the order of the chain.
     pub from_port: usize,
-    /// Number of the port that the packets leave through, in the order of the chain.
+    /// Number of the port that the packets leave through unless they are sent elsewhere, in the order of the chain.
     pub to_port: usize,
+    /// Ports of the chain.
+    pub ports: usize,
 }
 
 /// A function that can be named in a chain.
@@ -184,6 +192,7 @@ pub fn functions() -> &'static [Entry] {
         mac_swap::ENTRY,
         nat::ENTRY,
         rlnc::ENTRY,
+        switch::ENTRY,
         walk::ENTRY,
         xor::ENTRY,
     ]

@@ -67,6 +67,7 @@ impl Both {
             now_ticks: taut_port::ticks(),
             from_port: 1 - to,
             to_port: to,
+            ports: 2,
         };
         for function in &mut self.functions {
             function.process(&mut batch, &context);

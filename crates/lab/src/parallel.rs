@@ -301,6 +301,7 @@ impl Instance<'_> {
             now_ticks: begun,
             from_port: 0,
             to_port: 1,
+            ports: 2,
         };
         for function in &mut self.functions {
             function.process(&mut self.batch, &context);

@@ -14,11 +14,13 @@ const OUT: Context = Context {
     now_ticks: 0,
     from_port: 0,
     to_port: 1,
+    ports: 2,
 };
 const IN: Context = Context {
     now_ticks: 0,
     from_port: 1,
     to_port: 0,
+    ports: 2,
 };
 
 thread_local! {

@@ -71,6 +71,7 @@ impl Bench {
             from_port,
             to_port: 1 - from_port,
             now_ticks: self.now_ticks,
+            ports: 2,
         };
         self.plane.process(batch, &context);
         batch.settle(&mut Batch::new());

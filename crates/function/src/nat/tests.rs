@@ -27,6 +27,7 @@ fn at(nat: &mut dyn Function, frame: &[u8], to_port: usize, now_ticks: u64) -> O
         now_ticks,
         from_port: 1 - to_port,
         to_port,
+        ports: 2,
     };
     nat.process(&mut batch, &context);
     let bytes = batch.packets()[0].bytes().to_vec();

@@ -71,6 +71,7 @@ fn flood_of_new_flows() {
                     now_ticks: taut_port::ticks(),
                     from_port: 0,
                     to_port: 1,
+                    ports: 2,
                 };
                 let start = Instant::now();
                 nat.process(&mut batch, &context);
