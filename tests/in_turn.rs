@@ -39,6 +39,7 @@ mod in_turn {
     mod scripts;
     mod set_up;
     mod stamps;
+    mod switch;
     mod tap;
     mod testpmd;
     mod traces;
