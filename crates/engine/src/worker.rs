@@ -59,6 +59,8 @@ pub struct Worker {
     past_fates: Vec<(&'static str, u64)>,
     /// A function keeps packets back, and is called when none came as well.
     holds_packets: bool,
+    /// A function sends packets to ports of its own choice.
+    sends: bool,
     /// By port, what waits to leave through it.
     outboxes: Vec<Outbox>,
     /// By port, what of a batch leaves through it; only used where packets of a batch go different ways.
@@ -108,6 +110,7 @@ impl Worker {
             interrupted: Interrupted::new(clock),
             ways,
             holds_packets: false,
+            sends: false,
             functions,
             stages: Vec::new(),
             updates: Arc::default(),
@@ -127,6 +130,7 @@ impl Worker {
     /// What depends on which functions there are.
     fn suit_functions(&mut self) {
         self.holds_packets = self.functions.iter().any(|f| f.holds_packets());
+        self.sends = self.functions.iter().any(|f| f.sends());
         self.burst = if self.holds_packets {
             // Those that put packets of their own in find room for them in every batch.
             self.asked_burst.min(BATCH_CAPACITY / 2)
@@ -324,8 +328,10 @@ impl Worker {
     #[inline(always)]
     fn process(&mut self, batches: &mut [Batch], context: &Context) {
         let holds_packets = self.holds_packets;
-        for batch in batches.iter_mut().filter(|_| holds_packets) {
-            batch.set_limit(BATCH_CAPACITY);
+        if holds_packets {
+            for batch in &mut *batches {
+                batch.set_limit(BATCH_CAPACITY);
+            }
         }
         let mut pass = |function: &mut Box<dyn Function>| {
             for batch in &mut *batches {
@@ -470,10 +476,14 @@ impl Worker {
         }
     }
 
-    /// Whether a patient way is clear: the other side is there, and every port has taken all it was offered.
+    /// Whether a patient way is clear: the other side is there, and has taken all it was offered, as has every port where packets may
+    /// leave through any.
     fn may_take(&mut self, from: usize) -> bool {
-        let mut outboxes = self.outboxes.iter_mut().zip(&mut self.ports);
-        self.ways[from].open && outboxes.all(|(outbox, port)| outbox.catch_up(&mut **port))
+        let Way { to, open, .. } = self.ways[from];
+        let mut outboxes = self.outboxes.iter_mut().zip(&mut self.ports).enumerate();
+        open && outboxes.all(|(number, (outbox, port))| {
+            (number != to && !self.sends) || outbox.catch_up(&mut **port)
+        })
     }
 
     /// Whether there is nothing left to do, and why.
