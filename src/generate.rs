@@ -16,7 +16,7 @@ use taut_host::{EnergyUse, Meter, MeterError, Snapshot, SystemActivity};
 use taut_lab::comparison::{Notes, RunError, Site};
 use taut_lab::evaluate::SlowestPackets;
 use taut_lab::live::Dashboard;
-use taut_lab::report::write_recording;
+use taut_lab::report::{LEAST_SENT, write_recording};
 use taut_lab::results::{
     MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread,
 };
@@ -972,8 +972,8 @@ fn write_folder(
 }
 
 /// Packets sent over more than this multiple of the time asked for, and this much more, were not sent at the rate asked for:
-/// less than 97 % of it. The constant part is what a busy machine takes at a time, which says nothing of the rate.
-const MOST_LATE: f64 = 1.0 / 0.97;
+/// less than [`LEAST_SENT`] of it. The constant part is what a busy machine takes at a time, which says nothing of the rate.
+const MOST_LATE: f64 = 1.0 / LEAST_SENT;
 const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 
 /// Packets that were lost or refused, as share of those that were offered: what the generator was too slow for was not.

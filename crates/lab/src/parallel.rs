@@ -6,7 +6,7 @@
 //! between all of them many times, a repetition lasts a while even where the packets asked for take less.
 
 use crate::{quantity, table};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::CellAlignment;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -89,10 +89,7 @@ pub enum ParallelError {
 
 /// A line for each of what was measured, for a terminal so many columns wide.
 pub fn text_table(all: &[Measured], width: Option<usize>) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
+    let mut table = table::plain();
     table.set_header([
         "payload",
         "side by\nside",

@@ -1,6 +1,6 @@
 //! Tables for terminals: as wide as the terminal at most, the least important columns go first, and a line says which.
 
-use comfy_table::{ColumnConstraint, Table};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use std::io::IsTerminal;
 
 /// Columns of the terminal that standard output is; none where it is no terminal.
@@ -9,6 +9,15 @@ pub fn terminal_width() -> Option<usize> {
     stdout.is_terminal().then_some(())?;
     let size = rustix::termios::tcgetwinsize(stdout).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// A table without lines between its cells, each column as wide as it has to be.
+pub fn plain() -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table
 }
 
 /// The table as lines without spaces at their ends. Where it is wider than `width`, columns are left out in the order in which
@@ -48,7 +57,6 @@ pub fn text(mut table: Table, least_important: &[(usize, &str)], width: Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use comfy_table::presets;
 
     #[test]
     fn a_table_loses_its_least_important_columns_until_it_fits() {

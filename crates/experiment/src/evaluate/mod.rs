@@ -20,6 +20,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use taut_lab::quantity::Quantity;
+use taut_lab::report::LEAST_SENT;
 use taut_lab::results::{write_json, write_whole};
 use taut_lab::table::{terminal_width, text};
 use taut_measure::{Interval, median_interval};
@@ -261,9 +262,6 @@ impl Table {
         lines.concat()
     }
 }
-
-/// Less than this of what was asked for was sent: the run shows the machine, not the device.
-const LEAST_SENT: f64 = 0.97;
 
 fn behind(runs: &Runs) -> Option<String> {
     let is_behind = |run: &&IndexedRun| {

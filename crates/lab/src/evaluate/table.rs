@@ -1,6 +1,6 @@
 //! The final table: one row per device, for the terminal, for JSON and for the report.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::CellAlignment;
 use serde::Serialize;
 use taut_measure::{Interval, JitterSummary, Limit, Summary};
 
@@ -155,10 +155,7 @@ const LEAST_IMPORTANT: [(usize, &str); 10] = [
 /// The table for a terminal so many columns wide, or for about 150; `-` where there is no data, `n/a` where there are too few
 /// samples for a percentile.
 pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
+    let mut table = table::plain();
     table.set_header([
         "",
         "device",

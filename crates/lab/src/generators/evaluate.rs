@@ -6,7 +6,7 @@ use super::trial::{Part, Trial};
 use crate::io_cost::{Estimate, Transport};
 use crate::quantity::{power, rate, share, time};
 use crate::table;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use taut_measure::{PairedRatio, Precision, ratio_interval};
 
@@ -345,10 +345,7 @@ pub fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize>) -> S
 }
 
 fn made(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
+    let mut table = table::plain();
     table.set_header(header.iter().copied());
     table
 }

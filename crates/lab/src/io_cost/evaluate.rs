@@ -6,7 +6,7 @@ use super::session::Events;
 use super::trial::{Part, Series, Trial};
 use crate::quantity::{rate, three_digits, time};
 use crate::table;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::CellAlignment;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use taut_measure::{Interval, IntervalMethod, median, median_interval};
@@ -392,10 +392,7 @@ const FIRST_EVENT: usize = 10;
 
 /// The table for a terminal so many columns wide.
 pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
+    let mut table = table::plain();
     let mut header: Vec<String> = [
         "framework",
         "over",

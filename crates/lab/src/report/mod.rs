@@ -12,7 +12,7 @@ mod recording;
 pub(crate) use drawn::{Drawn, write_figures};
 pub use rawdata::flatten;
 pub(crate) use recording::histogram;
-pub use recording::{is_recording, write_recording};
+pub use recording::{LEAST_SENT, is_recording, write_recording};
 
 /// What all reports look like: CSS.
 pub const STYLE: &str = include_str!("report.css");

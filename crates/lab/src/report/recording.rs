@@ -36,8 +36,8 @@ struct Page<'a> {
     command_line: &'a str,
 }
 
-/// Less than this of the rate asked for is another rate.
-const LEAST_SENT: f64 = 0.97;
+/// Less than this of the rate asked for is another rate: what was measured then shows the machine, not the device.
+pub const LEAST_SENT: f64 = 0.97;
 
 /// A stream as its files have it.
 struct Stream<'a> {

@@ -709,17 +709,14 @@ const MOST_LOSSES: usize = 6;
 
 /// The tables for a terminal so many columns wide.
 pub fn render_text(evaluation: &Evaluation<'_>, width: Option<usize>) -> String {
-    use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+    use comfy_table::CellAlignment;
     let mut out = Vec::new();
     let mut add = |head: Vec<String>, least_important: &[(usize, &str)], rows: Vec<Vec<String>>| {
         if rows.is_empty() {
             return;
         }
-        let mut table = Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(head);
+        let mut table = table::plain();
+        table.set_header(head);
         rows.into_iter().for_each(|row| {
             table.add_row(row);
         });
