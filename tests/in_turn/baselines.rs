@@ -99,6 +99,8 @@ fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(
     generate.args(["--rate", &RATE_PPS.to_string(), "--seconds", "0.4"]);
     // Open vSwitch looks for its peer every few seconds.
     generate.args(["--wait", "30"]);
+    // Once it has found it, it passes nothing for 0.2 s.
+    generate.args(["--warm-up", "1"]);
     for spec in specs(baseline, folder, back) {
         generate.args(["--port", &spec]);
     }

@@ -295,12 +295,15 @@ impl Worker {
             }
             self.relays[from] = false;
         }
+        let Some((first, more)) = batches.split_first_mut() else {
+            return false;
+        };
+        let (mut asked, mut used) = (first.room(), 0);
+        let mut received = self.ports[from].rx(first);
         // What waits in a file gains nothing by being taken earlier.
-        let most = if way.patient { 1 } else { batches.len() };
-        let (mut received, mut asked, mut used) = (0, 0, 0);
-        while used < most && received == asked {
-            asked += batches[used].room();
-            received += self.ports[from].rx(&mut batches[used]);
+        while received == asked && used < more.len() && !way.patient {
+            asked += more[used].room();
+            received += self.ports[from].rx(&mut more[used]);
             used += 1;
         }
         let ran_dry = received < asked;
@@ -312,11 +315,11 @@ impl Worker {
                 to_port: way.to,
                 ports: self.ports.len(),
             };
-            let batches = &mut batches[..used];
-            self.process(batches, &context);
-            let last = used - 1;
-            for (index, batch) in batches.iter_mut().enumerate() {
-                self.send(from, batch, ran_dry && index == last, punted, own);
+            let more = &mut more[..used];
+            self.process(first, more, &context);
+            self.send(way, first, ran_dry && used == 0, punted, own);
+            for (index, batch) in more.iter_mut().enumerate() {
+                self.send(way, batch, ran_dry && index + 1 == used, punted, own);
             }
         }
         let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
@@ -324,17 +327,19 @@ impl Worker {
         received > 0
     }
 
-    /// Has each function see all batches.
+    /// Has each function see all batches. The first one is usually the only one.
     #[inline(always)]
-    fn process(&mut self, batches: &mut [Batch], context: &Context) {
+    fn process(&mut self, first: &mut Batch, more: &mut [Batch], context: &Context) {
         let holds_packets = self.holds_packets;
         if holds_packets {
-            for batch in &mut *batches {
+            first.set_limit(BATCH_CAPACITY);
+            for batch in &mut *more {
                 batch.set_limit(BATCH_CAPACITY);
             }
         }
         let mut pass = |function: &mut Box<dyn Function>| {
-            for batch in &mut *batches {
+            function.process(first, context);
+            for batch in &mut *more {
                 if holds_packets || !batch.is_empty() {
                     function.process(batch, context);
                 }
@@ -351,16 +356,17 @@ impl Worker {
     #[inline(always)]
     fn send(
         &mut self,
-        from: usize,
+        way: Way,
         batch: &mut Batch,
         ran_dry: bool,
         punted: &mut Batch,
         own: &mut CountersView,
     ) {
-        let way = self.ways[from];
-        own.dropped_by_function += batch.settle(punted) as u64;
-        own.dropped_punted += punted.len() as u64;
-        punted.clear();
+        if batch.is_marked() {
+            own.dropped_by_function += batch.settle(punted) as u64;
+            own.dropped_punted += punted.len() as u64;
+            punted.clear();
+        }
         if batch.goes_together() {
             let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
             own.dropped_tx_full += outbox.accept(batch, ran_dry, way.patient, out) as u64;
@@ -471,7 +477,7 @@ impl Worker {
             };
             batch.set_limit(BATCH_CAPACITY);
             leaving.process(&mut self.functions, batch, &context);
-            self.send(from, batch, true, punted, own);
+            self.send(way, batch, true, punted, own);
             batch.set_limit(self.burst);
         }
     }

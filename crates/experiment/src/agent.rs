@@ -239,7 +239,8 @@ impl Held {
     /// # Errors
     /// Another experiment has the machine, or there can be no folder.
     pub fn keep(self, folder: &Path) -> io::Result<()> {
-        let runs = private::scratch_in(folder, "taut-")?;
+        private::sweep(folder);
+        let runs = private::scratch_in(folder, &private::name_of_this_process())?;
         let say = |line: &str| {
             let mut out = io::stdout().lock();
             writeln!(out, "{line}").and_then(|()| out.flush())

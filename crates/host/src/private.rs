@@ -45,6 +45,16 @@ pub fn is_left_behind(name: &str) -> bool {
     })
 }
 
+/// Removes what processes that were killed have left in a folder, as far as this user may: what is called after them.
+pub fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if is_left_behind(&entry.file_name().to_string_lossy()) {
+            // What cannot be removed is another user's, and stays for him.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// By what this process and others have their numbers: the PID namespace.
 fn numbering() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())

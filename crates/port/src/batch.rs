@@ -13,22 +13,24 @@ const MOST_COPIES: usize = 4 * BATCH_CAPACITY;
 /// A function never reorders or re-allocates a batch. It marks packets; the worker takes the marked
 /// ones out once per batch, after the last function ran (drop-out batching, Gallenmüller 2021, section 5.3.1). A packet that no
 /// function sends elsewhere leaves through the partner of the port that it came in through ([`crate::Pairs`]).
+// What every batch needs lies in one cache line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Batch {
     packets: Vec<Packet>,
-    /// Empty except inside [`Batch::settle`].
-    kept: Vec<Packet>,
+    /// Packets it takes, at most its capacity.
+    limit: usize,
     dropped: u64,
     punted: u64,
     /// Packets that leave through the port in `egress`.
     redirected: u64,
-    egress: [u8; BATCH_CAPACITY],
     /// Packets of which there are `copies`.
     copied: u64,
+    egress: [u8; BATCH_CAPACITY],
     /// Places of packets, and the ports through which a copy of each leaves, in order of the places.
     copies: Vec<(u8, u8)>,
-    /// Packets it takes, at most its capacity.
-    limit: usize,
+    /// Empty except inside [`Batch::settle`].
+    kept: Vec<Packet>,
 }
 
 impl Default for Batch {
@@ -48,14 +50,14 @@ impl Batch {
     pub fn limited(limit: usize) -> Self {
         Self {
             packets: Vec::with_capacity(BATCH_CAPACITY),
-            kept: Vec::with_capacity(BATCH_CAPACITY),
+            limit: limit.clamp(1, BATCH_CAPACITY),
             dropped: 0,
             punted: 0,
             redirected: 0,
-            egress: [0; BATCH_CAPACITY],
             copied: 0,
+            egress: [0; BATCH_CAPACITY],
             copies: Vec::with_capacity(MOST_COPIES),
-            limit: limit.clamp(1, BATCH_CAPACITY),
+            kept: Vec::with_capacity(BATCH_CAPACITY),
         }
     }
 
@@ -172,6 +174,12 @@ impl Batch {
     pub fn egress(&self, index: usize) -> Option<u8> {
         let is_redirected = self.redirected & (1 << (index & 63)) != 0;
         is_redirected.then_some(self.egress[index & 63])
+    }
+
+    /// True if a function has marked a packet, sent one elsewhere or asked for a copy.
+    #[inline(always)]
+    pub fn is_marked(&self) -> bool {
+        self.dropped | self.punted | self.redirected | self.copied != 0
     }
 
     /// True if all packets leave through the usual port, and there are no copies.
@@ -311,8 +319,10 @@ impl Batch {
         self.dropped = 0;
         self.punted = 0;
         self.redirected = 0;
-        self.copied = 0;
-        self.copies.clear();
+        if self.copied != 0 {
+            self.copied = 0;
+            self.copies.clear();
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_host::private::scratch_in;
+use taut_host::private;
 use tempfile::TempDir;
 
 /// Says what the machine is, then keeps the connection until its input ends.
@@ -396,8 +396,10 @@ impl Node for Ssh {
 
 /// A folder for the socket of the connection, whose whole name has to fit into an address.
 fn sockets() -> io::Result<TempDir> {
-    let short = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < 60);
-    scratch_in(&short.unwrap_or_else(|| "/tmp".into()), "taut-ssh-")
+    let short = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < 45);
+    let parent = short.unwrap_or_else(|| "/tmp".into());
+    private::sweep(&parent);
+    private::scratch_in(&parent, &private::name_of_this_process())
 }
 
 /// Whether this program is one for that machine, by what `uname -s` and `uname -m` say there.

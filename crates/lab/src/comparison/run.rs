@@ -7,7 +7,7 @@ use crate::results::{
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use taut_host::baseline::{Baseline, Frames, ROUTED_HOSTS, Reach};
 use taut_host::energy::Reading;
 use taut_host::netns::{DEVICE_INTERFACES, DEVICE_MACS, GENERATOR_INTERFACES, GENERATOR_MACS};
@@ -265,7 +265,12 @@ fn set_up_and_measure<T>(
             let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
             site.pin()?;
             let instrument = open(&ports_to(baseline, scratch.path()).map(|spec| site.port(spec)))?;
-            watch(device, instrument, running, stop, measure)
+            watch(device, instrument, running, stop, |instrument| {
+                if baseline.reach == Reach::Vhost {
+                    until_it_passes(instrument, &site.clock, stop);
+                }
+                measure(instrument)
+            })
         }
         Way::VethLoop => {
             let testbed = Testbed::builder().build()?;
@@ -355,6 +360,22 @@ fn watch<T>(
         running.stop()?;
     }
     measured
+}
+
+/// Sends a little until all of it comes back, or patience is over: Open vSwitch drops what comes in the first 0.2 s after a
+/// vhost-user link is up, as it sets up its queues anew.
+fn until_it_passes(instrument: &mut Instrument, clock: &Clock, stop: &AtomicBool) {
+    let trickle = Trial {
+        rate_pps: 1000.0,
+        duration: Duration::from_millis(20),
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE && !stop.load(Ordering::Relaxed) {
+        let tally = instrument.run(trickle, &mut Summaries::new(clock), stop);
+        if tally.received == trickle.packets() {
+            break;
+        }
+    }
 }
 
 fn constant_rate(

@@ -35,10 +35,5 @@ impl Notes {
 pub(crate) fn sweep_stale() {
     // Without the right to look for namespaces nothing of ours can have been left there.
     let _ = taut_host::Testbed::sweep_stale();
-    let there = std::fs::read_dir(std::env::temp_dir());
-    for entry in there.into_iter().flatten().flatten() {
-        if taut_host::private::is_left_behind(&entry.file_name().to_string_lossy()) {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
+    taut_host::private::sweep(&std::env::temp_dir());
 }

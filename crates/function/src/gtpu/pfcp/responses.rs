@@ -1,7 +1,7 @@
 //! The responses to a peer's requests, kept for as long as it may send them again (3GPP TS 29.244 section 6.4): then it
 //! gets the same response, and nothing is done twice.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,8 @@ struct Queued {
 
 /// Of one peer.
 pub(super) struct Responses {
-    by_request: HashMap<Key, Kept>,
+    /// A tree: a hash table grows once more, at a moment that chance chooses, where entries come and go.
+    by_request: BTreeMap<Key, Kept>,
     /// Oldest first.
     queue: VecDeque<Queued>,
     digests: RandomState,
@@ -41,7 +42,7 @@ impl Responses {
     /// None yet; each is kept for `time`, in at most so many bytes.
     pub fn new(time: Duration, most_bytes: usize) -> Self {
         Self {
-            by_request: HashMap::new(),
+            by_request: BTreeMap::new(),
             queue: VecDeque::new(),
             digests: RandomState::new(),
             next_number: 0,
@@ -86,7 +87,7 @@ impl Responses {
     }
 
     pub fn clear(&mut self) {
-        (self.by_request, self.queue, self.bytes) = (HashMap::new(), VecDeque::new(), 0);
+        (self.by_request, self.queue, self.bytes) = (BTreeMap::new(), VecDeque::new(), 0);
     }
 
     /// Bytes of memory, at most.
