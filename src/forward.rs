@@ -375,6 +375,7 @@ fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
     worker.set_pool(resources.pool());
     worker.set_burst(chain.burst);
     worker.set_wait(chain.wait, clock);
+    worker.start_slow_path()?;
     let names: Vec<String> = chain.ports.iter().map(|p| p.text().to_string()).collect();
     worker.on_link_change(move |port, link| match link {
         Link::Up => print::note(format_args!("{}: up", names[port])),

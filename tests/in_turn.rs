@@ -27,6 +27,7 @@ mod in_turn {
     mod generate_output;
     mod gtpu;
     mod gtpu_in_kernel;
+    mod host;
     mod impair;
     mod in_kernel;
     mod interruptions;

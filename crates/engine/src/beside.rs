@@ -100,5 +100,6 @@ fn set_up(
     let mut worker = Worker::new(ports, functions, Flush::default(), clock);
     let wait = Wait::Sleep { at_most: SLEEP };
     worker.set_wait(wait, clock);
+    worker.start_slow_path()?;
     Ok(worker)
 }

@@ -60,7 +60,11 @@ counters! {
     first_tx_packets,
     /// Dropped by a function.
     dropped_by_function,
-    /// Punted to the slow path, of which there is none yet.
+    /// Handed to the slow path.
+    punted,
+    /// Made by the slow path, and taken from it to be sent.
+    from_slow_path,
+    /// Dropped because the slow path had no room for it, or there is none.
     dropped_punted,
     /// Dropped because a function sent it to a port that there is not.
     dropped_no_port,

@@ -11,6 +11,7 @@ mod interrupted;
 mod outbox;
 mod programs;
 mod rest;
+mod slow;
 mod update;
 mod wait;
 mod worker;

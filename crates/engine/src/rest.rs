@@ -1,6 +1,7 @@
 //! A worker between two rounds of which the first found nothing: whether it sleeps, for how long, and what wakes it.
 
 use crate::outbox::Outbox;
+use crate::slow::SlowPath;
 use crate::wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait};
 use std::time::Duration;
 use taut_function::Function;
@@ -82,12 +83,13 @@ impl Rest {
         now_ticks: u64,
         ports: &mut [Box<dyn Port>],
         functions: &mut [Box<dyn Function>],
+        slow: &mut Option<SlowPath>,
         outboxes: &[Outbox],
     ) -> u64 {
         if matches!(self.policy, Policy::Poll) {
             return now_ticks;
         }
-        self.rest(had_packets, now_ticks, ports, functions, outboxes)
+        self.rest(had_packets, now_ticks, ports, functions, slow, outboxes)
     }
 
     #[inline(never)]
@@ -97,11 +99,12 @@ impl Rest {
         now_ticks: u64,
         ports: &mut [Box<dyn Port>],
         functions: &mut [Box<dyn Function>],
+        slow: &mut Option<SlowPath>,
         outboxes: &[Outbox],
     ) -> u64 {
         if had_packets {
             self.looks_since_ticks = now_ticks;
-            self.disarm(ports, functions);
+            self.disarm(ports, functions, slow);
             return now_ticks;
         }
         let looked_ticks = now_ticks.wrapping_sub(self.looks_since_ticks);
@@ -135,10 +138,11 @@ impl Rest {
                     alarm.clear();
                     *armed = true;
                     let ready = ports.iter_mut().all(|port| port.arm(alarm))
-                        && functions.iter_mut().all(|function| function.arm(alarm));
+                        && functions.iter_mut().all(|function| function.arm(alarm))
+                        && slow.iter_mut().all(|slow| slow.arm(alarm));
                     if !ready {
                         self.looks_since_ticks = now_ticks;
-                        self.disarm(ports, functions);
+                        self.disarm(ports, functions, slow);
                     }
                     // What has come before the ports were armed is found by one more look.
                     return now_ticks;
@@ -147,7 +151,7 @@ impl Rest {
                 alarm.wait(
                     flush.map_or(LONGEST_INTERRUPT_SLEEP, |t| t.min(LONGEST_INTERRUPT_SLEEP)),
                 );
-                self.disarm(ports, functions);
+                self.disarm(ports, functions, slow);
             }
         }
         let awake_ticks = ticks();
@@ -156,13 +160,19 @@ impl Rest {
         awake_ticks
     }
 
-    fn disarm(&mut self, ports: &mut [Box<dyn Port>], functions: &mut [Box<dyn Function>]) {
+    fn disarm(
+        &mut self,
+        ports: &mut [Box<dyn Port>],
+        functions: &mut [Box<dyn Function>],
+        slow: &mut Option<SlowPath>,
+    ) {
         if let Policy::Interrupt { armed, .. } = &mut self.policy
             && *armed
         {
             *armed = false;
             ports.iter_mut().for_each(|port| port.disarm());
             functions.iter_mut().for_each(|function| function.disarm());
+            slow.iter_mut().for_each(SlowPath::disarm);
         }
     }
 }

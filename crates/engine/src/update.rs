@@ -2,6 +2,7 @@
 //! they are, and what becomes of packets that the others still keep.
 
 use crate::chain::{ChainError, Stage};
+use crate::slow::SlowPath;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -166,6 +167,7 @@ impl Leaving {
 /// When one cannot be made; nothing is changed then.
 pub(crate) fn replace(
     functions: &mut Vec<Box<dyn Function>>,
+    slow: &mut Option<SlowPath>,
     old: &[Stage],
     new: &[Stage],
 ) -> Result<Leaving, ChainError> {
@@ -177,6 +179,7 @@ pub(crate) fn replace(
             None => Some(stage.build(None, None)?),
         });
     }
+    SlowPath::provide(slow, made.iter().flatten().filter_map(|f| f.handler()))?;
     let mut present: Vec<_> = std::mem::take(functions).into_iter().map(Some).collect();
     let mut route: Vec<Option<Step>> = present.iter().map(|_| None).collect();
     for (place, (made, kept)) in made.into_iter().zip(&kept).enumerate() {
@@ -236,7 +239,7 @@ mod tests {
         let mut functions: Vec<_> = old.iter().map(|s| s.build(None, None).unwrap()).collect();
         let before: *const dyn Function = &*functions[0];
         let wrong = stages(&["forward", "xor(key=1)", "xor(key=300)"]);
-        assert!(replace(&mut functions, &old, &wrong).is_err());
+        assert!(replace(&mut functions, &mut None, &old, &wrong).is_err());
         assert_eq!(functions.len(), 1);
         assert!(std::ptr::addr_eq(&*functions[0], before));
     }

@@ -3,6 +3,7 @@
 use crate::interrupted::Interrupted;
 use crate::outbox::Outbox;
 use crate::rest::Rest;
+use crate::slow::SlowPath;
 use crate::update::{self, Leaving, Replaced, Request};
 use crate::{ChainError, Counters, CountersView, DEFAULT_BURST, Flush, Stage, Updates, Wait};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function};
 use taut_port::{
     BATCH_CAPACITY, Batch, Breakdown, Clock, Direction, InterruptionLog, Link, Packet, Pairs,
-    PoolHandle, Port, PortCounters, Supply, ticks,
+    PoolHandle, Port, PortCounters, PortError, Supply, ticks,
 };
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
@@ -67,6 +68,8 @@ pub struct Worker {
     parts: Vec<Batch>,
     /// Where copies of packets are made.
     copies: Option<PoolHandle>,
+    /// Where punted packets go; none where no function wants any.
+    slow: Option<SlowPath>,
     rest: Rest,
     interrupted: Interrupted,
     /// Packets taken from a port at a time at most: what was asked for, and what leaves room for functions that put
@@ -105,6 +108,7 @@ impl Worker {
             relays: outboxes.iter().map(|_| false).collect(),
             parts: outboxes.iter().map(|_| Batch::new()).collect(),
             copies: None,
+            slow: None,
             outboxes,
             rest: Rest::new(Wait::Poll, clock),
             interrupted: Interrupted::new(clock),
@@ -162,6 +166,15 @@ impl Worker {
         self.copies = Some(pool);
     }
 
+    /// Starts a slow path, if a function has something to do there.
+    ///
+    /// # Errors
+    /// When the machine has no memory or no thread for it.
+    pub fn start_slow_path(&mut self) -> Result<(), PortError> {
+        let handlers = self.functions.iter().filter_map(|f| f.handler());
+        SlowPath::provide(&mut self.slow, handlers)
+    }
+
     /// Notes when the core was taken away from it in `log`, too.
     pub fn log_interruptions(&mut self, log: InterruptionLog) {
         self.interrupted.log_to(log);
@@ -211,6 +224,10 @@ impl Worker {
             for from in 0..self.ports.len() {
                 had_packets |= self.round(from, last, &mut batches, &mut punted, &mut own);
             }
+            if self.slow.as_mut().is_some_and(SlowPath::has_made) {
+                self.send_made(&mut batches[0], &mut own);
+                had_packets = true;
+            }
             let now = ticks();
             let elapsed = now.wrapping_sub(last);
             own.busy_ticks += if had_packets { elapsed } else { 0 };
@@ -226,6 +243,7 @@ impl Worker {
                 now,
                 &mut self.ports,
                 &mut self.functions,
+                &mut self.slow,
                 &self.outboxes,
             );
             own.total_ticks += ready.wrapping_sub(last);
@@ -317,9 +335,9 @@ impl Worker {
             };
             let more = &mut more[..used];
             self.process(first, more, &context);
-            self.send(way, first, ran_dry && used == 0, punted, own);
+            self.send(&context, first, ran_dry && used == 0, punted, own);
             for (index, batch) in more.iter_mut().enumerate() {
-                self.send(way, batch, ran_dry && index + 1 == used, punted, own);
+                self.send(&context, batch, ran_dry && index + 1 == used, punted, own);
             }
         }
         let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
@@ -356,16 +374,18 @@ impl Worker {
     #[inline(always)]
     fn send(
         &mut self,
-        way: Way,
+        context: &Context,
         batch: &mut Batch,
         ran_dry: bool,
         punted: &mut Batch,
         own: &mut CountersView,
     ) {
+        let way = self.ways[context.from_port];
         if batch.is_marked() {
             own.dropped_by_function += batch.settle(punted) as u64;
-            own.dropped_punted += punted.len() as u64;
-            punted.clear();
+            if !punted.is_empty() {
+                self.punt(context, punted, own);
+            }
         }
         if batch.goes_together() {
             let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
@@ -376,6 +396,32 @@ impl Worker {
         if self.holds_packets {
             batch.set_limit(self.burst);
         }
+    }
+
+    /// Hands packets to the slow path.
+    #[inline(never)]
+    fn punt(&mut self, context: &Context, punted: &mut Batch, own: &mut CountersView) {
+        match &mut self.slow {
+            Some(slow) => slow.punt(context.from_port, context.now_ticks, punted, own),
+            None => {
+                own.dropped_punted += punted.len() as u64;
+                punted.clear();
+            }
+        }
+    }
+
+    /// Sends what the slow path has made.
+    #[inline(never)]
+    fn send_made(&mut self, batch: &mut Batch, own: &mut CountersView) {
+        let Some(slow) = &mut self.slow else { return };
+        own.from_slow_path += slow.receive(batch) as u64;
+        // Each packet is marked for its port, and nobody waits for a slow path.
+        let way = Way {
+            to: 0,
+            patient: false,
+            open: true,
+        };
+        self.send_apart(way, batch, true, own);
     }
 
     /// Hands on a batch whose packets leave through different ports, and copies of them. Packets for one port stay in their order.
@@ -443,7 +489,7 @@ impl Worker {
     }
 
     fn replace(&mut self, stages: Vec<Stage>, now_ticks: u64) -> Result<Replaced, ChainError> {
-        let leaving = update::replace(&mut self.functions, &self.stages, &stages)?;
+        let leaving = update::replace(&mut self.functions, &mut self.slow, &self.stages, &stages)?;
         let made = leaving.made;
         self.leaving = Some(leaving);
         self.stages = stages;
@@ -477,7 +523,7 @@ impl Worker {
             };
             batch.set_limit(BATCH_CAPACITY);
             leaving.process(&mut self.functions, batch, &context);
-            self.send(way, batch, true, punted, own);
+            self.send(&context, batch, true, punted, own);
             batch.set_limit(self.burst);
         }
     }
@@ -608,7 +654,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::rc::Rc;
     use std::time::Duration;
-    use taut_port::{Packet, PoolHandle};
+    use taut_port::{Packet, PoolHandle, Punt};
 
     /// Delivers the bursts it was told to, stops the worker when they are used up, and notes the size
     /// of every send.
@@ -719,7 +765,7 @@ mod tests {
                 }
                 match fastrand::u8(0..10) {
                     0 => batch.mark_dropped(index),
-                    1 => batch.mark_punted(index),
+                    1 => batch.mark_punted(index, Punt::Local),
                     more => {
                         for _ in 7..more {
                             let copy = fastrand::u8(0..4);

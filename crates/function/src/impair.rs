@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use taut_port::{Batch, Packet, PoolHandle, PortError, duration};
+use taut_port::{BATCH_CAPACITY, Batch, Mark, Packet, PoolHandle, PortError, duration};
 use taut_wire::claimed_stamp;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -338,24 +338,19 @@ fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
     }
 }
 
-/// Which packets are marked as dropped, and which as punted.
-fn marks(batch: &Batch) -> (u64, u64) {
-    (0..batch.len()).fold((0, 0), |(dropped, punted), i| {
-        let is_punted = batch.is_punted(i);
-        let is_dropped = !is_punted && !batch.is_kept(i);
-        (
-            dropped | u64::from(is_dropped) << i,
-            punted | u64::from(is_punted) << i,
-        )
-    })
+/// By packet, what it is marked for.
+fn marks(batch: &Batch) -> [Option<Mark>; BATCH_CAPACITY] {
+    std::array::from_fn(|index| batch.mark(index))
 }
 
-/// Marks the last packet of `batch`, if one of the bits is set.
-fn mark(batch: &mut Batch, dropped: u64, punted: u64) {
-    if dropped > 0 {
-        batch.mark_dropped(batch.len() - 1);
-    } else if punted > 0 {
-        batch.mark_punted(batch.len() - 1);
+/// Appends a packet that is marked so.
+fn push(batch: &mut Batch, packet: Packet, mark: Option<Mark>) {
+    let index = batch.len();
+    batch.push(packet);
+    match mark {
+        Some(Mark::Dropped) => batch.mark_dropped(index),
+        Some(Mark::Punted(cause)) => batch.mark_punted(index, cause),
+        None => {}
     }
 }
 
@@ -368,14 +363,12 @@ impl Function for Impair {
         let arrived = batch.len();
         // A worker's batches hold no more than its burst.
         let limit = arrived + batch.room();
-        let (dropped, punted) = marks(batch);
+        let marked = marks(batch);
         let mut index = 0;
         batch.take_front(arrived, |packet| {
-            if (dropped | punted) >> index & 1 == 0 {
-                self.pass(packet, context.to_port);
-            } else {
-                self.out.push(packet);
-                mark(&mut self.out, dropped >> index & 1, punted >> index & 1);
+            match marked[index] {
+                None => self.pass(packet, context.to_port),
+                mark => push(&mut self.out, packet, mark),
             }
             index += 1;
             self.release(context.to_port, limit - (arrived - index));
@@ -383,12 +376,9 @@ impl Function for Impair {
         self.release(context.to_port, limit);
         // Its marks were those of packets that lie elsewhere now.
         batch.clear();
-        let (dropped, punted) = marks(&self.out);
-        let mut index = 0;
+        let mut marked = marks(&self.out).into_iter();
         self.out.take_front(self.out.len(), |packet| {
-            batch.push(packet);
-            mark(batch, dropped >> index & 1, punted >> index & 1);
-            index += 1;
+            push(batch, packet, marked.next().flatten());
         });
     }
 
@@ -604,7 +594,7 @@ mod tests {
         let mut batch = Batch::new();
         pool.fill(&mut batch, 3, 60);
         batch.mark_dropped(1);
-        batch.mark_punted(2);
+        batch.mark_punted(2, taut_port::Punt::Local);
         none.process(&mut batch, &Context::default());
         let mut slow = Batch::new();
         assert_eq!(batch.len(), 4);

@@ -16,6 +16,7 @@ mod datagram;
 mod filter;
 mod forward;
 pub mod gtpu;
+mod host;
 mod impair;
 mod in_kernel;
 mod mac_rewrite;
@@ -26,6 +27,7 @@ mod nat;
 mod resize;
 pub mod rlnc;
 mod size;
+mod slow;
 mod switch;
 mod tuple;
 mod walk;
@@ -33,6 +35,7 @@ mod xor;
 
 pub use class::Class;
 pub use in_kernel::{in_kernel, kernel_gateway};
+pub use slow::{Handler, Punted, Send};
 
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -123,6 +126,12 @@ pub trait Function {
         false
     }
 
+    /// What is done on the slow path with the packets that it punts ([`Batch::mark_punted`]); asked for once, after
+    /// [`Function::prepare`].
+    fn handler(&self) -> Option<Box<dyn Handler>> {
+        None
+    }
+
     /// What became of packets in it, by cause, for functions that tell causes apart: every packet that they
     /// saw is counted once.
     fn fates(&self) -> Vec<(&'static str, u64)> {
@@ -187,6 +196,7 @@ pub fn functions() -> &'static [Entry] {
         filter::ENTRY,
         forward::ENTRY,
         gtpu::ENTRY,
+        host::ENTRY,
         impair::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,

@@ -5,6 +5,25 @@ use crate::Packet;
 /// Packets a batch holds at most: the bits of its drop-out masks.
 pub const BATCH_CAPACITY: usize = 64;
 
+/// Why a packet goes to the slow path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Punt {
+    /// It asks for the MAC address of one of the port's own addresses: ARP (RFC 826), neighbour discovery (RFC 4861).
+    Neighbour,
+    /// It is for one of the port's own addresses.
+    Local,
+}
+
+/// What a function has marked a packet for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// To be dropped.
+    Dropped,
+    /// For the slow path.
+    Punted(Punt),
+}
+
 /// Copies of packets that a batch has room to ask for.
 const MOST_COPIES: usize = 4 * BATCH_CAPACITY;
 
@@ -27,6 +46,8 @@ pub struct Batch {
     /// Packets of which there are `copies`.
     copied: u64,
     egress: [u8; BATCH_CAPACITY],
+    /// Of packets that are punted.
+    causes: [Punt; BATCH_CAPACITY],
     /// Places of packets, and the ports through which a copy of each leaves, in order of the places.
     copies: Vec<(u8, u8)>,
     /// Empty except inside [`Batch::settle`].
@@ -56,6 +77,7 @@ impl Batch {
             redirected: 0,
             copied: 0,
             egress: [0; BATCH_CAPACITY],
+            causes: [Punt::Local; BATCH_CAPACITY],
             copies: Vec::with_capacity(MOST_COPIES),
             kept: Vec::with_capacity(BATCH_CAPACITY),
         }
@@ -139,9 +161,16 @@ impl Batch {
 
     /// Marks packet `index` for the slow path.
     #[inline(always)]
-    pub fn mark_punted(&mut self, index: usize) {
+    pub fn mark_punted(&mut self, index: usize, cause: Punt) {
         debug_assert!(index < self.packets.len());
+        self.causes[index & 63] = cause;
         self.punted |= 1 << (index & 63);
+    }
+
+    /// Why packet `index`, which [`Batch::settle`] has put here, is for the slow path.
+    #[inline(always)]
+    pub fn cause(&self, index: usize) -> Punt {
+        self.causes[index & 63]
     }
 
     /// Has packet `index` leave through `port` instead of the usual one; the last call counts. Ports are numbered up to 255.
@@ -212,10 +241,17 @@ impl Batch {
         (self.dropped | self.punted) & (1 << (index & 63)) == 0
     }
 
-    /// True if packet `index` is marked for the slow path.
-    #[inline(always)]
-    pub fn is_punted(&self, index: usize) -> bool {
-        self.punted & (1 << (index & 63)) != 0
+    /// What packet `index` is marked for.
+    #[inline]
+    pub fn mark(&self, index: usize) -> Option<Mark> {
+        let bit = 1 << (index & 63);
+        if self.dropped & bit != 0 {
+            Some(Mark::Dropped)
+        } else if self.punted & bit != 0 {
+            Some(Mark::Punted(self.causes[index & 63]))
+        } else {
+            None
+        }
     }
 
     /// Packets marked as dropped.
@@ -241,6 +277,7 @@ impl Batch {
             } else if self.punted & bit == 0 {
                 self.kept.push(packet);
             } else if slow.room() > 0 {
+                slow.causes[slow.packets.len() & 63] = self.causes[index & 63];
                 slow.packets.push(packet);
             } else {
                 lost += 1;
@@ -350,14 +387,16 @@ mod tests {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = numbered(&pool, 6);
         batch.mark_dropped(0);
-        batch.mark_punted(2);
+        batch.mark_punted(2, Punt::Neighbour);
         batch.mark_dropped(3);
-        batch.mark_punted(3);
-        batch.mark_punted(5);
+        batch.mark_punted(3, Punt::Local);
+        batch.mark_punted(5, Punt::Local);
         let mut slow = Batch::new();
         assert_eq!(batch.settle(&mut slow), 2);
         assert_eq!(numbers(&batch), [1, 4]);
         assert_eq!(numbers(&slow), [2, 5]);
+        let causes = [0, 1].map(|index| slow.cause(index));
+        assert_eq!(causes, [Punt::Neighbour, Punt::Local]);
         assert_eq!(pool.outstanding(), 4);
         assert!(batch.is_kept(0) && batch.is_kept(1));
     }
@@ -372,7 +411,7 @@ mod tests {
         batch.send_to(3, 9);
         assert!(batch.copy_to(4, 2) && batch.copy_to(0, 3) && batch.copy_to(4, 4));
         batch.mark_dropped(0);
-        batch.mark_punted(2);
+        batch.mark_punted(2, Punt::Local);
         assert_eq!(batch.settle(&mut Batch::new()), 1);
         assert_eq!([0, 1, 2].map(|i| batch.egress(i)), [Some(7), Some(9), None]);
         let mut seen = Vec::new();
@@ -407,8 +446,8 @@ mod tests {
         let pool = PoolHandle::new(128, false).unwrap();
         let mut slow = numbered(&pool, 63);
         let mut batch = numbered(&pool, 2);
-        batch.mark_punted(0);
-        batch.mark_punted(1);
+        batch.mark_punted(0, Punt::Local);
+        batch.mark_punted(1, Punt::Local);
         assert_eq!(batch.settle(&mut slow), 1);
         assert_eq!(slow.len(), 64);
         assert_eq!(pool.outstanding(), 64);

@@ -4,7 +4,10 @@
 //! Packets cannot change threads (their pool belongs to one), so a frame is copied once, into a slot of
 //! the ring between them (`ring`), and received there in place.
 
+mod lane;
 mod ring;
+
+pub use lane::{Lane, Note};
 
 use crate::{
     Alarm, Backend, Batch, Bell, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
@@ -80,63 +83,65 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     {
         return Err(spec.error(format!("ring={slots} is not a power of two")));
     }
-    let name = spec.target().to_string();
-    let mut pairs = pairs();
-    let (end, joint) = match pairs.get(&name) {
-        None => {
-            let slots = wanted.unwrap_or(RING_SLOTS);
-            let joint = Arc::new(Joint {
-                rings: [Arc::new(Ring::new(slots)?), Arc::new(Ring::new(slots)?)],
-                bells: [Bell::new()?, Bell::new()?],
-                states: [AtomicU8::new(OPEN), AtomicU8::new(AWAITED)],
-            });
-            pairs.insert(name.clone(), Arc::clone(&joint));
-            (0, joint)
-        }
-        Some(joint) if joint.states[1].load(Ordering::Relaxed) == AWAITED => {
-            let slots = joint.rings[0].size();
-            if wanted.is_some_and(|wanted| wanted != slots) {
-                return Err(spec.error(format!("the other end was opened with ring={slots}")));
-            }
-            joint.states[1].store(OPEN, Ordering::Release);
-            (1, Arc::clone(joint))
-        }
-        Some(_) => {
-            return Err(spec.error(format!(
-                "pair {name} has had both its ends opened; choose another name"
-            )));
-        }
-    };
-    let (out, back) = (&joint.rings[end], &joint.rings[1 - end]);
-    // SAFETY: each end of a pair is opened once, which the lock and the states see to.
-    let (sender, receiver) = unsafe {
-        (
-            Sender::new(Arc::clone(out)),
-            Receiver::new(Arc::clone(back)),
-        )
-    };
-    Ok(Box::new(PairPort {
-        name,
-        end,
-        sender,
-        receiver,
-        ledger: PoolHandle::ledger_keeping(back.size(), Box::new(Arc::clone(back))),
-        joint,
-        counters: PortCounters::default(),
-    }))
+    let port = PairPort::join(spec.target(), wanted, |reason| spec.error(reason))?;
+    Ok(Box::new(port))
 }
 
 impl PairPort {
-    /// Acquire: what the other end did before it changed its state is seen.
-    #[inline(always)]
-    fn others_state(&self) -> u8 {
-        self.joint.states[1 - self.end].load(Ordering::Acquire)
+    /// An end of the pair of that name: the first one, or the second.
+    fn join(
+        name: &str,
+        wanted: Option<u32>,
+        wrong: impl Fn(String) -> PortError,
+    ) -> Result<Self, PortError> {
+        let mut pairs = pairs();
+        let (end, joint) = match pairs.get(name) {
+            None => {
+                let slots = wanted.unwrap_or(RING_SLOTS);
+                let joint = Arc::new(Joint {
+                    rings: [Arc::new(Ring::new(slots)?), Arc::new(Ring::new(slots)?)],
+                    bells: [Bell::new()?, Bell::new()?],
+                    states: [AtomicU8::new(OPEN), AtomicU8::new(AWAITED)],
+                });
+                pairs.insert(name.to_string(), Arc::clone(&joint));
+                (0, joint)
+            }
+            Some(joint) if joint.states[1].load(Ordering::Relaxed) == AWAITED => {
+                let slots = joint.rings[0].size();
+                if wanted.is_some_and(|wanted| wanted != slots) {
+                    return Err(wrong(format!("the other end was opened with ring={slots}")));
+                }
+                joint.states[1].store(OPEN, Ordering::Release);
+                (1, Arc::clone(joint))
+            }
+            Some(_) => {
+                return Err(wrong(format!(
+                    "pair {name} has had both its ends opened; choose another name"
+                )));
+            }
+        };
+        let (out, back) = (&joint.rings[end], &joint.rings[1 - end]);
+        // SAFETY: each end of a pair is opened once, which the lock and the states see to.
+        let (sender, receiver) = unsafe {
+            (
+                Sender::new(Arc::clone(out)),
+                Receiver::new(Arc::clone(back)),
+            )
+        };
+        Ok(Self {
+            name: name.to_string(),
+            end,
+            sender,
+            receiver,
+            ledger: PoolHandle::ledger_keeping(back.size(), Box::new(Arc::clone(back))),
+            joint,
+            counters: PortCounters::default(),
+        })
     }
-}
 
-impl Port for PairPort {
-    #[inline]
-    fn rx(&mut self, batch: &mut Batch) -> usize {
+    /// Takes what has arrived, as far as `batch` has room, and shows `note` each one's.
+    #[inline(always)]
+    fn receive(&mut self, batch: &mut Batch, mut note: impl FnMut(usize, u64)) -> usize {
         if self.ledger.has_returned() {
             self.ledger
                 .drain_returned(|place| self.receiver.give_back(place));
@@ -150,6 +155,7 @@ impl Port for PairPort {
             };
             bytes += u64::from(arrived.len);
             self.ledger.count_out(1);
+            note(batch.len(), arrived.note);
             // SAFETY: the slot is ours until it is given back, which its return to the ledger brings
             // about; frame and headroom lie in it; the ledger keeps the memory.
             batch.push(unsafe {
@@ -168,6 +174,19 @@ impl Port for PairPort {
         received
     }
 
+    /// Acquire: what the other end did before it changed its state is seen.
+    #[inline(always)]
+    fn others_state(&self) -> u8 {
+        self.joint.states[1 - self.end].load(Ordering::Acquire)
+    }
+}
+
+impl Port for PairPort {
+    #[inline]
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        self.receive(batch, |_, _| ())
+    }
+
     #[inline]
     fn tx(&mut self, batch: &mut Batch) -> usize {
         if self.others_state() != OPEN {
@@ -178,7 +197,7 @@ impl Port for PairPort {
             let frame = packet.bytes();
             if frame.len() > ROOM_BYTES {
                 self.counters.tx_too_long += 1;
-            } else if self.sender.push(frame) {
+            } else if self.sender.push(frame, 0) {
                 self.counters.tx_packets += 1;
                 self.counters.tx_bytes += frame.len() as u64;
             } else {

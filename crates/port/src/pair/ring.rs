@@ -10,7 +10,7 @@ use crate::memory::Mapping;
 use crate::pool::HEADROOM_BYTES;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Slot size: as in packet pools, an odd number of cache lines.
 const STRIDE_BYTES: usize = 2112;
@@ -27,8 +27,8 @@ struct Index(AtomicU32);
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Mapping,
-    /// Bytes of the frame in each slot.
-    lengths: Box<[AtomicU32]>,
+    /// By slot, bytes of the frame in the lowest 16 bits, and the sender's note above.
+    heads: Box<[AtomicU64]>,
     head: Index,
     tail: Index,
 }
@@ -43,25 +43,25 @@ impl Ring {
         debug_assert!(slots.is_power_of_two());
         Ok(Self {
             slots: Mapping::create("taut-pair", slots as usize * STRIDE_BYTES)?,
-            lengths: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            heads: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             head: Index::default(),
             tail: Index::default(),
         })
     }
 
     pub(super) fn size(&self) -> u32 {
-        self.lengths.len() as u32
+        self.heads.len() as u32
     }
 
     #[inline(always)]
     fn place(&self, index: u32) -> usize {
-        index as usize & (self.lengths.len() - 1)
+        index as usize & (self.heads.len() - 1)
     }
 
     /// Where the frame in a slot starts.
     #[inline(always)]
     fn data(&self, place: usize) -> NonNull<u8> {
-        debug_assert!(place < self.lengths.len());
+        debug_assert!(place < self.heads.len());
         // SAFETY: the mapping has room for every place below the ring's size, and the headroom in each.
         unsafe {
             self.slots
@@ -92,10 +92,10 @@ impl Sender {
         }
     }
 
-    /// Copies `frame` (at most [`ROOM_BYTES`]) into the next slot, for the receiver to see after
+    /// Copies `frame` (at most [`ROOM_BYTES`]) into the next slot, with a note of 48 bits, for the receiver to see after
     /// [`Sender::publish`]. False if there is none free.
     #[inline(always)]
-    pub(super) fn push(&mut self, frame: &[u8]) -> bool {
+    pub(super) fn push(&mut self, frame: &[u8], note: u64) -> bool {
         debug_assert!(frame.len() <= ROOM_BYTES);
         let ring = &*self.ring;
         if self.head.wrapping_sub(self.tail) == ring.size() {
@@ -110,7 +110,7 @@ impl Sender {
         }
         let place = ring.place(self.head);
         // Relaxed: the head that is published next covers it.
-        ring.lengths[place].store(frame.len() as u32, Ordering::Relaxed);
+        ring.heads[place].store(note << 16 | frame.len() as u64, Ordering::Relaxed);
         // SAFETY: the slot is free, so ours alone; the frame fits into it.
         unsafe { copy_frame(NonNull::from(frame).cast(), ring.data(place), frame.len()) };
         self.head = self.head.wrapping_add(1);
@@ -131,6 +131,7 @@ pub(super) struct Arrived {
     pub(super) place: u32,
     pub(super) data: NonNull<u8>,
     pub(super) len: u16,
+    pub(super) note: u64,
 }
 
 /// The receiving side.
@@ -151,7 +152,7 @@ impl Receiver {
     /// # Safety
     /// A ring has one receiver in all its life.
     pub(super) unsafe fn new(ring: Arc<Ring>) -> Self {
-        let done = vec![false; ring.lengths.len()].into();
+        let done = vec![false; ring.heads.len()].into();
         Self {
             ring,
             next: 0,
@@ -170,10 +171,12 @@ impl Receiver {
         let ring = &*self.ring;
         let place = ring.place(self.next);
         self.next = self.next.wrapping_add(1);
+        let head = ring.heads[place].load(Ordering::Relaxed);
         Some(Arrived {
             place: place as u32,
             data: ring.data(place),
-            len: ring.lengths[place].load(Ordering::Relaxed) as u16,
+            len: head as u16,
+            note: head >> 16,
         })
     }
 
@@ -235,7 +238,10 @@ mod tests {
             scope.spawn(move || {
                 let mut n = 0_u32;
                 while n < total {
-                    if sender.push(&n.to_le_bytes().repeat(1 + n as usize % 16)) {
+                    if sender.push(
+                        &n.to_le_bytes().repeat(1 + n as usize % 16),
+                        u64::from(n) << 16,
+                    ) {
                         n += 1;
                     } else {
                         std::thread::yield_now();
@@ -252,6 +258,7 @@ mod tests {
                     continue;
                 };
                 assert_eq!(bytes(&arrived), n.to_le_bytes().repeat(1 + n as usize % 16));
+                assert_eq!(arrived.note, u64::from(n) << 16);
                 held.push(arrived.place);
                 n += 1;
                 if held.len() == 3 {
@@ -273,7 +280,7 @@ mod tests {
         sender.publish();
         receiver.publish();
         for n in 0..20_u8 {
-            assert!(sender.push(&[n]));
+            assert!(sender.push(&[n], 0));
             sender.publish();
             let arrived = receiver.next().unwrap();
             assert_eq!(bytes(&arrived), [n]);
@@ -293,7 +300,7 @@ mod tests {
             for (step, pick) in steps {
                 match step {
                     0 => {
-                        let pushed = sender.push(&[sent; 40]);
+                        let pushed = sender.push(&[sent; 40], 0);
                         // Room for what is neither under way nor behind something that is held.
                         let oldest = held.iter().map(|(_, n)| seen.wrapping_sub(*n)).max().unwrap_or(0);
                         prop_assert_eq!(pushed, sent.wrapping_sub(seen) + oldest < 8);

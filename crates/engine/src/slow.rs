@@ -1,0 +1,185 @@
+//! The slow path of a worker: a thread that does with punted packets what takes time, and sends what comes of it through the
+//! worker's ports. Worker and thread are joined by a pair of rings ([`Lane`]), so that neither ever waits for the other.
+
+use crate::CountersView;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use taut_function::{Handler, Punted};
+use taut_port::pair::{Lane, Note};
+use taut_port::{Alarm, Batch, PortError, Punt, spawn_beside};
+
+/// Packets that may wait in each direction.
+const SLOTS: u32 = 1024;
+
+/// After its last packet the thread looks so often, and so long apart, before it asks to be woken: to wake it costs the worker a
+/// system call, which is at most one in this time.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
+
+/// How long the thread sleeps at most: until it hears of new handlers.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// Lanes of this process, each of which has a name of its own.
+static LANES: AtomicU64 = AtomicU64::new(0);
+
+type Handlers = Vec<Box<dyn Handler>>;
+
+/// The worker's end. Dropping it ends the thread, once that has done what it has.
+pub(crate) struct SlowPath {
+    /// Closed before the thread is waited for.
+    lane: Option<Lane>,
+    register: mpsc::Sender<Handlers>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SlowPath {
+    /// Has these done on the slow path as well; starts one if there is none. Nothing is changed where there are no handlers.
+    pub(crate) fn provide(
+        slow: &mut Option<Self>,
+        handlers: impl Iterator<Item = Box<dyn Handler>>,
+    ) -> Result<(), PortError> {
+        let handlers: Handlers = handlers.collect();
+        match slow {
+            _ if handlers.is_empty() => {}
+            // The thread ends with this end only.
+            Some(slow) => drop(slow.register.send(handlers)),
+            None => *slow = Some(Self::start(handlers)?),
+        }
+        Ok(())
+    }
+
+    /// Starts the thread.
+    fn start(handlers: Handlers) -> Result<Self, PortError> {
+        let name = format!("slow path {}", LANES.fetch_add(1, Ordering::Relaxed));
+        let lane = Lane::open(&name, SLOTS)?;
+        let (register, registered) = mpsc::channel();
+        let (tell, started) = mpsc::channel();
+        let thread = spawn_beside("slow-path", move || match Lane::open(&name, SLOTS) {
+            Ok(lane) => {
+                let _ = tell.send(Ok(()));
+                run(lane, handlers, &registered);
+            }
+            Err(e) => drop(tell.send(Err(e))),
+        })?;
+        let died = |_| {
+            let dead = std::io::Error::other("the thread died while it started");
+            PortError::system("the slow path", dead)
+        };
+        started.recv().map_err(died)??;
+        Ok(Self {
+            lane: Some(lane),
+            register,
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands packets over that came in through a port; those that there is no room for are dropped.
+    pub(crate) fn punt(
+        &mut self,
+        from: usize,
+        now_ticks: u64,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) {
+        if let Some(lane) = &mut self.lane {
+            for (index, packet) in punted.packets().iter().enumerate() {
+                let note = Note {
+                    port: from as u8,
+                    cause: punted.cause(index),
+                    at: (now_ticks >> 10) as u32,
+                };
+                if lane.push(packet.bytes(), note) {
+                    own.punted += 1;
+                } else {
+                    own.dropped_punted += 1;
+                }
+            }
+            lane.publish();
+        }
+        punted.clear();
+    }
+
+    /// Whether the thread has made something.
+    #[inline(always)]
+    pub(crate) fn has_made(&mut self) -> bool {
+        self.lane.as_mut().is_some_and(|lane| !lane.is_empty())
+    }
+
+    /// Takes what the thread has made into an empty batch, each marked for the port that it is to leave through.
+    pub(crate) fn receive(&mut self, batch: &mut Batch) -> usize {
+        let Some(lane) = &mut self.lane else { return 0 };
+        let received = lane.receive(batch);
+        for index in 0..received {
+            batch.send_to(index, lane.note(index).port);
+        }
+        received
+    }
+
+    /// As [`taut_port::Port::arm`].
+    pub(crate) fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        self.lane.as_mut().is_none_or(|lane| lane.arm(alarm))
+    }
+
+    /// As [`taut_port::Port::disarm`].
+    pub(crate) fn disarm(&mut self) {
+        if let Some(lane) = &mut self.lane {
+            lane.disarm();
+        }
+    }
+}
+
+impl Drop for SlowPath {
+    fn drop(&mut self) {
+        self.lane = None;
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread: until the worker's end is closed and all it sent is done.
+fn run(mut lane: Lane, mut handlers: Handlers, registered: &mpsc::Receiver<Handlers>) {
+    let (mut batch, mut alarm, mut looks) = (Batch::new(), Alarm::default(), 0);
+    loop {
+        while let Ok(more) = registered.try_recv() {
+            handlers.retain(|handler| !handler.is_over());
+            handlers.extend(more);
+        }
+        let received = lane.receive(&mut batch);
+        for (index, packet) in batch.packets().iter().enumerate() {
+            let note = lane.note(index);
+            let punted = Punted {
+                frame: packet.bytes(),
+                from_port: usize::from(note.port),
+                cause: note.cause,
+            };
+            let mut send = |port: usize, frame: &[u8]| {
+                // The cause says nothing on the way back.
+                let (cause, at) = (Punt::Local, note.at);
+                u8::try_from(port).is_ok_and(|port| lane.push(frame, Note { port, cause, at }))
+            };
+            handlers
+                .iter_mut()
+                .any(|handler| handler.handle(&punted, &mut send));
+        }
+        lane.publish();
+        if received > 0 {
+            batch.clear();
+            looks = 0;
+        } else if !lane.is_open() {
+            return;
+        } else if looks < LOOKS {
+            looks += 1;
+            std::thread::sleep(BETWEEN_LOOKS);
+        } else {
+            alarm.clear();
+            if lane.arm(&mut alarm) {
+                alarm.wait(LONGEST_SLEEP);
+            }
+            lane.disarm();
+        }
+    }
+}

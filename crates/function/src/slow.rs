@@ -1,0 +1,29 @@
+//! What a function has done to packets that its worker does not forward, on a thread beside it.
+
+use taut_port::Punt;
+
+/// A packet that a worker has handed to its slow path.
+#[derive(Debug, Clone, Copy)]
+pub struct Punted<'a> {
+    /// Its frame.
+    pub frame: &'a [u8],
+    /// Number of the port that it came in through.
+    pub from_port: usize,
+    /// Why.
+    pub cause: Punt,
+}
+
+/// Sends a frame through a port of the worker. False if there is no room for it.
+pub type Send<'a> = dyn FnMut(usize, &[u8]) -> bool + 'a;
+
+/// One thing that is done on the slow path. Belongs to the thread of the slow path: it may allocate and take its time, and
+/// the worker waits for nothing.
+pub trait Handler: std::marker::Send {
+    /// Does what there is to do with a packet; false leaves it to the handlers behind this one.
+    fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool;
+
+    /// Whether the function that it works for is no more.
+    fn is_over(&self) -> bool {
+        false
+    }
+}

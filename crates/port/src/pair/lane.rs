@@ -1,0 +1,154 @@
+//! A pair between a worker and its slow path: frames bear a note in both directions.
+
+use super::ring::ROOM_BYTES;
+use super::{OPEN, PairPort};
+use crate::{Alarm, BATCH_CAPACITY, Batch, PortError, Punt};
+
+/// What goes with a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note {
+    /// Number of the port that it came in through, or is to leave through.
+    pub port: u8,
+    /// Why the worker did not forward it.
+    pub cause: Punt,
+    /// When the worker sent it here: the lowest 32 bits of its time in units of 2^10 ticks ([`crate::ticks`]).
+    pub at: u32,
+}
+
+impl Note {
+    fn pack(self) -> u64 {
+        let cause = match self.cause {
+            Punt::Neighbour => 0,
+            Punt::Local => 1,
+        };
+        u64::from(self.port) | cause << 8 | u64::from(self.at) << 16
+    }
+
+    fn unpack(bits: u64) -> Self {
+        Self {
+            port: bits as u8,
+            cause: match (bits >> 8) as u8 {
+                0 => Punt::Neighbour,
+                _ => Punt::Local,
+            },
+            at: (bits >> 16) as u32,
+        }
+    }
+}
+
+/// One end. Both are opened by the same name, each on the thread that it belongs to; a name serves once.
+pub struct Lane {
+    port: PairPort,
+    notes: [u64; BATCH_CAPACITY],
+    has_pushed: bool,
+}
+
+impl Lane {
+    /// An end of the lane of that name, of `slots` frames in each direction.
+    ///
+    /// # Errors
+    /// When there is no memory, or the name has served.
+    pub fn open(name: &str, slots: u32) -> Result<Self, PortError> {
+        let taken = |reason| PortError::system(name.to_string(), std::io::Error::other(reason));
+        Ok(Self {
+            port: PairPort::join(name, Some(slots), taken)?,
+            notes: [0; BATCH_CAPACITY],
+            has_pushed: false,
+        })
+    }
+
+    /// Copies a frame, for the other end to see after [`Lane::publish`]. False if there is no room, or nobody there.
+    #[inline]
+    pub fn push(&mut self, frame: &[u8], note: Note) -> bool {
+        let pushed = frame.len() <= ROOM_BYTES
+            && self.port.others_state() == OPEN
+            && self.port.sender.push(frame, note.pack());
+        self.has_pushed |= pushed;
+        pushed
+    }
+
+    /// Shows the other end what was pushed, and wakes it if it asked for that.
+    #[inline]
+    pub fn publish(&mut self) {
+        if std::mem::take(&mut self.has_pushed) {
+            self.port.sender.publish();
+            self.port.joint.bells[self.port.end].ring();
+        }
+    }
+
+    /// Takes what has arrived into an empty batch; [`Lane::note`] has what goes with each.
+    #[inline]
+    pub fn receive(&mut self, batch: &mut Batch) -> usize {
+        let notes = &mut self.notes;
+        self.port.receive(batch, |index, note| {
+            notes[index & (BATCH_CAPACITY - 1)] = note
+        })
+    }
+
+    /// What came with packet `index` of the last batch.
+    #[inline]
+    pub fn note(&self, index: usize) -> Note {
+        Note::unpack(self.notes[index & (BATCH_CAPACITY - 1)])
+    }
+
+    /// Whether nothing waits to be received.
+    #[inline]
+    pub fn is_empty(&mut self) -> bool {
+        self.port.receiver.is_empty()
+    }
+
+    /// Whether the other end is open.
+    pub fn is_open(&self) -> bool {
+        self.port.others_state() == OPEN
+    }
+
+    /// As [`crate::Port::arm`].
+    pub fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        self.port.joint.bells[1 - self.port.end].ask(alarm) && self.is_empty()
+    }
+
+    /// As [`crate::Port::disarm`].
+    pub fn disarm(&mut self) {
+        self.port.joint.bells[1 - self.port.end].quiet();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ticks;
+
+    #[test]
+    fn frames_cross_with_their_notes_until_the_ring_is_full() {
+        let mut near = Lane::open("lane under test", 32).unwrap();
+        let note = |number: u8| Note {
+            port: number,
+            cause: [Punt::Neighbour, Punt::Local][usize::from(number % 2)],
+            at: (ticks() >> 10) as u32,
+        };
+        assert!(!near.push(&[0; 60], note(0)), "nobody is there");
+        let mut far = Lane::open("lane under test", 32).unwrap();
+        let sent: Vec<Note> = (0..32).map(note).collect();
+        for (number, note) in sent.iter().enumerate() {
+            assert!(near.push(&[number as u8; 60], *note));
+        }
+        assert!(!near.push(&[32; 60], note(32)) && !near.push(&[0; 9000], note(0)));
+        let mut batch = Batch::new();
+        assert_eq!(far.receive(&mut batch), 0);
+        near.publish();
+        assert_eq!(far.receive(&mut batch), 32);
+        for (number, expected) in sent.iter().enumerate() {
+            assert_eq!(batch.packets()[number].bytes(), [number as u8; 60]);
+            assert_eq!(far.note(number), *expected);
+        }
+        // The answer leaves through a port.
+        assert!(far.push(batch.packets()[7].bytes(), sent[7]));
+        batch.clear();
+        far.publish();
+        assert_eq!(near.receive(&mut batch), 1);
+        assert_eq!((batch.packets()[0].bytes()[0], near.note(0).port), (7, 7));
+        drop(near);
+        assert!(!far.is_open() && !far.push(&[0; 60], note(0)));
+    }
+}

@@ -1,0 +1,61 @@
+//! A port with addresses of its own, as its neighbours see it.
+
+use crate::support::hosts::{Namespace, in_namespace, ip};
+use crate::support::program::{Program, run};
+use crate::support::{alone_and_root, is_installed, scratch, taut};
+use std::fs;
+
+#[test]
+fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !is_installed("ping") {
+        println!("skipped: needs ping (package iputils-ping)");
+        return;
+    }
+    let folder = scratch();
+    let name = folder.path().file_name().unwrap().to_string_lossy();
+    let host = Namespace(format!("{name}-1"));
+    ip(&format!("netns add {}", host.0));
+    let file = folder.path().join("host.toml");
+    let chain = |wait: &str| {
+        format!(
+            "wait = \"{wait}\"\nports = [\"veth:eth0,netns={},address=10.8.1.2/24\", \"null:\"]\n[[function]]\nname = \"host\"\n\
+             mac = \"02:00:00:00:00:0a\"\naddresses = [\"10.8.1.1\", \"fd00:8::1\"]\n",
+            host.0
+        )
+    };
+    for wait in ["poll", "sleep(50us)"] {
+        fs::write(&file, chain(wait)).unwrap();
+        let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
+        up.wait_for_stdout("\"up\"");
+        ip(&format!(
+            "-n {} address add fd00:8::2/64 dev eth0 nodad",
+            host.0
+        ));
+        for (protocol, to) in [("-4", "10.8.1.1"), ("-6", "fd00:8::1")] {
+            let mut command = in_namespace(&host.0, "ping");
+            // Some of them longer than a frame of minimum size, and a few after a pause in which the slow path sleeps.
+            for (count, apart, bytes) in [("20", "0.01", "56"), ("3", "0.2", "1400")] {
+                let rate = ["-c", count, "-i", apart, "-s", bytes];
+                let finished = run(command.args([protocol, "-W", "10"]).args(rate).arg(to));
+                let all = format!(" {count} received");
+                assert!(finished.stdout.contains(&all), "{wait}: {finished:?}");
+                command = in_namespace(&host.0, "ping");
+            }
+        }
+        // Nobody has this one.
+        let mut command = in_namespace(&host.0, "ping");
+        let finished = run(command.args(["-c", "1", "-W", "1", "10.8.1.3"]));
+        assert!(finished.stdout.contains(" 0 received"), "{finished:?}");
+        let mut command = in_namespace(&host.0, "ip");
+        let finished = run(command.args(["neighbour", "show", "to", "10.8.1.1"]));
+        assert!(
+            finished.stdout.contains("02:00:00:00:00:0a"),
+            "{finished:?}"
+        );
+        let ended = up.interrupt().success();
+        assert!(ended.stdout.contains("\"echo answered\":46"), "{ended:?}");
+    }
+}
