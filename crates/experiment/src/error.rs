@@ -1,5 +1,6 @@
 //! Why an experiment cannot be read, run or evaluated: the place, what is wrong, what to do.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The experiment file says something that cannot be.
-    #[error("{place}: {reason}")]
+    #[error("{place}: {}", one_line(reason))]
     Wrong {
         /// File, line and column.
         place: String,
@@ -23,7 +24,7 @@ pub enum ExperimentError {
         source: std::io::Error,
     },
     /// A node is not there, or not as it must be.
-    #[error("node {node}: {reason}")]
+    #[error("node {node}: {}", one_line(reason))]
     Node {
         /// Its role.
         node: String,
@@ -31,7 +32,7 @@ pub enum ExperimentError {
         reason: String,
     },
     /// Results that are damaged or not this program's.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {}", path.display(), one_line(reason))]
     Results {
         /// The file or folder.
         path: PathBuf,
@@ -47,6 +48,22 @@ pub enum ExperimentError {
     /// What the laboratory's results say.
     #[error(transparent)]
     Lab(#[from] taut_lab::results::ResultsError),
+}
+
+/// A reason as one line: it may quote what a stranger's file says.
+fn one_line(reason: &str) -> Cow<'_, str> {
+    if !reason.contains(char::is_control) {
+        return Cow::Borrowed(reason);
+    }
+    let mut line = String::with_capacity(reason.len());
+    for c in reason.chars() {
+        if c.is_control() {
+            line.extend(c.escape_debug());
+        } else {
+            line.push(c);
+        }
+    }
+    Cow::Owned(line)
 }
 
 impl ExperimentError {
@@ -94,6 +111,27 @@ impl Source {
         ExperimentError::Wrong {
             place: self.name.clone(),
             reason: reason.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_strangers_file_says_makes_no_second_line() {
+        let reason = "step `a\nb\u{1b}[2J`: the name of `c\r\nd`";
+        let results = ExperimentError::results("x.tar.gz", reason);
+        let node = ExperimentError::node("n", reason);
+        let wrong = ExperimentError::Wrong {
+            place: "x:1:2".to_owned(),
+            reason: reason.to_owned(),
+        };
+        for error in [results, node, wrong] {
+            let told = error.to_string();
+            assert!(told.ends_with("the name of `c\\r\\nd`"), "{told}");
+            assert!(!told.contains(char::is_control), "{told}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A batch: up to 64 packets that travel together, who of them dropped out, and who goes another way than the others.
 
-use crate::Packet;
+use crate::{Packet, Pool};
 
 /// Packets a batch holds at most: the bits of its drop-out masks.
 pub const BATCH_CAPACITY: usize = 64;
@@ -349,10 +349,28 @@ impl Batch {
         }
     }
 
+    /// Gives the memory of the first `n` packets back: how a port lets go of what it has copied.
+    #[inline(always)]
+    pub fn drop_front(&mut self, n: usize) {
+        let len = self.packets.len();
+        let n = n.min(len);
+        let start = self.packets.as_mut_ptr();
+        // SAFETY: 0 is below the capacity; the first `len` are initialised and the vector no longer owns them. Those behind the
+        // first `n` move to the front and are owned again.
+        unsafe {
+            self.packets.set_len(0);
+            Pool::give_back_all(std::slice::from_raw_parts(start.cast(), n));
+            if n < len {
+                std::ptr::copy(start.add(n), start, len - n);
+            }
+            self.packets.set_len(len - n);
+        }
+    }
+
     /// Gives every packet's memory back.
     #[inline(always)]
     pub fn clear(&mut self) {
-        self.packets.clear();
+        self.drop_front(self.packets.len());
         self.dropped = 0;
         self.punted = 0;
         self.redirected = 0;

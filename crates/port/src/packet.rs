@@ -125,7 +125,6 @@ impl Packet {
     }
 
     /// The slot's number in its pool.
-    #[cfg(any(feature = "xdp", test))]
     #[inline(always)]
     pub(crate) fn slot(&self) -> u32 {
         self.slot

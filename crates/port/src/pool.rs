@@ -10,6 +10,7 @@ use crate::memory::Mapping;
 use crate::{Batch, Packet, PortError};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// Bytes kept before each received frame, for headers that functions put in front.
@@ -70,6 +71,46 @@ impl Pool {
         if outstanding == 0 && this.handles.get() == 0 {
             // SAFETY: no handle and no packet is left; it was made by Box in `PoolHandle::new`.
             drop(unsafe { Box::from_raw(pool.as_ptr()) });
+        }
+    }
+}
+
+impl Pool {
+    /// Takes the slots of packets back, those of one pool in a row at once, as [`Pool::give_back`] would one by one.
+    ///
+    /// # Safety
+    /// The packets are initialised, and nobody uses them any more.
+    #[inline(always)]
+    pub(crate) unsafe fn give_back_all(mut packets: &[ManuallyDrop<Packet>]) {
+        while let Some(first) = packets.first() {
+            let pool = first.pool();
+            // SAFETY: a pool lives at least as long as any slot is counted out of it.
+            let this = unsafe { pool.as_ref() };
+            // SAFETY: as in `give_back`.
+            let returned = unsafe { &mut *this.returned.get() };
+            let len = returned.len();
+            let most = packets.len().min(returned.capacity() - len);
+            let mut count = 0;
+            while count < most && packets[count].pool() == pool {
+                // SAFETY: `count` is below the room that there is behind the last one.
+                unsafe {
+                    let end = returned.as_mut_ptr().add(len + count);
+                    end.write(packets[count].slot());
+                }
+                count += 1;
+            }
+            if count == 0 {
+                given_back_twice();
+            }
+            // SAFETY: these many were written, and there is room for them.
+            unsafe { returned.set_len(len + count) };
+            let outstanding = this.outstanding.get() - count as u32;
+            this.outstanding.set(outstanding);
+            if outstanding == 0 && this.handles.get() == 0 {
+                // SAFETY: as in `give_back`.
+                drop(unsafe { Box::from_raw(pool.as_ptr()) });
+            }
+            packets = &packets[count..];
         }
     }
 }

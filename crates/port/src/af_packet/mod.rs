@@ -254,7 +254,7 @@ impl Port for AfPacketPort {
                 self.counters.tx_failed += 1;
             }
         }
-        batch.take_front(taken, drop);
+        batch.drop_front(taken);
         taken
     }
 

@@ -338,16 +338,16 @@ impl Sending {
         let n = batch.len().min(usize::from(free));
         let (ring, mut tail) = (self.ring, self.tail);
         let mut sent = PortCounters::default();
-        batch.take_front(n, |packet| {
+        for packet in &batch.packets()[..n] {
             let d = ring.read(tail);
             let len = packet.len();
             if len > d.length as usize {
                 sent.tx_too_long += 1;
-                return;
+                continue;
             }
             let length = match connection.bytes(d.region, d.offset, len) {
                 Some(to) => {
-                    copy_frame(&packet, to);
+                    copy_frame(packet, to);
                     sent.tx_packets += 1;
                     sent.tx_bytes += len as u64;
                     len as u32
@@ -367,9 +367,11 @@ impl Sending {
                 },
             );
             tail = tail.wrapping_add(1);
-        });
+        }
         self.tail = tail;
         ring.publish_tail(tail);
+        // After the packets are on their way, so that no packet waits for it.
+        batch.drop_front(n);
         counters.tx_packets += sent.tx_packets;
         counters.tx_bytes += sent.tx_bytes;
         counters.tx_too_long += sent.tx_too_long;

@@ -209,7 +209,7 @@ impl Port for PairPort {
             self.sender.publish();
             self.joint.bells[self.end].ring();
         }
-        batch.take_front(taken, drop);
+        batch.drop_front(taken);
         taken
     }
 

@@ -170,7 +170,7 @@ impl Port for TapPort {
             }
             taken += 1;
         }
-        batch.take_front(taken, drop);
+        batch.drop_front(taken);
         taken
     }
 
