@@ -11,6 +11,7 @@ use taut_engine::{Chain, Place};
 #[command(after_help = "Examples:
   taut chain plan chain.toml
   taut chain plan chain.toml --size 64 --size 1400 --json
+  taut chain plan chain.toml --distance 25
 
 Measures each function with its settings for some milliseconds in this process, and adds input and output, hand-over and
 wake-ups. Nothing is put up, nothing is sent. Exit code 1: the budget of the file cannot hold.")]
@@ -20,14 +21,26 @@ pub struct Arguments {
     /// UDP payload, bytes; may be repeated (default: 256 and 1400)
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(18..=1472))]
     size: Vec<u16>,
+    /// Fibre between the chain and whoever sends to it, one way, kilometres (0 to 20000)
+    #[arg(long, value_name = "KM", default_value_t = 0.0, value_parser = distance)]
+    distance: f64,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
+fn distance(text: &str) -> Result<f64, String> {
+    // Half the way around the earth.
+    let km = text.parse().ok().filter(|km| (0.0..=20_000.0).contains(km));
+    km.ok_or_else(|| "want kilometres, 0 to 20000".to_string())
+}
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let chain = Chain::load(&arguments.file)?;
-    let mut settings = Settings::default();
+    let mut settings = Settings {
+        distance_km: arguments.distance,
+        ..Settings::default()
+    };
     if !arguments.size.is_empty() {
         settings.payloads_bytes = arguments
             .size

@@ -1,6 +1,6 @@
 //! A port with addresses of its own, as its neighbours see it.
 
-use crate::support::hosts::{Namespace, in_namespace, ip};
+use crate::support::hosts::{Namespace, Transport, in_namespace, ip, transfer};
 use crate::support::program::{Program, run};
 use crate::support::{alone_and_root, is_installed, scratch, taut};
 use std::fs;
@@ -68,4 +68,47 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
         let rx = counted("rx_packets");
         assert_eq!(counted("tx_packets"), rx, "{event}");
     }
+}
+
+#[test]
+fn the_kernel_is_the_host_behind_a_tap_interface() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !is_installed("ping") || !is_installed("iperf3") {
+        println!("skipped: needs ping and iperf3 (packages iputils-ping and iperf3)");
+        return;
+    }
+    let folder = scratch();
+    let name = folder.path().file_name().unwrap().to_string_lossy();
+    let [near, far] = ["1", "2"].map(|number| Namespace(format!("{name}-{number}")));
+    for host in [&near, &far] {
+        ip(&format!("netns add {}", host.0));
+    }
+    let file = folder.path().join("kernel.toml");
+    let tap = format!("tap{}", std::process::id());
+    fs::write(
+        &file,
+        format!(
+            "wait = \"sleep(50us)\"\nports = [\"veth:eth0,netns={},address=10.8.2.2/24\", \"null:\"]\n[[function]]\n\
+             name = \"host\"\nmac = \"02:00:00:00:00:0a\"\naddresses = [\"10.8.2.1\"]\ntap = \"{tap}\"\n",
+            near.0
+        ),
+    )
+    .unwrap();
+    let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
+    up.wait_for_stdout("\"up\"");
+    // Where its programs are is not where the chain is.
+    ip(&format!("link set {tap} netns {}", far.0));
+    ip(&format!("-n {} address add 10.8.2.1/24 dev {tap}", far.0));
+    ip(&format!("-n {} link set {tap} up", far.0));
+    for (host, to) in [(&near, "10.8.2.1"), (&far, "10.8.2.2")] {
+        let mut command = in_namespace(&host.0, "ping");
+        let finished = run(command.args(["-c", "5", "-i", "0.02", "-W", "10", to]));
+        assert!(finished.stdout.contains(" 5 received"), "{finished:?}");
+    }
+    transfer(Transport::Tcp, (&far.0, 5201), &near.0, ("10.8.2.1", 5201));
+    up.interrupt().success();
+    let finished = run(in_namespace(&far.0, "ip").args(["link", "show"]));
+    assert!(!finished.stdout.contains(&tap), "{finished:?}");
 }

@@ -28,6 +28,9 @@ const ASSUMED_IO_CYCLES: [(&str, f64); 6] = [
     ("pcap", 100.0),
 ];
 
+/// What a kilometre of fibre takes: the light's way in glass of a group index of 1.468.
+const FIBRE_NS_PER_KM: f64 = 1.468 / 299_792.458 * 1e9;
+
 /// The same for XDP programs that pass a frame from one interface to another.
 const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
 
@@ -69,6 +72,8 @@ pub struct Settings {
     pub block: Duration,
     /// Times that a thread is woken.
     pub wake_ups: usize,
+    /// Fibre between the chain and whoever sends to it, one way, kilometres.
+    pub distance_km: f64,
 }
 
 impl Default for Settings {
@@ -78,6 +83,7 @@ impl Default for Settings {
             payloads_bytes: vec![256, 1400],
             block: Duration::from_millis(2),
             wake_ups: 60,
+            distance_km: 0.0,
         }
     }
 }
@@ -254,6 +260,7 @@ fn estimate_on(
             hz: clock.hz,
             payload_bytes: *payload_bytes,
             goes_back: chain.ports.len() > 1,
+            distance_km: settings.distance_km,
         })
         .collect();
     let round_trips: Vec<RoundTrip> = sums.iter().map(Sums::round_trip).collect();
@@ -417,6 +424,8 @@ struct Sums<'a> {
     hz: f64,
     payload_bytes: usize,
     goes_back: bool,
+    /// One way.
+    distance_km: f64,
 }
 
 impl Sums<'_> {
@@ -441,6 +450,15 @@ impl Sums<'_> {
 
     fn round_trip(&self) -> RoundTrip {
         let mut parts = Vec::new();
+        if self.distance_km > 0.0 {
+            let way_ns = 2.0 * self.distance_km * FIBRE_NS_PER_KM;
+            parts.push(Part {
+                what: format!("{} km of fibre, there and back", self.distance_km),
+                typical_ns: way_ns,
+                longest_ns: way_ns,
+                basis: Basis::Assumed,
+            });
+        }
         let ns = |cycles: f64| cycles / self.hz * 1e9;
         for (part, first) in self.numbered() {
             for at in first..first + part.chain.functions.len() {
@@ -561,6 +579,8 @@ mod tests {
             payloads_bytes: vec![256],
             block: Duration::from_micros(200),
             wake_ups: 10,
+            // 2 x 25 km take a quarter of a millisecond ([Xia], Fig. 2).
+            distance_km: 25.0,
         };
         estimate(chain, &settings).unwrap()
     }
@@ -588,6 +608,7 @@ mod tests {
             hz: 1e9,
             payload_bytes: 256,
             goes_back: true,
+            distance_km: 0.0,
         };
         (sums.round_trip(), sums.rate())
     }
@@ -631,13 +652,19 @@ mod tests {
 
     #[test]
     fn a_chain_of_known_cost_is_measured_and_its_budget_judged() {
-        let burn = "name = \"burn\"\ncycles = 200000";
-        let tight = quick(&chain("budget = \"20us\"", &[FORWARD, burn]));
+        let burn = "name = \"burn\"\ncycles = 600000";
+        let tight = quick(&chain("budget = \"300us\"", &[FORWARD, burn]));
+        let fibre = &tight.round_trips[0].parts[0];
+        assert_eq!(fibre.what, "25 km of fibre, there and back");
+        assert!(
+            (244_000.0..246_000.0).contains(&fibre.typical_ns),
+            "{fibre:?}"
+        );
         assert_eq!(tight.holds, Some(Holds::No));
         let slowest = tight.slowest().unwrap();
         assert_eq!(slowest.largest().unwrap().what, "function burn");
         // Both ways.
-        let least_ns = 2.0 * 200_000.0 / tight.tsc_hz * 1e9;
+        let least_ns = 2.0 * 600_000.0 / tight.tsc_hz * 1e9;
         assert!(slowest.typical_ns > 0.95 * least_ns, "{slowest:?}");
         let loose = quick(&chain("budget = \"10s\"", &[FORWARD, burn]));
         assert_eq!(loose.holds, Some(Holds::Yes));

@@ -105,12 +105,14 @@ impl Stage {
         })
     }
 
-    /// Whether all ports that its settings name are among the chain's; what else may be wrong with them is not looked at.
-    fn check_ports(&self, ports: usize) -> Result<(), String> {
-        let Ok(function) = taut_function::build(&self.name, self.settings.clone()) else {
-            return Ok(());
-        };
-        match function.named_ports() {
+    /// Made to be asked about itself only; none if its settings are wrong.
+    fn made(&self) -> Option<Box<dyn Function>> {
+        taut_function::build(&self.name, self.settings.clone()).ok()
+    }
+
+    /// Whether all ports that its settings name are among the chain's.
+    fn check_ports(&self, made: &dyn Function, ports: usize) -> Result<(), String> {
+        match made.named_ports() {
             Some((key, named)) if named.iter().any(|port| *port >= ports) => {
                 let given = self.settings.get(key).map(toml::Value::to_string);
                 let there = match ports {
@@ -338,7 +340,10 @@ impl Chain {
                 Place::Kernel => taut_function::in_kernel(&s.name, s.settings.clone(), 0).map(drop),
             }
             .map_err(|e| e.to_string())
-            .and_then(|()| s.check_ports(ports.len()))
+            .and_then(|()| match s.made() {
+                Some(made) => s.check_ports(&*made, ports.len()),
+                None => Ok(()),
+            })
             .map_err(|reason| {
                 let is_named = taut_function::functions().iter().any(|f| f.name == s.name);
                 let about = if is_named { &reason } else { "name" };
@@ -381,35 +386,35 @@ impl Chain {
     /// # Errors
     /// What is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
+        let made: Vec<_> = self.functions.iter().map(Stage::made).collect();
+        let mut functions = made.iter().flatten();
         match self.ports.len() {
             0 => Err("no ports: a chain needs one port, or pairs of ports".to_string()),
             n if n > MOST_PORTS => Err(format!("{n} ports: a worker has {MOST_PORTS} at most")),
-            n if n > 1 && n % 2 == 1 && !self.sends() => Err(format!(
+            n if n > 1 && n % 2 == 1 && !functions.any(|f| f.sends()) => Err(format!(
                 "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that says where packets \
                  go, such as switch"
             )),
             ports => {
                 check_burst(self.burst)?;
-                self.check_wait()?;
-                for stage in &self.functions {
-                    let named = stage.check_ports(ports);
-                    named.map_err(|reason| format!("function \"{}\": {reason}", stage.name))?;
+                let with_stages = || self.functions.iter().zip(&made);
+                let asleep =
+                    with_stages().find(|(_, made)| made.as_ref().is_some_and(|f| !f.wakes()));
+                self.check_wait(asleep.map(|(stage, _)| stage))?;
+                for (stage, made) in with_stages() {
+                    if let Some(made) = made {
+                        let named = stage.check_ports(&**made, ports);
+                        named.map_err(|reason| format!("function \"{}\": {reason}", stage.name))?;
+                    }
                 }
                 Ok(())
             }
         }
     }
 
-    /// Whether a function says where packets go.
-    fn sends(&self) -> bool {
-        self.functions.iter().any(|stage| {
-            taut_function::build(&stage.name, stage.settings.clone())
-                .is_ok_and(|function| function.sends())
-        })
-    }
-
-    /// Whether everything that can bring packets can wake the worker, where it is to sleep until it is woken.
-    fn check_wait(&self) -> Result<(), String> {
+    /// Whether everything that can bring packets can wake the worker, where it is to sleep until it is woken; `asleep` is a
+    /// function that cannot.
+    fn check_wait(&self, asleep: Option<&Stage>) -> Result<(), String> {
         if self.wait != Wait::Interrupt {
             return Ok(());
         }
@@ -422,11 +427,7 @@ impl Chain {
                 waking.join(", ")
             ));
         }
-        let keeps = self.functions.iter().find(|stage| {
-            taut_function::build(&stage.name, stage.settings.clone())
-                .is_ok_and(|function| !function.wakes())
-        });
-        keeps.map_or(Ok(()), |stage| {
+        asleep.map_or(Ok(()), |stage| {
             Err(format!(
                 "wait \"interrupt\": {} has packets of its own to send, for which nobody wakes the worker: {otherwise}",
                 stage.name

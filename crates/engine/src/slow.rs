@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use taut_function::{Handler, Punted};
 use taut_port::pair::{Lane, Note};
-use taut_port::{Alarm, Batch, PortError, Punt, spawn_beside};
+use taut_port::{Alarm, Batch, PortError, Punt, spawn_beside, ticks};
 
 /// Packets that may wait in each direction.
 const SLOTS: u32 = 1024;
@@ -165,17 +165,30 @@ fn run(mut lane: Lane, mut handlers: Handlers, registered: &mpsc::Receiver<Handl
                 .iter_mut()
                 .any(|handler| handler.handle(&punted, &mut send));
         }
+        let at = (ticks() >> 10) as u32;
+        let mut send = |port: usize, frame: &[u8]| {
+            let cause = Punt::Local;
+            u8::try_from(port).is_ok_and(|port| lane.push(frame, Note { port, cause, at }))
+        };
+        let came = handlers
+            .iter_mut()
+            .fold(false, |came, handler| handler.poll(&mut send) | came);
         lane.publish();
         if received > 0 {
             batch.clear();
             looks = 0;
         } else if !lane.is_open() {
             return;
+        } else if came {
+            looks = 0;
         } else if looks < LOOKS {
             looks += 1;
             std::thread::sleep(BETWEEN_LOOKS);
         } else {
             alarm.clear();
+            handlers
+                .iter_mut()
+                .for_each(|handler| handler.arm(&mut alarm));
             if lane.arm(&mut alarm) {
                 alarm.wait(LONGEST_SLEEP);
             }

@@ -179,7 +179,8 @@ pub(crate) fn replace(
             None => Some(stage.build(None, None)?),
         });
     }
-    SlowPath::provide(slow, made.iter().flatten().filter_map(|f| f.handler()))?;
+    let handlers = made.iter_mut().flatten().filter_map(|f| f.handler());
+    SlowPath::provide(slow, handlers)?;
     let mut present: Vec<_> = std::mem::take(functions).into_iter().map(Some).collect();
     let mut route: Vec<Option<Step>> = present.iter().map(|_| None).collect();
     for (place, (made, kept)) in made.into_iter().zip(&kept).enumerate() {

@@ -171,7 +171,7 @@ impl Worker {
     /// # Errors
     /// When the machine has no memory or no thread for it.
     pub fn start_slow_path(&mut self) -> Result<(), PortError> {
-        let handlers = self.functions.iter().filter_map(|f| f.handler());
+        let handlers = self.functions.iter_mut().filter_map(|f| f.handler());
         SlowPath::provide(&mut self.slow, handlers)
     }
 

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use taut_port::{Batch, Punt};
+use taut_port::tap::{Tap, is_name};
+use taut_port::{Alarm, Batch, PortError, Punt};
 use taut_wire::checksum::{Sum, pseudo_header_v6};
 use taut_wire::{EtherType, Ethernet, Icmpv4, IpProtocol, Ipv4, Ipv6, Mac, resolution};
 
@@ -25,6 +26,9 @@ const MOST_ADDRESSES: usize = 64;
 
 /// Of answers (RFC 1700).
 const HOPS: u8 = 64;
+/// Frames that are taken from the kernel at a time.
+const AT_A_TIME: usize = 64;
+const LONGEST_FRAME_BYTES: usize = 2048;
 const ICMPV4_ECHO_REQUEST: u8 = 8;
 const ICMPV6_ECHO_REQUEST: u8 = 128;
 const ICMPV6_ECHO_REPLY: u8 = 129;
@@ -36,6 +40,7 @@ struct Settings {
     port: usize,
     mac: String,
     addresses: Vec<IpAddr>,
+    tap: Option<String>,
 }
 
 /// Fates of packets for the port's own addresses. The worker counts the first one, the slow path the others.
@@ -44,6 +49,8 @@ struct Counts {
     for_itself: AtomicU64,
     neighbour_answered: AtomicU64,
     echo_answered: AtomicU64,
+    to_kernel: AtomicU64,
+    from_kernel: AtomicU64,
     unanswered: AtomicU64,
     not_understood: AtomicU64,
 }
@@ -53,6 +60,9 @@ struct Host {
     ports: [usize; 1],
     mac: Mac,
     addresses: Arc<[IpAddr]>,
+    /// Name of the interface by which the kernel is this host, and the interface until the slow path has it.
+    tap_name: Option<String>,
+    tap: Option<Tap>,
     counts: Arc<Counts>,
 }
 
@@ -62,6 +72,7 @@ impl Host {
             port,
             mac,
             addresses,
+            tap,
         } = settings;
         let wrong = |reason: String| Err(SettingsError(reason));
         let mac: Mac = match mac.parse() {
@@ -85,10 +96,17 @@ impl Host {
         if let Some(address) = addresses.iter().find(no_host) {
             return wrong(format!("addresses: {address} is no address of one host"));
         }
+        if let Some(name) = tap.as_ref().filter(|name| !is_name(name)) {
+            return wrong(format!(
+                "tap: want the name of an interface to be made, of 1 to 15 letters and digits, not \"{name}\""
+            ));
+        }
         Ok(Self {
             ports: [port],
             mac,
             addresses: addresses.into(),
+            tap_name: tap,
+            tap: None,
             counts: Arc::default(),
         })
     }
@@ -150,14 +168,31 @@ impl Function for Host {
         }
     }
 
-    fn handler(&self) -> Option<Box<dyn Handler>> {
-        Some(Box::new(Answers {
-            mac: self.mac,
-            port: self.ports[0],
-            addresses: Arc::clone(&self.addresses),
-            counts: Arc::clone(&self.counts),
-            reply: Vec::new(),
-        }))
+    fn prepare(&mut self) -> Result<(), PortError> {
+        self.tap = match &self.tap_name {
+            Some(name) => Some(Tap::create(name, self.mac.0)?),
+            None => None,
+        };
+        Ok(())
+    }
+
+    fn handler(&mut self) -> Option<Box<dyn Handler>> {
+        let (port, counts) = (self.ports[0], Arc::clone(&self.counts));
+        Some(match self.tap.take() {
+            Some(tap) => Box::new(Kernel {
+                tap,
+                port,
+                counts,
+                room: vec![0; LONGEST_FRAME_BYTES],
+            }),
+            None => Box::new(Answers {
+                mac: self.mac,
+                port,
+                addresses: Arc::clone(&self.addresses),
+                counts,
+                reply: Vec::new(),
+            }),
+        })
     }
 
     fn named_ports(&self) -> Option<(&'static str, &[usize])> {
@@ -170,6 +205,8 @@ impl Function for Host {
             ("for a port's own addresses", &counts.for_itself),
             ("neighbour answered", &counts.neighbour_answered),
             ("echo answered", &counts.echo_answered),
+            ("to the kernel", &counts.to_kernel),
+            ("from the kernel", &counts.from_kernel),
             ("not understood", &counts.not_understood),
             ("unanswered", &counts.unanswered),
         ]
@@ -214,6 +251,51 @@ impl Handler for Answers {
         };
         count.fetch_add(1, Ordering::Relaxed);
         true
+    }
+
+    fn is_over(&self) -> bool {
+        Arc::strong_count(&self.counts) == 1
+    }
+}
+
+/// The same where the kernel is the host: what is for it goes there by a tap interface, and what it sends leaves by the port.
+struct Kernel {
+    tap: Tap,
+    port: usize,
+    counts: Arc<Counts>,
+    room: Vec<u8>,
+}
+
+impl Handler for Kernel {
+    fn handle(&mut self, punted: &Punted<'_>, _: &mut Send<'_>) -> bool {
+        if punted.from_port != self.port {
+            return false;
+        }
+        let count = match self.tap.send(punted.frame) {
+            true => &self.counts.to_kernel,
+            false => &self.counts.unanswered,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn poll(&mut self, send: &mut Send<'_>) -> bool {
+        let mut taken = 0;
+        while taken < AT_A_TIME
+            && let Some(frame) = self.tap.receive(&mut self.room)
+        {
+            let count = match send(self.port, frame) {
+                true => &self.counts.from_kernel,
+                false => &self.counts.unanswered,
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+            taken += 1;
+        }
+        taken > 0
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm) {
+        self.tap.arm(alarm);
     }
 
     fn is_over(&self) -> bool {
@@ -409,7 +491,7 @@ mod tests {
     }
 
     /// What the slow path sends.
-    fn answers(host: &Host, frame: &[u8], cause: Punt) -> Vec<Vec<u8>> {
+    fn answers(host: &mut Host, frame: &[u8], cause: Punt) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         let punted = Punted {
             frame,
@@ -455,13 +537,13 @@ mod tests {
 
     #[test]
     fn neighbours_and_echo_are_answered_with_right_checksums_and_all_hops() {
-        let host = host();
+        let mut host = host();
         for v6 in [false, true] {
-            let sent = answers(&host, &neighbour_question(v6), Punt::Neighbour);
+            let sent = answers(&mut host, &neighbour_question(v6), Punt::Neighbour);
             let answer = Ethernet::new(&sent[0][..]).unwrap();
             assert_eq!((answer.destination(), answer.source()), (OTHER, OWN));
             let own = if v6 { "2001:db8::1" } else { "192.0.2.1" };
-            let sent = answers(&host, &echo_request(v6, own), Punt::Local);
+            let sent = answers(&mut host, &echo_request(v6, own), Punt::Local);
             let answer = Ethernet::new(&sent[0][..]).unwrap();
             assert_eq!((answer.destination(), answer.source()), (OTHER, OWN));
             if v6 {
@@ -487,12 +569,12 @@ mod tests {
             }
         }
         let counted = |host: &Host| -> Vec<u64> { host.fates().iter().map(|f| f.1).collect() };
-        assert_eq!(counted(&host), [0, 2, 2, 0, 0]);
+        assert_eq!(counted(&host), [0, 2, 2, 0, 0, 0, 0]);
     }
 
     #[test]
     fn broken_requests_are_counted_and_not_answered() {
-        let host = host();
+        let mut host = host();
         let mut not_answered = 0;
         for v6 in [false, true] {
             let own = if v6 { "2001:db8::1" } else { "192.0.2.1" };
@@ -500,11 +582,14 @@ mod tests {
             for at in [14, if v6 { 14 + 40 } else { 14 + 20 }, whole.len() - 1] {
                 let mut broken = whole.clone();
                 broken[at] ^= 0x11;
-                assert!(answers(&host, &broken, Punt::Local).is_empty(), "{v6} {at}");
+                assert!(
+                    answers(&mut host, &broken, Punt::Local).is_empty(),
+                    "{v6} {at}"
+                );
                 not_answered += 1;
             }
             for cut in 0..whole.len() {
-                assert!(answers(&host, &whole[..cut], Punt::Local).is_empty());
+                assert!(answers(&mut host, &whole[..cut], Punt::Local).is_empty());
                 not_answered += 1;
             }
         }

@@ -19,6 +19,8 @@ pub mod gtpu;
 mod host;
 mod impair;
 mod in_kernel;
+#[cfg(test)]
+mod lose;
 mod mac_rewrite;
 mod mac_swap;
 mod mix;
@@ -128,7 +130,7 @@ pub trait Function {
 
     /// What is done on the slow path with the packets that it punts ([`Batch::mark_punted`]); asked for once, after
     /// [`Function::prepare`].
-    fn handler(&self) -> Option<Box<dyn Handler>> {
+    fn handler(&mut self) -> Option<Box<dyn Handler>> {
         None
     }
 
@@ -257,6 +259,15 @@ pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, Settin
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_function_that_contributors_are_shown_is_one_that_is_tested() {
+        let (page, file) = (
+            include_str!("../../../CONTRIBUTING.md"),
+            include_str!("lose.rs"),
+        );
+        assert!(page.contains(&format!("```rust\n{file}```")));
+    }
 
     #[test]
     fn unknown_functions_and_settings_are_named() {

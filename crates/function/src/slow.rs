@@ -1,6 +1,6 @@
 //! What a function has done to packets that its worker does not forward, on a thread beside it.
 
-use taut_port::Punt;
+use taut_port::{Alarm, Punt};
 
 /// A packet that a worker has handed to its slow path.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +21,14 @@ pub type Send<'a> = dyn FnMut(usize, &[u8]) -> bool + 'a;
 pub trait Handler: std::marker::Send {
     /// Does what there is to do with a packet; false leaves it to the handlers behind this one.
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool;
+
+    /// Sends what has come from elsewhere than the worker; true if there was anything. Called again and again.
+    fn poll(&mut self, _: &mut Send<'_>) -> bool {
+        false
+    }
+
+    /// Has `alarm` ring when [`Handler::poll`] will have something.
+    fn arm(&mut self, _: &mut Alarm) {}
 
     /// Whether the function that it works for is no more.
     fn is_over(&self) -> bool {

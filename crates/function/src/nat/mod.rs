@@ -32,6 +32,7 @@ pub(crate) const ENTRY: Entry = Entry {
         Ok(Box::new(Nat {
             checked,
             table: None,
+            seen: Vec::with_capacity(BATCH_CAPACITY),
             counts: [0; FATES.len()],
         }) as Box<dyn Function>)
     },
@@ -43,6 +44,8 @@ const CALIBRATION: Duration = Duration::from_millis(5);
 struct Nat {
     checked: Checked,
     table: Option<Table>,
+    /// Of the packets of a batch, what they are, and the place of a flow's mapping. Kept, as it is large.
+    seen: Vec<(Seen, Option<u32>)>,
     counts: [u64; FATES.len()],
 }
 
@@ -218,19 +221,19 @@ impl Function for Nat {
         };
         let is_outwards = self.checked.outside.contains(&context.to_port);
         let now = context.now_ticks;
-        let mut seen = [(Seen::Settled(Fate::Malformed), None); BATCH_CAPACITY];
-        for (packet, (seen, _)) in batch.packets().iter().zip(&mut seen) {
-            *seen = Seen::of(packet.bytes());
-        }
+        let seen = &mut self.seen;
+        seen.clear();
+        let packets = batch.packets().iter();
+        seen.extend(packets.map(|packet| (Seen::of(packet.bytes()), None)));
         if is_outwards {
             // All at once, so that their misses overlap.
-            for (seen, found) in &mut seen[..batch.len()] {
+            for (seen, found) in &mut *seen {
                 if let Seen::Flow(Flow { class, source, .. }) = seen {
                     *found = table.find(key(*class, *source));
                 }
             }
         }
-        for (i, (seen, found)) in seen[..batch.len()].iter().enumerate() {
+        for (i, (seen, found)) in seen.iter().enumerate() {
             if !batch.is_kept(i) {
                 continue;
             }

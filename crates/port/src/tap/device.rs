@@ -37,7 +37,7 @@ pub(super) struct Device {
 }
 
 /// Whether the name may be an interface's; `%` would have the kernel put a number in.
-pub(super) fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= LONGEST_NAME_BYTES
         && !matches!(name, "." | ".." | "all" | "default")

@@ -4,9 +4,13 @@
 //! Each frame takes a system call, the kernel offers no other way here; it copies straight from and to
 //! where packets lie, so none is copied in user space.
 
+mod beside;
 mod device;
 #[cfg(test)]
 mod tests;
+
+pub use beside::Tap;
+pub use device::is_name;
 
 use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 use crate::{
@@ -61,7 +65,7 @@ struct TapPort {
 
 fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
     let name = spec.target();
-    if !device::is_name(name) {
+    if !is_name(name) {
         return Err(spec.error(format!(
             "\"{name}\" is no name for an interface: want 1 to 15 letters, digits, -, _ or ."
         )));
