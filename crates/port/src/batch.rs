@@ -50,8 +50,6 @@ pub struct Batch {
     causes: [Punt; BATCH_CAPACITY],
     /// Places of packets, and the ports through which a copy of each leaves, in order of the places.
     copies: Vec<(u8, u8)>,
-    /// Empty except inside [`Batch::settle`].
-    kept: Vec<Packet>,
 }
 
 impl Default for Batch {
@@ -79,7 +77,6 @@ impl Batch {
             egress: [0; BATCH_CAPACITY],
             causes: [Punt::Local; BATCH_CAPACITY],
             copies: Vec::with_capacity(MOST_COPIES),
-            kept: Vec::with_capacity(BATCH_CAPACITY),
         }
     }
 
@@ -265,25 +262,39 @@ impl Batch {
     /// how many were dropped.
     #[inline]
     pub fn settle(&mut self, slow: &mut Batch) -> usize {
-        if self.dropped | self.punted == 0 {
+        let len = self.packets.len();
+        let there = u64::MAX
+            .checked_shl(len as u32)
+            .map_or(u64::MAX, |above| !above);
+        let marked = (self.dropped | self.punted) & there;
+        if marked == 0 {
             return 0;
         }
-        let mut lost = 0;
-        let marked = self.dropped | self.punted;
-        for (index, packet) in self.packets.drain(..).enumerate() {
-            let bit = 1 << index;
-            if self.dropped & bit != 0 {
-                lost += 1;
-            } else if self.punted & bit == 0 {
-                self.kept.push(packet);
-            } else if slow.room() > 0 {
+        let (mut rest, mut lost) = (marked, 0);
+        let mut kept = rest.trailing_zeros() as usize;
+        let start = self.packets.as_mut_ptr();
+        // SAFETY: 0 is below the capacity. Should something below panic, packets leak instead of being dropped twice.
+        unsafe { self.packets.set_len(0) };
+        while rest != 0 {
+            let index = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            // SAFETY: below the length that there was, so initialised, and each marked one is read once.
+            let packet = unsafe { start.add(index).read() };
+            if self.dropped & (1 << index) == 0 && slow.room() > 0 {
                 slow.causes[slow.packets.len() & 63] = self.causes[index & 63];
-                slow.packets.push(packet);
+                slow.push(packet);
             } else {
                 lost += 1;
             }
+            // Those up to the next marked one close the gap.
+            let next = len.min(rest.trailing_zeros() as usize);
+            let count = next - index - 1;
+            // SAFETY: both lie below the length that there was, and what is overwritten has been moved out.
+            unsafe { std::ptr::copy(start.add(index + 1), start.add(kept), count) };
+            kept += count;
         }
-        std::mem::swap(&mut self.packets, &mut self.kept);
+        // SAFETY: these many lie at the front, each of them once.
+        unsafe { self.packets.set_len(kept) };
         self.dropped = 0;
         self.punted = 0;
         if !self.goes_together() {
@@ -417,6 +428,42 @@ mod tests {
         assert_eq!(causes, [Punt::Neighbour, Punt::Local]);
         assert_eq!(pool.outstanding(), 4);
         assert!(batch.is_kept(0) && batch.is_kept(1));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn settling_is_what_taking_packets_out_one_by_one_would_be(
+            len in 0_u8..=64,
+            dropped: u64,
+            punted: u64,
+            sparse: bool,
+            before in 0_u8..=64,
+        ) {
+            let thin = |mask: u64| if sparse { mask & mask.rotate_left(7) & mask.rotate_left(29) } else { mask };
+            let (dropped, punted) = (thin(dropped), thin(punted));
+            let pool = PoolHandle::new(128, false).unwrap();
+            let (mut slow, mut batch) = (numbered(&pool, before), numbered(&pool, len));
+            let has = |mask: u64, index: u8| mask >> index & 1 == 1;
+            let (mut kept, mut taken, mut lost) = (Vec::new(), numbers(&slow), 0);
+            for index in 0..len {
+                if has(dropped, index) {
+                    batch.mark_dropped(index.into());
+                }
+                if has(punted, index) {
+                    batch.mark_punted(index.into(), Punt::Neighbour);
+                }
+                match (has(dropped, index), has(punted, index)) {
+                    (false, false) => kept.push(index),
+                    (false, true) if taken.len() < 64 => taken.push(index),
+                    _ => lost += 1,
+                }
+            }
+            proptest::prop_assert_eq!(batch.settle(&mut slow), lost);
+            proptest::prop_assert_eq!(numbers(&batch), kept);
+            proptest::prop_assert_eq!(numbers(&slow), taken);
+            proptest::prop_assert!(!batch.is_marked());
+            proptest::prop_assert_eq!(pool.outstanding(), batch.len() + slow.len());
+        }
     }
 
     #[test]
