@@ -144,8 +144,8 @@ impl Drop for SlowPath {
 fn run(mut lane: Lane, mut handlers: Handlers, registered: &mpsc::Receiver<Handlers>) {
     let (mut batch, mut alarm, mut looks) = (Batch::new(), Alarm::default(), 0);
     loop {
+        handlers.retain(|handler| !handler.is_over());
         while let Ok(more) = registered.try_recv() {
-            handlers.retain(|handler| !handler.is_over());
             handlers.extend(more);
         }
         let received = lane.receive(&mut batch);

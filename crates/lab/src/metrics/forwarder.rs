@@ -32,6 +32,18 @@ pub fn forwarder_metrics(counters: &CountersView) -> String {
             counters.tx_bytes,
         ),
         (
+            "taut_forward_punted_packets",
+            "packets",
+            "Handed to the slow path.",
+            counters.punted,
+        ),
+        (
+            "taut_forward_made_packets",
+            "packets",
+            "Made by the slow path, and taken from it to be sent.",
+            counters.from_slow_path,
+        ),
+        (
             "taut_forward_batches",
             "",
             "Receive calls that brought packets.",
