@@ -117,7 +117,6 @@ impl Lane {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::ticks;
 
     #[test]
     fn frames_cross_with_their_notes_until_the_ring_is_full() {
@@ -125,7 +124,7 @@ mod tests {
         let note = |number: u8| Note {
             port: number,
             cause: [Punt::Neighbour, Punt::Local][usize::from(number % 2)],
-            at: (ticks() >> 10) as u32,
+            at: u32::MAX - u32::from(number),
         };
         assert!(!near.push(&[0; 60], note(0)), "nobody is there");
         let mut far = Lane::open("lane under test", 32).unwrap();
