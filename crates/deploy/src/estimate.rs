@@ -77,7 +77,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// The payloads of [Xia], and some tenths of a second in all.
+    /// The payloads of Xia et al., and some tenths of a second in all.
     fn default() -> Self {
         Self {
             payloads_bytes: vec![256, 1400],

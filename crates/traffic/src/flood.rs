@@ -160,7 +160,7 @@ impl Instrument {
         flow
     }
 
-    /// Takes what is still under way, until nothing has come for [`QUIET`] or something still comes after [`UNDER_WAY`]; how much
+    /// Takes what is still under way, until nothing has come for `QUIET` or something still comes after `UNDER_WAY`; how much
     /// it was.
     pub fn drain(&mut self) -> u64 {
         let clock = self.clock;

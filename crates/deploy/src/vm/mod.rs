@@ -1,4 +1,4 @@
-//! A virtual machine for each function [Xia]: QEMU with Debian's kernel and this program as the first and only one
+//! A virtual machine for each function (Xia et al., JSAC 2019): QEMU with Debian's kernel and this program as the first and only one
 //! inside, joined to others by vhost-user.
 //!
 //! A machine has no disk: all that it needs is an archive that the kernel unpacks into memory. `taut forward` runs in

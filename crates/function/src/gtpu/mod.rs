@@ -2,7 +2,7 @@
 //! (Lange et al., CNSM 2015), and is the end of tunnels as a UPF or PDN gateway is.
 //!
 //! Each batch goes through three passes: read the headers, look all of them up, act. The bearers change
-//! between batches, by a few changes at a time that come through a ring ([`change`]).
+//! between batches, by a few changes at a time that come through a ring (`change`).
 
 mod answer;
 mod bearer;
