@@ -1,24 +1,22 @@
 //! `taut forward`: runs a data plane on one core until it is told to stop or its input files end.
 
 use crate::exit::{self, Failure};
-use crate::{forward_control, forward_in_kernel, forward_threads, print, quantity};
+use crate::{forward_control, forward_in_kernel, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::PipeReader;
+use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use taut_engine::{
-    Chain, Counters, CountersView, DEFAULT_BURST, End, Flush, NOT_IN_KERNEL, Place, Placement,
-    Stage, Updates, Wait, Worker,
+    Chain, CountersView, DEFAULT_BURST, End, Exchange, Flush, NOT_IN_KERNEL, Place, Placement,
+    Stage, Start, Team, Wait,
 };
-use taut_function::Watcher;
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
-use taut_port::{Clock, InterruptionLog, Link, PortSpec, Resources};
+use taut_port::{Clock, InterruptionLog, PortSpec};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -60,6 +58,17 @@ pub struct Arguments {
     /// Core to run on
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
+    /// Workers that share the ports, each on a core of its own (default: one)
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Their cores, such as 2,3 (default: those that disturb each other least)
+    #[arg(
+        long,
+        value_name = "CPU,...",
+        value_delimiter = ',',
+        conflicts_with = "core"
+    )]
+    cores: Vec<usize>,
     /// Stop after this many seconds
     #[arg(long, value_parser = quantity::seconds)]
     pub(crate) seconds: Option<f64>,
@@ -94,6 +103,8 @@ impl Arguments {
             || self.wait.is_some()
             || self.burst.is_some()
             || self.core.is_some()
+            || self.workers.is_some()
+            || !self.cores.is_empty()
             || self.metrics.is_some()
             || self.interruptions.is_some()
     }
@@ -104,11 +115,10 @@ const STOP_LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
-    if arguments.chain.len() > 1 {
-        return forward_threads::run(&arguments, signalled);
-    }
-    let chain = put_together(&arguments)?;
-    if chain.place == Place::Kernel {
+    let chains = chains(&arguments)?;
+    if let [(_, chain)] = &chains[..]
+        && chain.place == Place::Kernel
+    {
         for (option, given) in [
             ("--metrics", arguments.metrics.is_some()),
             ("--interruptions", arguments.interruptions.is_some()),
@@ -118,98 +128,304 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                 return Err(Failure::Input(text));
             }
         }
-        return forward_in_kernel::run(&chain, &arguments, signalled);
+        return forward_in_kernel::run(chain, &arguments, signalled);
     }
     let clock = Clock::calibrate(Duration::from_millis(20));
-    let shown = Arc::new(OnceLock::<Arc<Counters>>::new());
+    let shown = Arc::new(OnceLock::<Arc<Exchange>>::new());
     let _endpoint = metrics_endpoint(&arguments, Arc::clone(&shown))?;
     let log = arguments.interruptions.as_ref();
     let log = log.map(|path| InterruptionLog::create(path, clock.hz));
-    let log = log.transpose()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (started, has_started) = mpsc::channel();
-    // Closed by the worker's end, so that waiting for the next second ends too.
+    let mut log = log.transpose()?;
+    // Closed by the end of the last worker, so that waiting for the next second ends too.
     let (ended, running) =
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
-    // Who is at its standard input says when nobody needs what the worker's ports have sent any more.
-    let stays = arguments.control && arguments.until_stdin_closes;
-    let is_done = Arc::new(AtomicBool::new(false));
-    let worker = {
-        let (chain, stop, is_done) = (chain.clone(), Arc::clone(&stop), Arc::clone(&is_done));
-        let at_end = {
-            let stop = Arc::clone(&stop);
-            move |end: &End| {
-                let stays = stays && *end == End::Done;
-                is_done.store(stays, Ordering::Relaxed);
-                drop(running);
-                while stays && !stop.load(Ordering::Relaxed) {
-                    std::thread::park_timeout(STOP_LOOK);
-                }
+    let ending = Arc::new(Ending {
+        left: AtomicUsize::new(chains.iter().map(|(_, chain)| chain.workers).sum()),
+        // Who is at its standard input says when nobody needs what the ports of a chain have sent any more.
+        stays: arguments.control && arguments.until_stdin_closes && chains.len() == 1,
+        all_done: AtomicBool::new(true),
+        is_done: AtomicBool::new(false),
+        stop: Arc::new(AtomicBool::new(false)),
+        running: Mutex::new(Some(running)),
+    });
+    // Whatever ends this, nothing goes on without it.
+    let _stop_all = StopAll(Arc::clone(&ending.stop));
+    let at_end = {
+        let ending = Arc::clone(&ending);
+        move |end: &End| ending.of_worker(end)
+    };
+    let start = Start {
+        clock,
+        stop: Arc::clone(&ending.stop),
+        given_up: signalled,
+        tell: Arc::new(|text| print::note(text)),
+        at_end: Arc::new(at_end),
+    };
+    let mut teams = Vec::new();
+    for (name, chain) in &chains {
+        let thread = name
+            .as_ref()
+            .map_or("worker".to_string(), |name| format!("worker {name}"));
+        let team = Team::start(chain, &thread, &start, log.take());
+        teams.push(team.map_err(|e| match signalled.load(Ordering::Relaxed) {
+            true => Failure::Interrupted("stopped before anything was forwarded".to_string()),
+            false => e.into(),
+        })?);
+    }
+    drop(start);
+    let exchanges: Vec<_> = teams.iter().map(Team::exchange).collect();
+    // Set once, here.
+    let _ = shown.set(Arc::clone(&exchanges[0]));
+    for (number, (name, chain)) in chains.iter().enumerate() {
+        let line = || {
+            let text = format!("forwarding, flush {}, wait {}", chain.flush, chain.wait);
+            match chain.workers {
+                1 => text,
+                _ => format!(
+                    "{text}, {} workers on cores {:?}",
+                    chain.workers, chain.cores
+                ),
             }
         };
-        std::thread::Builder::new()
-            .name("worker".to_string())
-            .spawn(move || work(&chain, &clock, log, &stop, &started, at_end))
-            .map_err(|e| Failure::Missing(format!("cannot start the worker thread: {e}")))?
-    };
-    let (counters, updates) = begun(&has_started, signalled)?;
-    // Set once, here.
-    let _ = shown.set(Arc::clone(&counters));
-    print::line(json_or_text(
-        arguments.json,
-        || {
-            json!({"event": "started", "flush": chain.flush.to_string(), "wait": chain.wait.to_string(),
-            "core": chain.core})
-        },
-        || format!("forwarding, flush {}, wait {}", chain.flush, chain.wait),
-    ));
+        print::line(json_or_text(
+            arguments.json,
+            || numbered(&chains, number, started_json(chain)),
+            || match name {
+                Some(name) => format!("{name}: {}", line()),
+                None => line(),
+            },
+        ));
+    }
 
-    let controlled = vec![(chain.clone(), updates, Arc::clone(&counters))];
-    let obey = forward_control::of_workers(controlled, clock);
+    let controlled = chains.iter().zip(&exchanges);
+    let controlled = controlled.map(|((_, chain), exchange)| (chain.clone(), Arc::clone(exchange)));
+    let obey = forward_control::of_workers(controlled.collect(), clock);
     let input = forward_control::listen(&arguments, obey)?;
     let watched: Vec<_> = input.iter().chain([&ended]).collect();
     let begun = Instant::now();
-    let mut before = CountersView::default();
+    let mut before: Vec<_> = exchanges
+        .iter()
+        .map(|it| vec![CountersView::default(); it.each().len()])
+        .collect();
     each_second(&arguments, signalled, &watched, |second| {
-        let now = counters.read();
-        print::line(json_or_text(
-            arguments.json,
-            || line_json(second, now - before),
-            || line(second, now - before),
-        ));
-        before = now;
+        for (number, (exchange, before)) in exchanges.iter().zip(&mut before).enumerate() {
+            let now = exchange.each();
+            let passed: Vec<_> = now
+                .iter()
+                .zip(&*before)
+                .map(|(now, before)| *now - *before)
+                .collect();
+            print::line(json_or_text(
+                arguments.json,
+                || {
+                    numbered(
+                        &chains,
+                        number,
+                        with_each(line_json(second, sum(&passed)), &passed),
+                    )
+                },
+                || {
+                    named(
+                        &chains[number].0,
+                        line(second, sum(&passed)) + &busy_of_each(&passed),
+                    )
+                },
+            ));
+            *before = now;
+        }
     });
-    if is_done.load(Ordering::Relaxed) {
-        print::line(json!({"event": "done", "counters": counters.read()}));
+    if ending.is_done.load(Ordering::Relaxed) {
+        print::line(json!({"event": "done", "counters": exchanges[0].sum()}));
         let watched: Vec<_> = input.iter().collect();
         wait(signalled, &watched, false, None);
     }
-    stop.store(true, Ordering::Relaxed);
-    worker.thread().unpark();
-    let (end, fates) = worker.join().unwrap_or_default();
-    let total = counters.read();
-    let seconds = begun.elapsed().as_secs_f64();
-    print::line(json_or_text(
-        arguments.json,
-        || summary_json(&total, seconds, &clock, &fates),
-        || summary(&total, seconds, &fates),
-    ));
-    match end {
-        Some(End::Broken(port, breakdown)) => Err(Failure::of_port(&chain.ports[port], &breakdown)),
-        _ => Ok(()),
+    ending.stop.store(true, Ordering::Relaxed);
+    let mut failed = None;
+    for (number, team) in teams.into_iter().enumerate() {
+        let (name, chain) = &chains[number];
+        let (ends, fates) = team.join();
+        let each = exchanges[number].each();
+        let total = sum(&each);
+        let seconds = begun.elapsed().as_secs_f64();
+        print::line(json_or_text(
+            arguments.json,
+            || {
+                numbered(
+                    &chains,
+                    number,
+                    with_each(summary_json(&total, seconds, &clock, &fates), &each),
+                )
+            },
+            || named(name, summary(&total, seconds, &fates)),
+        ));
+        for end in ends {
+            match end {
+                Some(End::Broken(port, why)) => {
+                    failed = Some(Failure::of_port(&chain.ports[port], &why));
+                }
+                None => {
+                    let of = name
+                        .as_ref()
+                        .map_or(String::new(), |name| format!("{name}: "));
+                    failed = Some(Failure::Missing(format!("{of}a worker died")));
+                }
+                _ => {}
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Tells all workers to stop when it goes.
+struct StopAll(Arc<AtomicBool>);
+
+impl Drop for StopAll {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// The endpoint, if one is asked for; zeros until the worker has started.
+/// What happens when workers have come to their end.
+struct Ending {
+    /// Workers that have not.
+    left: AtomicUsize,
+    /// Those that have nothing left to do keep their ports open until they are told to stop.
+    stays: bool,
+    /// Of those that have ended, that they had nothing left to do.
+    all_done: AtomicBool,
+    /// All of them stay.
+    is_done: AtomicBool,
+    stop: Arc<AtomicBool>,
+    running: Mutex<Option<PipeWriter>>,
+}
+
+impl Ending {
+    /// On the worker's thread; its ports are open until this returns.
+    fn of_worker(&self, end: &End) {
+        let is_done = *end == End::Done;
+        self.all_done.fetch_and(is_done, Ordering::AcqRel);
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let all_done = self.all_done.load(Ordering::Acquire);
+            self.is_done
+                .store(self.stays && all_done, Ordering::Release);
+            drop(self.running.lock().map(|mut it| it.take()));
+        }
+        while self.stays && is_done && !self.stop.load(Ordering::Relaxed) {
+            std::thread::park_timeout(STOP_LOOK);
+        }
+    }
+}
+
+/// The chains to run, with the names of their files where they are several.
+type Chains = Vec<(Option<String>, Chain)>;
+
+fn chains(arguments: &Arguments) -> Result<Chains, Failure> {
+    if arguments.chain.len() < 2 {
+        let mut chain = put_together(arguments)?;
+        choose_cores(&mut chain)?;
+        if chain.workers > 1 && arguments.interruptions.is_some() {
+            return Err(Failure::Input(
+                "--interruptions: of one worker only".to_string(),
+            ));
+        }
+        return Ok(vec![(None, chain)]);
+    }
+    if arguments.of_one_worker() {
+        return Err(Failure::Input(
+            "with several chain files, each says for itself: leave out --port, --in-kernel, --flush, --wait, --burst, \
+             --core, --workers, --cores, --metrics and --interruptions"
+                .to_string(),
+        ));
+    }
+    let chains = arguments.chain.iter().map(|path| {
+        let mut chain = load(path)?;
+        if chain.place == Place::Kernel {
+            return Err(Failure::Input(format!(
+                "{}: place = \"kernel\": run it by a taut forward of its own",
+                path.display()
+            )));
+        }
+        choose_cores(&mut chain)?;
+        let stem = path.file_stem().unwrap_or(path.as_os_str());
+        Ok((Some(stem.to_string_lossy().into_owned()), chain))
+    });
+    chains.collect()
+}
+
+/// Gives each of several workers a core of its own, where the chain does not say which.
+fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
+    if chain.workers > 1 && chain.cores.is_empty() {
+        chain.cores = taut_host::cores_for(chain.workers).ok_or_else(|| {
+            Failure::Input(format!(
+                "workers = {}: this process may use {} cores (/proc/self/status, Cpus_allowed_list)",
+                chain.workers,
+                taut_host::allowed_cpus().len()
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+fn started_json(chain: &Chain) -> Value {
+    let mut event = json!({"event": "started", "flush": chain.flush.to_string(), "wait": chain.wait.to_string(),
+        "core": chain.core});
+    if chain.workers > 1 {
+        event["workers"] = chain.workers.into();
+        event["cores"] = json!(chain.cores);
+    }
+    event
+}
+
+/// An event with the number of its chain file, where there are several.
+fn numbered(chains: &Chains, number: usize, mut event: Value) -> Value {
+    if chains.len() > 1 {
+        event["worker"] = number.into();
+    }
+    event
+}
+
+/// A line behind the name of its chain file, where there are several.
+fn named(name: &Option<String>, line: String) -> String {
+    match name {
+        Some(name) => format!("{name:<12}{line}"),
+        None => line,
+    }
+}
+
+fn sum(each: &[CountersView]) -> CountersView {
+    each.iter()
+        .fold(CountersView::default(), |sum, it| sum + *it)
+}
+
+/// An event with what each of several workers has counted.
+fn with_each(mut event: Value, each: &[CountersView]) -> Value {
+    if each.len() > 1 {
+        event["workers"] = json!(each);
+    }
+    event
+}
+
+fn busy_of_each(each: &[CountersView]) -> String {
+    if each.len() < 2 {
+        return String::new();
+    }
+    let each: Vec<_> = each
+        .iter()
+        .map(|it| format!("{:.0} %", it.busy() * 100.0))
+        .collect();
+    format!(" ({})", each.join(", "))
+}
+
+/// The endpoint, if one is asked for; zeros until the workers have started.
 fn metrics_endpoint(
     arguments: &Arguments,
-    shown: Arc<OnceLock<Arc<Counters>>>,
+    shown: Arc<OnceLock<Arc<Exchange>>>,
 ) -> Result<Option<Endpoint>, Failure> {
     let Some(address) = &arguments.metrics else {
         return Ok(None);
     };
     let endpoint = Endpoint::serve(address, move || {
-        let counters = shown.get().map(|counters| counters.read());
+        let counters = shown.get().map(|exchange| exchange.sum());
         forwarder_metrics(&counters.unwrap_or_default())
     })?;
     print::note(format_args!(
@@ -276,6 +492,17 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     chain.wait = arguments.wait.unwrap_or(chain.wait);
     chain.burst = arguments.burst.unwrap_or(chain.burst);
     chain.core = arguments.core.or(chain.core);
+    if !arguments.cores.is_empty() {
+        chain.workers = arguments.cores.len();
+        chain.cores.clone_from(&arguments.cores);
+        chain.core = None;
+    }
+    if let Some(workers) = arguments.workers {
+        chain.workers = workers;
+        if chain.cores.len() != workers && arguments.cores.is_empty() {
+            chain.cores.clear();
+        }
+    }
     chain
         .check()
         .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
@@ -284,6 +511,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     }
     if chain.place == Place::Kernel
         && (chain.core.is_some()
+            || chain.workers > 1
             || chain.flush != Flush::default()
             || chain.wait != Wait::default()
             || chain.burst != DEFAULT_BURST)
@@ -303,85 +531,6 @@ pub(crate) fn load(path: &Path) -> Result<Chain, Failure> {
         "{0}: its placement takes several workers: taut chain up {0}",
         path.display()
     )))
-}
-
-/// What there is of a worker that has begun.
-pub(crate) type Started = (Arc<Counters>, Arc<Updates>);
-
-/// What a worker says when it begins. An error of opening ports comes through the channel; a closed channel means that it
-/// panicked.
-pub(crate) fn begun(
-    has_started: &mpsc::Receiver<Result<Started, Failure>>,
-    signalled: &AtomicBool,
-) -> Result<Started, Failure> {
-    let started = has_started.recv();
-    let started =
-        started.map_err(|_| Failure::Missing("a worker died while it started".to_string()))?;
-    started.map_err(|failure| match signalled.load(Ordering::Relaxed) {
-        true => Failure::Interrupted("stopped before anything was forwarded".to_string()),
-        false => failure,
-    })
-}
-
-/// How a worker ended, if it began, and what became of packets in its functions.
-pub(crate) type Ended = (Option<End>, Vec<(&'static str, u64)>);
-
-/// The worker thread: opens everything where it will be used, says so, and runs; its ports are open until `at_end` returns.
-pub(crate) fn work(
-    chain: &Chain,
-    clock: &Clock,
-    log: Option<InterruptionLog>,
-    stop: &AtomicBool,
-    started: &mpsc::Sender<Result<Started, Failure>>,
-    at_end: impl FnOnce(&End),
-) -> Ended {
-    match set_up(chain, clock) {
-        Ok(mut worker) => {
-            if let Some(log) = log {
-                worker.log_interruptions(log);
-            }
-            let updates = worker.updates(&chain.functions);
-            let _ = started.send(Ok((worker.counters(), updates)));
-            let end = worker.run(stop);
-            at_end(&end);
-            (Some(end), worker.fates())
-        }
-        Err(e) => {
-            let _ = started.send(Err(e));
-            Ended::default()
-        }
-    }
-}
-
-fn set_up(chain: &Chain, clock: &Clock) -> Result<Worker, Failure> {
-    if let Some(core) = chain.core {
-        taut_host::affinity::pin_current_thread(core).map_err(|e| Failure::Input(e.to_string()))?;
-    }
-    let mut resources = Resources::for_ports(&chain.ports)?;
-    let mut ports = Vec::new();
-    for spec in &chain.ports {
-        let port = spec.open(&mut resources)?;
-        if !port.details().is_empty() {
-            print::note(format_args!("{spec}: {}", port.details()));
-        }
-        ports.push(port);
-    }
-    let watcher = Watcher {
-        stop: exit::stop_flag()?,
-        tell: &|text| print::note(text),
-    };
-    let functions = chain.build_functions_watched(&watcher)?;
-    let mut worker = Worker::new(ports, functions, chain.flush, clock);
-    worker.set_pool(resources.pool());
-    worker.set_burst(chain.burst);
-    worker.set_wait(chain.wait, clock);
-    worker.start_slow_path()?;
-    let names: Vec<String> = chain.ports.iter().map(|p| p.text().to_string()).collect();
-    worker.on_link_change(move |port, link| match link {
-        Link::Up => print::note(format_args!("{}: up", names[port])),
-        Link::Down(why) => print::note(format_args!("{}: down: {why}", names[port])),
-    });
-    Ok(worker)
 }
 
 /// Waits until `deadline`, a signal, the end of one of `ended`, or (if asked) of standard input; true means stop.
@@ -427,7 +576,7 @@ pub(crate) fn wait(
 
 pub(crate) fn json_or_text(
     json: bool,
-    as_json: impl FnOnce() -> serde_json::Value,
+    as_json: impl FnOnce() -> Value,
     as_text: impl FnOnce() -> String,
 ) -> String {
     if json {
@@ -471,7 +620,7 @@ fn worked(c: &CountersView) -> String {
     format!("busy {:.1} %{asleep}", c.busy() * 100.0)
 }
 
-pub(crate) fn line_json(second: u32, c: CountersView) -> serde_json::Value {
+pub(crate) fn line_json(second: u32, c: CountersView) -> Value {
     json!({"event": "second", "second": second, "counters": c, "average_batch": c.average_batch(), "busy": c.busy(),
         "asleep": c.asleep(), "interrupted": c.interrupted()})
 }
@@ -502,7 +651,7 @@ pub(crate) fn summary_json(
     seconds: f64,
     clock: &Clock,
     fates: &[(&'static str, u64)],
-) -> serde_json::Value {
+) -> Value {
     let fates: BTreeMap<_, _> = fates.iter().copied().collect();
     let per_packet = c.busy_ticks as f64 / c.tx_packets.max(1) as f64;
     json!({

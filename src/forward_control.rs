@@ -8,21 +8,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, PipeReader};
 use std::sync::Arc;
-use taut_engine::{Chain, Counters, CountersView, Replaced, Stage, Updates};
+use taut_engine::{Chain, CountersView, Exchange, Replaced, Stage};
 use taut_port::Clock;
 
 /// What a line says: the functions to have from now on, as in a chain file; without them, that counters are wanted.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {
-    /// Number of the worker, where there are several.
+    /// Number of the chain file, where there are several.
     #[serde(default)]
     worker: usize,
     pub(crate) functions: Option<Vec<Stage>>,
 }
 
-/// Workers whose functions can be replaced: what they run, and what they have counted.
-pub(crate) type Controlled = Vec<(Chain, Arc<Updates>, Arc<Counters>)>;
+/// Chains whose functions can be replaced.
+pub(crate) type Controlled = Vec<(Chain, Arc<Exchange>)>;
 
 /// If asked to, reads and has `obey` answer, or say why not, on a thread of its own for as long as there is a standard input. Returns what is closed
 /// at the end of that, if the end is to be the program's as well.
@@ -69,16 +69,18 @@ pub(crate) fn of_workers(
     clock: Clock,
 ) -> impl FnMut(Asked) -> Result<Value, String> {
     move |Asked { worker, functions }| {
-        let (chain, updates, counters) = workers
+        let (chain, exchange) = workers
             .get(worker)
             .ok_or_else(|| format!("no worker {worker}: they are 0 to {}", workers.len() - 1))?;
         let Some(functions) = functions else {
-            return Ok(counters_json(worker, &counters.read()));
+            return Ok(counters_json(worker, &exchange.sum()));
         };
         let mut next = chain.clone();
         next.functions = functions;
         next.check()?;
-        let replaced = updates.replace(next.functions).map_err(|e| e.to_string())?;
+        let replaced = exchange
+            .replace(&next.functions)
+            .map_err(|e| e.to_string())?;
         Ok(replaced_json(
             &replaced,
             clock.to_ns(replaced.pause_ticks) / 1e3,

@@ -13,7 +13,6 @@ mod experiment;
 mod forward;
 mod forward_control;
 mod forward_in_kernel;
-mod forward_threads;
 mod functions;
 mod generate;
 mod generators;

@@ -50,4 +50,5 @@ mod in_turn {
     mod veth;
     mod waiting;
     mod watch;
+    mod workers;
 }

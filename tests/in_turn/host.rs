@@ -1,25 +1,17 @@
 //! A port with addresses of its own, as its neighbours see it.
 
-use crate::support::hosts::{Namespace, Transport, in_namespace, ip, transfer};
-use crate::support::program::{Program, run};
-use crate::support::{alone_and_root, is_installed, scratch, taut};
+use crate::support::hosts::{Hosts, Transport, in_namespace, ip, ping, transfer};
+use crate::support::program::run;
+use crate::support::taut;
 use std::fs;
 use std::time::{Duration, Instant};
 
 #[test]
 fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
-    let Some(_turn) = alone_and_root() else {
+    let Some(hosts) = Hosts::new(1, &[("ping", "iputils-ping")]) else {
         return;
     };
-    if !is_installed("ping") {
-        println!("skipped: needs ping (package iputils-ping)");
-        return;
-    }
-    let folder = scratch();
-    let name = folder.path().file_name().unwrap().to_string_lossy();
-    let host = Namespace(format!("{name}-1"));
-    ip(&format!("netns add {}", host.0));
-    let file = folder.path().join("host.toml");
+    let host = &hosts.all[0];
     let chain = |wait: &str| {
         format!(
             "wait = \"{wait}\"\nports = [\"veth:eth0,netns={},address=10.8.1.2/24\", \"null:\"]\n[[function]]\nname = \"host\"\n\
@@ -28,28 +20,20 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
         )
     };
     for wait in ["poll", "sleep(50us)"] {
-        fs::write(&file, chain(wait)).unwrap();
-        let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
-        up.wait_for_stdout("\"up\"");
+        let up = hosts.up("host.toml", &chain(wait));
         ip(&format!(
             "-n {} address add fd00:8::2/64 dev eth0 nodad",
             host.0
         ));
         for (protocol, to) in [("-4", "10.8.1.1"), ("-6", "fd00:8::1")] {
-            let mut command = in_namespace(&host.0, "ping");
             // Some of them longer than a frame of minimum size, and a few after a pause in which the slow path sleeps.
-            for (count, apart, bytes) in [("20", "0.01", "56"), ("3", "0.2", "1400")] {
-                let rate = ["-c", count, "-i", apart, "-s", bytes];
-                let finished = run(command.args([protocol, "-W", "10"]).args(rate).arg(to));
-                let all = format!(" {count} received");
-                assert!(finished.stdout.contains(&all), "{wait}: {finished:?}");
-                command = in_namespace(&host.0, "ping");
+            for (count, apart, bytes) in [(20, "0.01", "56"), (3, "0.2", "1400")] {
+                let arguments = [protocol, "-i", apart, "-s", bytes];
+                ping(host, to, count, &arguments, count);
             }
         }
         // Nobody has this one.
-        let mut command = in_namespace(&host.0, "ping");
-        let finished = run(command.args(["-c", "1", "-W", "1", "10.8.1.3"]));
-        assert!(finished.stdout.contains(" 0 received"), "{finished:?}");
+        ping(host, "10.8.1.3", 1, &[], 0);
         let mut command = in_namespace(&host.0, "ip");
         let finished = run(command.args(["neighbour", "show", "to", "10.8.1.1"]));
         assert!(
@@ -73,43 +57,29 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
 
 #[test]
 fn the_kernel_is_the_host_behind_a_tap_interface() {
-    let Some(_turn) = alone_and_root() else {
+    let Some(hosts) = Hosts::new(2, &[("ping", "iputils-ping"), ("iperf3", "iperf3")]) else {
         return;
     };
-    if !is_installed("ping") || !is_installed("iperf3") {
-        println!("skipped: needs ping and iperf3 (packages iputils-ping and iperf3)");
-        return;
-    }
-    let folder = scratch();
-    let name = folder.path().file_name().unwrap().to_string_lossy();
-    let [near, far] = ["1", "2"].map(|number| Namespace(format!("{name}-{number}")));
-    for host in [&near, &far] {
-        ip(&format!("netns add {}", host.0));
-    }
-    let file = folder.path().join("kernel.toml");
+    let [near, far] = [0, 1].map(|at| &hosts.all[at]);
     let tap = format!("tap{}", std::process::id());
-    fs::write(
-        &file,
-        format!(
+    let up = hosts.up(
+        "kernel.toml",
+        &format!(
             "wait = \"sleep(50us)\"\nports = [\"veth:eth0,netns={},address=10.8.2.2/24\", \"null:\"]\n[[function]]\n\
              name = \"host\"\nmac = \"02:00:00:00:00:0a\"\naddresses = [\"10.8.2.1\"]\ntap = \"{tap}\"\n",
             near.0
         ),
-    )
-    .unwrap();
-    let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
-    up.wait_for_stdout("\"up\"");
+    );
     // Where its programs are is not where the chain is.
     ip(&format!("link set {tap} netns {}", far.0));
     ip(&format!("-n {} address add 10.8.2.1/24 dev {tap}", far.0));
     ip(&format!("-n {} link set {tap} up", far.0));
-    for (host, to) in [(&near, "10.8.2.1"), (&far, "10.8.2.2")] {
-        let mut command = in_namespace(&host.0, "ping");
-        let finished = run(command.args(["-c", "5", "-i", "0.02", "-W", "10", to]));
-        assert!(finished.stdout.contains(" 5 received"), "{finished:?}");
+    for (host, to) in [(near, "10.8.2.1"), (far, "10.8.2.2")] {
+        ping(host, to, 5, &["-i", "0.02"], 5);
     }
     transfer(Transport::Tcp, (&far.0, 5201), &near.0, ("10.8.2.1", 5201));
     // The interface goes with the function, in which packets may be for a moment longer.
+    let file = hosts.folder.path().join("kernel.toml");
     let text = fs::read_to_string(&file).unwrap();
     let (ports, _) = text.split_once("[[function]]").unwrap();
     fs::write(&file, ports).unwrap();

@@ -1,12 +1,16 @@
 //! Two hosts with addresses at the ends of a testbed, for programs that know nothing of taut.
 
 use super::program::{Program, run};
+use super::{alone_and_root, is_installed, scratch, taut};
+use std::fs;
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
+use std::sync::MutexGuard;
 use std::time::Duration;
 use taut_host::Testbed;
 use taut_wire::Gtpu;
 use taut_wire::gtpu::emit_echo_request;
+use tempfile::TempDir;
 
 /// Address of the far host.
 pub const FAR: &str = "192.0.2.2";
@@ -80,6 +84,59 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
     }
+}
+
+/// Hosts that know nothing of taut, of a test that is alone on the machine.
+pub struct Hosts {
+    pub all: Vec<Namespace>,
+    /// For files.
+    pub folder: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Hosts {
+    /// So many; none where these programs, each from the package behind its name, or rights are missing.
+    pub fn new(count: usize, programs: &[(&str, &str)]) -> Option<Self> {
+        let turn = alone_and_root()?;
+        for (program, package) in programs {
+            if !is_installed(program) {
+                println!("skipped: needs {program} (package {package})");
+                return None;
+            }
+        }
+        let folder = scratch();
+        let name = folder.path().file_name().unwrap().to_string_lossy();
+        let host = |number| {
+            let host = Namespace(format!("{name}-{number}"));
+            ip(&format!("netns add {}", host.0));
+            host
+        };
+        Some(Self {
+            all: (1..=count).map(host).collect(),
+            folder,
+            _turn: turn,
+        })
+    }
+
+    /// Puts a chain up, and waits until packets pass.
+    pub fn up(&self, name: &str, chain: &str) -> Program {
+        let file = self.folder.path().join(name);
+        fs::write(&file, chain).unwrap();
+        let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
+        up.wait_for_stdout("\"up\"");
+        up
+    }
+}
+
+/// Has a host send echo requests, as `ping`'s arguments say, and expects so many answers.
+#[track_caller]
+pub fn ping(host: &Namespace, to: &str, count: usize, arguments: &[&str], answers: usize) {
+    let mut command = in_namespace(&host.0, "ping");
+    let wait = if answers == 0 { "1" } else { "10" };
+    command.args(["-c", &count.to_string(), "-W", wait]);
+    let finished = run(command.args(arguments).arg(to));
+    let all = format!(" {answers} received");
+    assert!(finished.stdout.contains(&all), "{finished:?}");
 }
 
 /// Gives the generator's first interface and `far_interface`, which lies in namespace `from`, addresses of

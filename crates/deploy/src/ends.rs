@@ -173,9 +173,12 @@ pub(crate) fn lay(
             None => WireEnd::own(),
         };
         let address = port.option("address");
-        let wire = Veth::to_host(&near, &far_end(port), has_xdp, address)?;
+        let wire = Veth::to_host(&near, &far_end(port), has_xdp, address, chain.workers)?;
         laid.veths.push(wire);
-        let spec = format!("{over}:{}", near.interface);
+        let mut spec = format!("{over}:{}", near.interface);
+        if chain.workers > 1 && has_xdp {
+            spec += &format!(",queue=0-{}", chain.workers - 1);
+        }
         laid.made_ends.push(spec.clone());
         laid.wires.ends.push(spec);
     }
@@ -228,7 +231,7 @@ pub(crate) fn lay_for_machines(
     for (port, side) in chain.ports.iter().zip(["west", "east"]) {
         ends.push(if port.is_wire() {
             let near = namespace.map_or_else(WireEnd::own, |name| WireEnd::new(Some(name), side));
-            let wire = Veth::to_host(&near, &far_end(port), false, port.option("address"))?;
+            let wire = Veth::to_host(&near, &far_end(port), false, port.option("address"), 1)?;
             laid.veths.push(wire);
             SwitchPort::Interface(near.interface)
         } else {

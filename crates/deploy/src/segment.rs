@@ -93,6 +93,10 @@ pub fn segments(
                 Placement::Compact => chain.core,
                 _ => next_core.next().copied(),
             };
+            if chain.placement == Placement::Compact {
+                part.workers = chain.workers;
+                part.cores.clone_from(&chain.cores);
+            }
             part.wait = chain.wait;
             if crowded && matches!(chain.wait, Wait::Poll | Wait::Yield) {
                 part.wait = Wait::Interrupt;
@@ -138,6 +142,13 @@ pub(crate) fn chain_text(chain: &Chain) -> String {
         }
         if let Some(core) = chain.core {
             say("core", (core as i64).into());
+        }
+        if chain.workers > 1 {
+            say("workers", (chain.workers as i64).into());
+        }
+        if !chain.cores.is_empty() {
+            let cores = chain.cores.iter().map(|core| (*core as i64).into());
+            say("cores", toml::Value::Array(cores.collect()));
         }
     }
     let functions = chain.functions.iter().map(function_table);

@@ -1,5 +1,6 @@
 //! The worker beside a gateway in the kernel: has the same functions, and passes what the programs hand up.
 
+use crate::chain::Making;
 use crate::{Chain, ChainError, Counters, CountersView, Flush, Wait, Worker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -96,7 +97,10 @@ fn set_up(
     let ports = ports
         .map(|(number, spec)| gateway.port(number, spec))
         .collect::<Result<_, _>>()?;
-    let functions = chain.build_functions_beside(Some(gateway), None)?;
+    let functions = chain.build_functions_for(&Making {
+        gateway: Some(gateway),
+        ..Making::default()
+    })?;
     let mut worker = Worker::new(ports, functions, Flush::default(), clock);
     let wait = Wait::Sleep { at_most: SLEEP };
     worker.set_wait(wait, clock);

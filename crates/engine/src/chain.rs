@@ -17,7 +17,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-use taut_function::{Function, Watcher};
+use taut_function::{Function, Member, SettingsError, Spread, Watcher};
+use taut_host::affinity::AffinityError;
 use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{PortError, PortSpec, SettingsFileError, backends, duration, place_in};
 
@@ -42,6 +43,10 @@ pub struct Chain {
     pub burst: usize,
     /// The core to run on; None leaves it to the scheduler.
     pub core: Option<usize>,
+    /// How many workers run it, each with its part of the ports.
+    pub workers: usize,
+    /// Their cores, where they are several; none leaves them to who runs it.
+    pub cores: Vec<usize>,
     /// Where all this happens.
     pub place: Place,
     /// What a chain of several workers is called; that of its file without one.
@@ -127,27 +132,37 @@ impl Stage {
         }
     }
 
-    /// Makes it, ready to run on the calling thread's core; with the gateway in the kernel that it is to share its
-    /// bearers with.
-    pub(crate) fn build(
-        &self,
-        gateway: Option<&Arc<KernelGateway>>,
-        watcher: Option<&Watcher<'_>>,
-    ) -> Result<Box<dyn Function>, ChainError> {
-        let built = taut_function::build(&self.name, self.settings.clone());
-        let mut function = built.map_err(|e| ChainError::Function {
+    /// Makes it, ready to run on the calling thread's core.
+    pub(crate) fn build(&self, making: &Making<'_>) -> Result<Box<dyn Function>, ChainError> {
+        let wrong = |e: SettingsError| ChainError::Function {
             function: self.name.clone(),
             reason: e.to_string(),
-        })?;
-        if let Some(gateway) = gateway {
+        };
+        let built = taut_function::build(&self.name, self.settings.clone());
+        let mut function = built.map_err(wrong)?;
+        if making.member.of > 1 {
+            function.join(making.member).map_err(wrong)?;
+        }
+        if let Some(gateway) = making.gateway {
             function.share(gateway);
         }
-        match watcher {
+        match making.watcher {
             Some(watcher) => function.prepare_watched(watcher)?,
             None => function.prepare()?,
         }
         Ok(function)
     }
+}
+
+/// For whom functions are made.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Making<'a> {
+    /// Which of the chain's workers.
+    pub(crate) member: Member,
+    /// The gateway in the kernel that they are to share their bearers with.
+    pub(crate) gateway: Option<&'a Arc<KernelGateway>>,
+    /// Who wants to be told what takes seconds, and may want them no more.
+    pub(crate) watcher: Option<&'a Watcher<'a>>,
 }
 
 /// Reads `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function
@@ -240,6 +255,9 @@ pub enum ChainError {
     /// A port spec is wrong.
     #[error(transparent)]
     Port(#[from] PortError),
+    /// A worker cannot have its core.
+    #[error(transparent)]
+    Core(#[from] AffinityError),
 }
 
 #[derive(Deserialize)]
@@ -250,6 +268,8 @@ struct File {
     wait: Option<toml::Spanned<String>>,
     burst: Option<toml::Spanned<usize>>,
     core: Option<toml::Spanned<usize>>,
+    workers: Option<toml::Spanned<usize>>,
+    cores: Option<toml::Spanned<Vec<usize>>>,
     #[serde(default)]
     place: Place,
     name: Option<String>,
@@ -263,9 +283,12 @@ struct File {
 /// Ports of a worker: as many as a packet can be sent to.
 const MOST_PORTS: usize = 255;
 
+/// Workers of a chain.
+const MOST_WORKERS: usize = 64;
+
 /// What a chain in the kernel cannot have.
-pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, waiting policy, burst nor core to choose: leave \
-                                 out flush, wait, burst and core, or place = \"kernel\"";
+pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, waiting policy, burst, workers nor core to choose: \
+                                 leave out flush, wait, burst, workers, core and cores, or place = \"kernel\"";
 
 impl Chain {
     /// A chain of one worker, with the defaults of a file that says no more.
@@ -277,6 +300,8 @@ impl Chain {
             wait: Wait::default(),
             burst: DEFAULT_BURST,
             core: None,
+            workers: 1,
+            cores: Vec::new(),
             place: Place::default(),
             name: None,
             budget: None,
@@ -356,7 +381,10 @@ impl Chain {
             let core = file.core.as_ref().map(toml::Spanned::span);
             let burst = file.burst.as_ref().map(toml::Spanned::span);
             let wait = file.wait.as_ref().map(toml::Spanned::span);
-            if let Some(at) = flush.or(core).or(burst).or(wait) {
+            let workers = file.workers.as_ref().map(toml::Spanned::span);
+            let cores = file.cores.as_ref().map(toml::Spanned::span);
+            let any = flush.or(core).or(burst).or(wait).or(workers).or(cores);
+            if let Some(at) = any {
                 return Err(wrong(Some(at.start), NOT_IN_KERNEL.to_string()));
             }
         }
@@ -365,6 +393,14 @@ impl Chain {
             .into_iter()
             .map(toml::Spanned::into_inner)
             .collect();
+        if let (Some(_), Some(cores)) = (&file.core, &file.cores) {
+            let text = "core is of one worker, and cores of several: leave one of them out";
+            return Err(wrong(Some(cores.span().start), text.to_string()));
+        }
+        let at_workers = file.workers.as_ref().map(|it| it.span().start);
+        let at_workers = at_workers.or(file.cores.as_ref().map(|it| it.span().start));
+        let cores = file.cores.map(toml::Spanned::into_inner);
+        let cores = cores.unwrap_or_default();
         let chain = Self {
             ports,
             functions,
@@ -372,11 +408,18 @@ impl Chain {
             wait,
             burst,
             core: file.core.map(toml::Spanned::into_inner),
+            workers: file
+                .workers
+                .map_or(cores.len().max(1), toml::Spanned::into_inner),
+            cores,
             place: file.place,
             name: file.name,
             budget: budget.transpose()?,
             placement: file.placement,
         };
+        chain
+            .check_workers()
+            .map_err(|reason| wrong(at_workers, reason))?;
         chain.check().map_err(|reason| wrong(None, reason))?;
         Ok(chain)
     }
@@ -397,6 +440,7 @@ impl Chain {
             )),
             ports => {
                 check_burst(self.burst)?;
+                self.check_workers()?;
                 let with_stages = || self.functions.iter().zip(&made);
                 let asleep =
                     with_stages().find(|(_, made)| made.as_ref().is_some_and(|f| !f.wakes()));
@@ -410,6 +454,69 @@ impl Chain {
                 Ok(())
             }
         }
+    }
+
+    /// Whether as many workers as it says can run it.
+    fn check_workers(&self) -> Result<(), String> {
+        let workers = self.workers;
+        if !(1..=MOST_WORKERS).contains(&workers) {
+            return Err(format!("workers = {workers}: want 1 to {MOST_WORKERS}"));
+        }
+        let cores = self.cores.len();
+        if cores != 0 && cores != workers {
+            return Err(format!(
+                "cores: {cores} for {workers} workers; give each one"
+            ));
+        }
+        if let Some(twice) = (1..cores).find(|at| self.cores[..*at].contains(&self.cores[*at])) {
+            return Err(format!("cores: {} is there twice", self.cores[twice]));
+        }
+        if workers == 1 {
+            return Ok(());
+        }
+        if self.core.is_some() {
+            return Err(format!(
+                "core: give {workers} workers one each: cores = [...]"
+            ));
+        }
+        if self.placement != Placement::Compact {
+            return Err(format!(
+                "workers = {workers}: only of a chain with placement = \"compact\""
+            ));
+        }
+        for port in &self.ports {
+            port.check_workers(workers).map_err(|e| e.to_string())?;
+        }
+        let mut knows_homes: Option<&str> = None;
+        for stage in &self.functions {
+            let Some(mut made) = stage.made() else {
+                continue;
+            };
+            let name = &stage.name;
+            match made.spread() {
+                Spread::Any => {}
+                Spread::No => {
+                    return Err(format!(
+                        "function \"{name}\": one worker has to have all packets: leave out workers = {workers}"
+                    ));
+                }
+                Spread::Homes => {
+                    if let Some(other) = knows_homes.replace(name) {
+                        return Err(format!(
+                            "functions \"{other}\" and \"{name}\" each have a say in which worker gets a packet: \
+                             leave out workers = {workers}"
+                        ));
+                    }
+                    let member = Member {
+                        number: 0,
+                        of: workers,
+                    };
+                    made.join(member)
+                        .map_err(|e| format!("function \"{name}\": {e}"))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether everything that can bring packets can wake the worker, where it is to sleep until it is woken; `asleep` is a
@@ -441,28 +548,15 @@ impl Chain {
     /// When a name or a setting is wrong (files have been checked for that already), or the machine
     /// lacks what a function needs.
     pub fn build_functions(&self) -> Result<Vec<Box<dyn Function>>, ChainError> {
-        self.build_functions_beside(None, None)
+        self.build_functions_for(&Making::default())
     }
 
-    /// As [`Chain::build_functions`], for somebody who wants to be told what takes seconds, and may want them no more.
-    ///
-    /// # Errors
-    /// As [`Chain::build_functions`]; when it was stopped.
-    pub fn build_functions_watched(
+    pub(crate) fn build_functions_for(
         &self,
-        watcher: &Watcher<'_>,
-    ) -> Result<Vec<Box<dyn Function>>, ChainError> {
-        self.build_functions_beside(None, Some(watcher))
-    }
-
-    /// As [`Chain::build_functions`], with the gateway in the kernel that they are to share their bearers with.
-    pub(crate) fn build_functions_beside(
-        &self,
-        gateway: Option<&Arc<KernelGateway>>,
-        watcher: Option<&Watcher<'_>>,
+        making: &Making<'_>,
     ) -> Result<Vec<Box<dyn Function>>, ChainError> {
         let stages = self.functions.iter();
-        stages.map(|stage| stage.build(gateway, watcher)).collect()
+        stages.map(|stage| stage.build(making)).collect()
     }
 }
 

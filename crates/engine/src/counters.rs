@@ -64,6 +64,10 @@ counters! {
     punted,
     /// Made by the slow path, and taken from it to be sent.
     from_slow_path,
+    /// Handed to another worker of the chain, whose they are.
+    handed_over,
+    /// Dropped because the worker whose they are had no room for them.
+    dropped_handoff,
     /// Dropped because the slow path had no room for it, or there is none.
     dropped_punted,
     /// Dropped because a function sent it to a port that there is not.
@@ -125,10 +129,11 @@ impl CountersView {
     }
 
     /// Every cause of loss by name, and its count.
-    pub fn dropped_causes(&self) -> [(&'static str, u64); 9] {
+    pub fn dropped_causes(&self) -> [(&'static str, u64); 10] {
         [
             ("function", self.dropped_by_function),
             ("punted", self.dropped_punted),
+            ("handoff", self.dropped_handoff),
             ("no such port", self.dropped_no_port),
             ("no copy", self.dropped_no_copy),
             ("tx full", self.dropped_tx_full),

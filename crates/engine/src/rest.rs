@@ -1,7 +1,7 @@
 //! A worker between two rounds of which the first found nothing: whether it sleeps, for how long, and what wakes it.
 
+use crate::lanes::Lanes;
 use crate::outbox::Outbox;
-use crate::slow::SlowPath;
 use crate::wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait};
 use std::time::Duration;
 use taut_function::Function;
@@ -83,13 +83,13 @@ impl Rest {
         now_ticks: u64,
         ports: &mut [Box<dyn Port>],
         functions: &mut [Box<dyn Function>],
-        slow: &mut Option<SlowPath>,
+        lanes: &mut Lanes,
         outboxes: &[Outbox],
     ) -> u64 {
         if matches!(self.policy, Policy::Poll) {
             return now_ticks;
         }
-        self.rest(had_packets, now_ticks, ports, functions, slow, outboxes)
+        self.rest(had_packets, now_ticks, ports, functions, lanes, outboxes)
     }
 
     #[inline(never)]
@@ -99,12 +99,12 @@ impl Rest {
         now_ticks: u64,
         ports: &mut [Box<dyn Port>],
         functions: &mut [Box<dyn Function>],
-        slow: &mut Option<SlowPath>,
+        lanes: &mut Lanes,
         outboxes: &[Outbox],
     ) -> u64 {
         if had_packets {
             self.looks_since_ticks = now_ticks;
-            self.disarm(ports, functions, slow);
+            self.disarm(ports, functions, lanes);
             return now_ticks;
         }
         let looked_ticks = now_ticks.wrapping_sub(self.looks_since_ticks);
@@ -139,10 +139,10 @@ impl Rest {
                     *armed = true;
                     let ready = ports.iter_mut().all(|port| port.arm(alarm))
                         && functions.iter_mut().all(|function| function.arm(alarm))
-                        && slow.iter_mut().all(|slow| slow.arm(alarm));
+                        && lanes.arm(alarm);
                     if !ready {
                         self.looks_since_ticks = now_ticks;
-                        self.disarm(ports, functions, slow);
+                        self.disarm(ports, functions, lanes);
                     }
                     // What has come before the ports were armed is found by one more look.
                     return now_ticks;
@@ -151,7 +151,7 @@ impl Rest {
                 alarm.wait(
                     flush.map_or(LONGEST_INTERRUPT_SLEEP, |t| t.min(LONGEST_INTERRUPT_SLEEP)),
                 );
-                self.disarm(ports, functions, slow);
+                self.disarm(ports, functions, lanes);
             }
         }
         let awake_ticks = ticks();
@@ -164,7 +164,7 @@ impl Rest {
         &mut self,
         ports: &mut [Box<dyn Port>],
         functions: &mut [Box<dyn Function>],
-        slow: &mut Option<SlowPath>,
+        lanes: &mut Lanes,
     ) {
         if let Policy::Interrupt { armed, .. } = &mut self.policy
             && *armed
@@ -172,7 +172,7 @@ impl Rest {
             *armed = false;
             ports.iter_mut().for_each(|port| port.disarm());
             functions.iter_mut().for_each(|function| function.disarm());
-            slow.iter_mut().for_each(SlowPath::disarm);
+            lanes.disarm();
         }
     }
 }

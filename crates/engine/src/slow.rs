@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use taut_function::{Handler, Punted};
-use taut_port::pair::{Lane, Note};
-use taut_port::{Alarm, Batch, PortError, Punt, spawn_beside, ticks};
+use taut_port::pair::Lane;
+use taut_port::{Alarm, Batch, PortError, Punt, spawn_beside};
 
 /// Packets that may wait in each direction.
 const SLOTS: u32 = 1024;
@@ -20,6 +20,35 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
 /// How long the thread sleeps at most: until it hears of new handlers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// What goes with a frame into the slow path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Note {
+    /// Number of the port that it came in through.
+    port: u8,
+    /// Why the worker did not forward it.
+    cause: Punt,
+    /// When the worker sent it: the lowest 32 bits of its time in units of 2^10 ticks ([`taut_port::ticks`]).
+    at: u32,
+}
+
+impl Note {
+    fn bits(self) -> u64 {
+        u64::from(self.port) | (self.cause as u64) << 8 | u64::from(self.at) << 16
+    }
+
+    fn of(bits: u64) -> Self {
+        let cause = (bits >> 8) as u8;
+        Self {
+            port: bits as u8,
+            cause: Punt::ALL
+                .get(usize::from(cause))
+                .copied()
+                .unwrap_or(Punt::Local),
+            at: (bits >> 16) as u32,
+        }
+    }
+}
 
 /// Lanes of this process, each of which has a name of its own.
 static LANES: AtomicU64 = AtomicU64::new(0);
@@ -90,7 +119,7 @@ impl SlowPath {
                     cause: punted.cause(index),
                     at: (now_ticks >> 10) as u32,
                 };
-                if lane.push(packet.bytes(), note) {
+                if lane.push(packet.bytes(), note.bits()) {
                     own.punted += 1;
                 } else {
                     own.dropped_punted += 1;
@@ -112,7 +141,7 @@ impl SlowPath {
         let Some(lane) = &mut self.lane else { return 0 };
         let received = lane.receive(batch);
         for index in 0..received {
-            batch.send_to(index, lane.note(index).port);
+            batch.send_to(index, lane.note(index) as u8);
         }
         received
     }
@@ -134,10 +163,14 @@ impl Drop for SlowPath {
     fn drop(&mut self) {
         self.lane = None;
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             let _ = thread.join();
         }
     }
+}
+
+/// Has a frame leave through a port: its number is the note.
+fn send(lane: &mut Lane, port: usize, frame: &[u8]) -> bool {
+    u8::try_from(port).is_ok_and(|port| lane.push(frame, u64::from(port)))
 }
 
 /// The thread: until the worker's end is closed and all it sent is done.
@@ -150,26 +183,18 @@ fn run(mut lane: Lane, mut handlers: Handlers, registered: &mpsc::Receiver<Handl
         }
         let received = lane.receive(&mut batch);
         for (index, packet) in batch.packets().iter().enumerate() {
-            let note = lane.note(index);
+            let note = Note::of(lane.note(index));
             let punted = Punted {
                 frame: packet.bytes(),
                 from_port: usize::from(note.port),
                 cause: note.cause,
             };
-            let mut send = |port: usize, frame: &[u8]| {
-                // The cause says nothing on the way back.
-                let (cause, at) = (Punt::Local, note.at);
-                u8::try_from(port).is_ok_and(|port| lane.push(frame, Note { port, cause, at }))
-            };
+            let mut send = |port, frame: &[u8]| send(&mut lane, port, frame);
             handlers
                 .iter_mut()
                 .any(|handler| handler.handle(&punted, &mut send));
         }
-        let at = (ticks() >> 10) as u32;
-        let mut send = |port: usize, frame: &[u8]| {
-            let cause = Punt::Local;
-            u8::try_from(port).is_ok_and(|port| lane.push(frame, Note { port, cause, at }))
-        };
+        let mut send = |port, frame: &[u8]| send(&mut lane, port, frame);
         let came = handlers
             .iter_mut()
             .fold(false, |came, handler| handler.poll(&mut send) | came);

@@ -1,12 +1,12 @@
 //! The functions of a running worker are replaced between two of its rounds: who asks for it, which functions stay as
 //! they are, and what becomes of packets that the others still keep.
 
-use crate::chain::{ChainError, Stage};
+use crate::chain::{ChainError, Making, Stage};
 use crate::slow::SlowPath;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-use taut_function::{Context, Function};
+use taut_function::{Context, Function, Member};
 use taut_port::{Batch, Direction};
 
 /// How long functions that were replaced may go on letting go of what they keep; what is left then is lost.
@@ -80,6 +80,11 @@ impl Updates {
         }
         let ended = UpdateError::Unavailable("the worker ended before it came to the update");
         Ok(answered.recv().map_err(|_| ended)??)
+    }
+
+    /// Whether the worker looks no more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.state().ended
     }
 
     /// Whether somebody has asked. The request itself comes through a lock, so that no order is needed here.
@@ -168,6 +173,7 @@ impl Leaving {
 pub(crate) fn replace(
     functions: &mut Vec<Box<dyn Function>>,
     slow: &mut Option<SlowPath>,
+    member: Member,
     old: &[Stage],
     new: &[Stage],
 ) -> Result<Leaving, ChainError> {
@@ -176,7 +182,10 @@ pub(crate) fn replace(
     for (stage, kept) in new.iter().zip(&kept) {
         made.push(match kept {
             Some(_) => None,
-            None => Some(stage.build(None, None)?),
+            None => Some(stage.build(&Making {
+                member,
+                ..Making::default()
+            })?),
         });
     }
     let handlers = made.iter_mut().flatten().filter_map(|f| f.handler());
@@ -237,10 +246,13 @@ mod tests {
     #[test]
     fn what_cannot_be_made_changes_nothing() {
         let old = stages(&["forward"]);
-        let mut functions: Vec<_> = old.iter().map(|s| s.build(None, None).unwrap()).collect();
+        let mut functions: Vec<_> = old
+            .iter()
+            .map(|s| s.build(&Making::default()).unwrap())
+            .collect();
         let before: *const dyn Function = &*functions[0];
         let wrong = stages(&["forward", "xor(key=1)", "xor(key=300)"]);
-        assert!(replace(&mut functions, &mut None, &old, &wrong).is_err());
+        assert!(replace(&mut functions, &mut None, Member::default(), &old, &wrong).is_err());
         assert_eq!(functions.len(), 1);
         assert!(std::ptr::addr_eq(&*functions[0], before));
     }

@@ -1,6 +1,8 @@
 //! The worker: one thread that runs receive -> functions -> send to completion.
 
+use crate::handoff::Handoff;
 use crate::interrupted::Interrupted;
+use crate::lanes::Lanes;
 use crate::outbox::Outbox;
 use crate::rest::Rest;
 use crate::slow::SlowPath;
@@ -8,7 +10,7 @@ use crate::update::{self, Leaving, Replaced, Request};
 use crate::{ChainError, Counters, CountersView, DEFAULT_BURST, Flush, Stage, Updates, Wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_function::{Context, Function};
+use taut_function::{Context, Function, Member, Spread};
 use taut_port::{
     BATCH_CAPACITY, Batch, Breakdown, Clock, Direction, InterruptionLog, Link, Packet, Pairs,
     PoolHandle, Port, PortCounters, PortError, Supply, ticks,
@@ -68,8 +70,11 @@ pub struct Worker {
     parts: Vec<Batch>,
     /// Where copies of packets are made.
     copies: Option<PoolHandle>,
-    /// Where punted packets go; none where no function wants any.
-    slow: Option<SlowPath>,
+    lanes: Lanes,
+    /// Which of its chain's workers it is.
+    member: Member,
+    /// The function that knows to which of them packets belong.
+    knows_homes: Option<usize>,
     rest: Rest,
     interrupted: Interrupted,
     /// Packets taken from a port at a time at most: what was asked for, and what leaves room for functions that put
@@ -108,7 +113,9 @@ impl Worker {
             relays: outboxes.iter().map(|_| false).collect(),
             parts: outboxes.iter().map(|_| Batch::new()).collect(),
             copies: None,
-            slow: None,
+            lanes: Lanes::default(),
+            member: Member::default(),
+            knows_homes: None,
             outboxes,
             rest: Rest::new(Wait::Poll, clock),
             interrupted: Interrupted::new(clock),
@@ -135,6 +142,8 @@ impl Worker {
     fn suit_functions(&mut self) {
         self.holds_packets = self.functions.iter().any(|f| f.holds_packets());
         self.sends = self.functions.iter().any(|f| f.sends());
+        let mut functions = self.functions.iter();
+        self.knows_homes = functions.position(|f| f.spread() == Spread::Homes);
         self.burst = if self.holds_packets {
             // Those that put packets of their own in find room for them in every batch.
             self.asked_burst.min(BATCH_CAPACITY / 2)
@@ -172,7 +181,13 @@ impl Worker {
     /// When the machine has no memory or no thread for it.
     pub fn start_slow_path(&mut self) -> Result<(), PortError> {
         let handlers = self.functions.iter_mut().filter_map(|f| f.handler());
-        SlowPath::provide(&mut self.slow, handlers)
+        SlowPath::provide(&mut self.lanes.slow, handlers)
+    }
+
+    /// Makes it one of several workers of its chain, with the lanes to the others.
+    pub(crate) fn join(&mut self, member: Member, handoff: Handoff) {
+        self.member = member;
+        self.lanes.handoff = Some(handoff);
     }
 
     /// Notes when the core was taken away from it in `log`, too.
@@ -224,7 +239,11 @@ impl Worker {
             for from in 0..self.ports.len() {
                 had_packets |= self.round(from, last, &mut batches, &mut punted, &mut own);
             }
-            if self.slow.as_mut().is_some_and(SlowPath::has_made) {
+            if self.lanes.handoff.as_mut().is_some_and(Handoff::has_come) {
+                self.take_over(last, &mut batches[0], &mut punted, &mut own);
+                had_packets = true;
+            }
+            if self.lanes.slow.as_mut().is_some_and(SlowPath::has_made) {
                 self.send_made(&mut batches[0], &mut own);
                 had_packets = true;
             }
@@ -243,7 +262,7 @@ impl Worker {
                 now,
                 &mut self.ports,
                 &mut self.functions,
-                &mut self.slow,
+                &mut self.lanes,
                 &self.outboxes,
             );
             own.total_ticks += ready.wrapping_sub(last);
@@ -334,6 +353,12 @@ impl Worker {
                 ports: self.ports.len(),
             };
             let more = &mut more[..used];
+            if self.lanes.handoff.is_some() {
+                self.hand_over(first, &context, punted, own);
+                for batch in &mut *more {
+                    self.hand_over(batch, &context, punted, own);
+                }
+            }
             self.process(first, more, &context);
             self.send(&context, first, ran_dry && used == 0, punted, own);
             for (index, batch) in more.iter_mut().enumerate() {
@@ -398,10 +423,52 @@ impl Worker {
         }
     }
 
+    /// Sends packets away that are another worker's.
+    #[inline(never)]
+    fn hand_over(
+        &mut self,
+        batch: &mut Batch,
+        context: &Context,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) {
+        if let Some(knows) = self.knows_homes
+            && let Some(handoff) = &mut self.lanes.handoff
+        {
+            handoff.send(&*self.functions[knows], batch, context, own);
+            batch.settle(punted);
+        }
+    }
+
+    /// Does with packets that other workers have sent what would have been done with them had they come here.
+    #[inline(never)]
+    fn take_over(
+        &mut self,
+        now_ticks: u64,
+        batch: &mut Batch,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) {
+        let Some(mut handoff) = self.lanes.handoff.take() else {
+            return;
+        };
+        handoff.receive(batch, |from_port, batch| {
+            let context = Context {
+                now_ticks,
+                from_port,
+                to_port: self.ways[from_port].to,
+                ports: self.ports.len(),
+            };
+            self.process(batch, &mut [], &context);
+            self.send(&context, batch, true, punted, own);
+        });
+        self.lanes.handoff = Some(handoff);
+    }
+
     /// Hands packets to the slow path.
     #[inline(never)]
     fn punt(&mut self, context: &Context, punted: &mut Batch, own: &mut CountersView) {
-        match &mut self.slow {
+        match &mut self.lanes.slow {
             Some(slow) => slow.punt(context.from_port, context.now_ticks, punted, own),
             None => {
                 own.dropped_punted += punted.len() as u64;
@@ -413,7 +480,9 @@ impl Worker {
     /// Sends what the slow path has made.
     #[inline(never)]
     fn send_made(&mut self, batch: &mut Batch, own: &mut CountersView) {
-        let Some(slow) = &mut self.slow else { return };
+        let Some(slow) = &mut self.lanes.slow else {
+            return;
+        };
         own.from_slow_path += slow.receive(batch) as u64;
         // Each packet is marked for its port, and nobody waits for a slow path.
         let way = Way {
@@ -489,7 +558,13 @@ impl Worker {
     }
 
     fn replace(&mut self, stages: Vec<Stage>, now_ticks: u64) -> Result<Replaced, ChainError> {
-        let leaving = update::replace(&mut self.functions, &mut self.slow, &self.stages, &stages)?;
+        let leaving = update::replace(
+            &mut self.functions,
+            &mut self.lanes.slow,
+            self.member,
+            &self.stages,
+            &stages,
+        )?;
         let made = leaving.made;
         self.leaving = Some(leaving);
         self.stages = stages;

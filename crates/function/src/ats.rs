@@ -4,7 +4,7 @@
 use crate::datagram::{Datagram, Seen};
 use crate::mtu::Mtu;
 use crate::resize::move_start;
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::Deserialize;
 use std::time::Duration;
 use taut_port::xdp_functions::KernelFunction;
@@ -94,6 +94,10 @@ impl Ats {
 }
 
 impl Function for Ats {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     fn prepare(&mut self) -> Result<(), PortError> {
         let pool = PoolHandle::new(POOL_SLOTS, false)?;
         self.machine = Some((Clock::calibrate(CALIBRATION), pool));

@@ -3,7 +3,7 @@
 
 use crate::mix::mix;
 use crate::tuple::{Seen, Tuple};
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 use taut_port::xdp_functions::{HOP_BUCKETS, KernelFunction};
@@ -126,6 +126,10 @@ fn flow_hash(tuple: &Tuple, seed: u64) -> u64 {
 }
 
 impl Function for Balance {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         if context.to_port != self.port {
             self.passed += batch.len() as u64;

@@ -7,7 +7,7 @@
 //! the worker is made. How long a call really took is read each time, as no loop of varying length ends
 //! without surprises for the processor, and what it missed is carried to the next: the mean is exact.
 
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use taut_measure::{Interval, mean_beside_median};
@@ -173,6 +173,10 @@ impl Burn {
 }
 
 impl Function for Burn {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     #[inline]
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         if self.owes_a_call(batch.len()) {

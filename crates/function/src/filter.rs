@@ -1,7 +1,7 @@
 //! Accepts or drops packets by addresses, protocol and ports: the first rule that fits decides.
 
 use crate::tuple::{PROTOCOLS_WITH_PORTS, SCTP, Seen, Tuple, mapped};
-use crate::{Class, Context, Entry, Function, SettingsError, each, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, Spread, each, settings};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -280,6 +280,10 @@ impl Filter {
 }
 
 impl Function for Filter {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         for i in 0..batch.len() {
             if !batch.is_kept(i) {

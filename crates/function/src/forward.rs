@@ -1,6 +1,6 @@
 //! FWD: passes every packet on untouched. (Xiang et al., JSAC 2019; DPDK's testpmd calls it `io`.)
 
-use crate::{Class, Context, Entry, Function, settings};
+use crate::{Class, Context, Entry, Function, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 
@@ -18,6 +18,10 @@ struct Settings {}
 struct Forward;
 
 impl Function for Forward {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     #[inline]
     fn process(&mut self, _: &mut Batch, _: &Context) {}
 }

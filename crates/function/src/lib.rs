@@ -43,7 +43,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{Alarm, Batch, PortError, in_words, suggestion};
+use taut_port::{Alarm, BATCH_CAPACITY, Batch, PortError, in_words, suggestion};
 
 /// One network function: looks at the packets of a batch, changes them in place, and marks those that
 /// are to be dropped or punted. Used by one worker thread; called once per batch.
@@ -98,6 +98,23 @@ pub trait Function {
         0
     }
 
+    /// Whether several workers of a chain can have one each.
+    fn spread(&self) -> Spread {
+        Spread::No
+    }
+
+    /// Says which of several it is: called, if at all, before [`Function::prepare`], of functions that are [`Spread::Homes`].
+    ///
+    /// # Errors
+    /// When what its settings give it is not enough for so many.
+    fn join(&mut self, _: Member) -> Result<(), SettingsError> {
+        Ok(())
+    }
+
+    /// For functions that are [`Spread::Homes`]: writes down whose each packet of the batch is, by place; [`ANY`] leaves it
+    /// where it is. Only frames as they come in from a port are asked about.
+    fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
+
     /// Keeps what it decides by in the kernel as well, whose programs then pass most packets without it: called, if at
     /// all, before [`Function::prepare`], of functions that [`kernel_gateway`] names.
     fn share(&mut self, _kernel: &Arc<KernelGateway>) {}
@@ -140,6 +157,36 @@ pub trait Function {
         Vec::new()
     }
 }
+
+/// Whether several workers of a chain can have a function, one each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// Any worker may have any packet.
+    Any,
+    /// A packet has to go to the worker that knows what it is about, its home ([`Function::homes`]).
+    Homes,
+    /// One worker has to have all packets.
+    No,
+}
+
+/// Which of several functions of the same settings it is, each of which has a worker of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// From 0.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+}
+
+impl Default for Member {
+    /// The only one.
+    fn default() -> Self {
+        Self { number: 0, of: 1 }
+    }
+}
+
+/// No worker in particular ([`Function::homes`]).
+pub const ANY: u8 = u8::MAX;
 
 /// Somebody who waits for functions to be ready.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! LOSE: drops one packet in N, evenly, to try how what stands behind it takes losses.
 
-use crate::{Class, Context, Entry, Function, settings};
+use crate::{Class, Context, Entry, Function, Spread, settings};
 use serde::Deserialize;
 use std::num::NonZeroU32;
 use taut_port::Batch;
@@ -37,6 +37,10 @@ impl Lose {
 }
 
 impl Function for Lose {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         for i in 0..batch.len() {
             self.left -= 1;

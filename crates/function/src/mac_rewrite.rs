@@ -1,6 +1,6 @@
 //! Gives frames the addresses that the next device expects: what a router does to the Ethernet header.
 
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 use taut_port::xdp_forward::{Address, HeaderChange};
@@ -104,6 +104,10 @@ impl MacRewrite {
 }
 
 impl Function for MacRewrite {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         let source = self.source.of(context.to_port);
         let destination = self.destination.of(context.to_port);

@@ -1,7 +1,7 @@
 //! Swaps source and destination MAC address, so that a frame can go back through a bridge to where it
 //! came from. (DPDK's testpmd calls it `macswap`.)
 
-use crate::{Class, Context, Entry, Function, settings};
+use crate::{Class, Context, Entry, Function, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 use taut_wire::ethernet::Ethernet;
@@ -20,6 +20,10 @@ struct Settings {}
 struct MacSwap;
 
 impl Function for MacSwap {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         for i in 0..batch.len() {
             match Ethernet::new(batch.packets_mut()[i].bytes_mut()) {

@@ -2,7 +2,7 @@
 //! per element. (Gallenmüller 2021, section 5.1: SHEEP's cache loader.)
 
 use crate::size::Size;
-use crate::{Class, Context, Entry, Function, SettingsError, Watcher, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, Spread, Watcher, settings};
 use serde::Deserialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError};
@@ -74,6 +74,10 @@ impl Walk {
 }
 
 impl Function for Walk {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     #[inline]
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         if let Some(list) = &self.list {

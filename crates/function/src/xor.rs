@@ -2,7 +2,7 @@
 //! packet. Twice gives back what was. (Xiang et al., JSAC 2019.)
 
 use crate::datagram::Seen;
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 use taut_port::xdp_functions::KernelFunction;
@@ -45,6 +45,10 @@ struct Xor {
 }
 
 impl Function for Xor {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         for i in 0..batch.len() {
             if !batch.is_kept(i) {

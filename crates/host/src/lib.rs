@@ -34,7 +34,7 @@ pub use noise::{NoiseSource, Snapshot, SystemActivity, noise_sources};
 pub use permissions::{Capability, Missing};
 pub use process::{DeviceError, DeviceProcess};
 pub use signals::stop_flag;
-pub use topology::{CorePlan, Topology, allowed_cpus, choose_cores};
+pub use topology::{CorePlan, Topology, allowed_cpus, choose_cores, cores_for};
 pub use veth::{Namespace, Veth, WireEnd};
 pub use virtual_switch::{SwitchPort, VirtualSwitch};
 pub use wiring::Wiring;

@@ -70,6 +70,12 @@ pub fn choose_cores() -> CorePlan {
     Topology::read_under(Path::new("/"), &allowed_cpus()).choose_cores()
 }
 
+/// A core for each of so many threads, those that disturb each other least; none if this process may not use as many.
+#[must_use]
+pub fn cores_for(threads: usize) -> Option<Vec<usize>> {
+    Topology::read_under(Path::new("/"), &allowed_cpus()).cores_for(threads)
+}
+
 /// The affinity mask of the calling thread, which the kernel keeps within the cpuset, and the CPUs that `taut tune apply`
 /// set apart: threads that are pinned there enter by themselves.
 #[must_use]
@@ -156,6 +162,24 @@ impl Topology {
             device: device.id,
             note: self.note(generator, device),
         }
+    }
+
+    /// As [`cores_for`].
+    #[must_use]
+    pub fn cores_for(&self, threads: usize) -> Option<Vec<usize>> {
+        let mut chosen: Vec<&Cpu> = Vec::new();
+        for _ in 0..threads {
+            let free = self
+                .cpus
+                .iter()
+                .filter(|cpu| !chosen.iter().any(|it| it.id == cpu.id));
+            let best = free.min_by_key(|cpu| {
+                let shares = chosen.iter().any(|it| it.siblings.contains(&cpu.id));
+                (shares, !cpu.isolated, cpu.id == 0, cpu.id)
+            });
+            chosen.push(best?);
+        }
+        Some(chosen.iter().map(|cpu| cpu.id).collect())
     }
 
     fn note(&self, generator: &Cpu, device: &Cpu) -> String {

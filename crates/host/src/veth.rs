@@ -158,13 +158,14 @@ impl Veth {
         far: &WireEnd,
         takes_redirects: bool,
     ) -> Result<Self, TestbedError> {
-        Self::make(near, far, takes_redirects, || {
+        Self::make(near, far, takes_redirects, 1, || {
             near.be_quiet()?;
             far.be_quiet()
         })
     }
 
-    /// A wire from a program of ours to the network stack at `far`, which gets `address`, with its prefix length.
+    /// A wire from a program of ours to the network stack at `far`, which gets `address`, with its prefix length. Each end has
+    /// so many queues, over which flows are spread.
     ///
     /// # Errors
     /// [`TestbedError`]; nothing is left then.
@@ -173,8 +174,9 @@ impl Veth {
         far: &WireEnd,
         takes_redirects: bool,
         address: Option<&str>,
+        queues: usize,
     ) -> Result<Self, TestbedError> {
-        Self::make(near, far, takes_redirects, || {
+        Self::make(near, far, takes_redirects, queues, || {
             near.be_quiet()?;
             address.map_or(Ok(()), |address| far.give_address(address))
         })
@@ -184,10 +186,15 @@ impl Veth {
         near: &WireEnd,
         far: &WireEnd,
         takes_redirects: bool,
+        queues: usize,
         prepare: impl FnOnce() -> Result<(), CommandError>,
     ) -> Result<Self, TestbedError> {
-        let mut words = vec!["link", "add", "name", &near.interface, "type", "veth"];
-        words.extend(["peer", "name", &far.interface]);
+        let queues = queues.to_string();
+        let each = ["numtxqueues", &queues, "numrxqueues", &queues];
+        let mut words = vec!["link", "add", "name", &near.interface];
+        words.extend(each);
+        words.extend(["type", "veth", "peer", "name", &far.interface]);
+        words.extend(each);
         // Without one it would be in the namespace of `near`.
         let here;
         match (&near.namespace, &far.namespace) {
@@ -280,7 +287,7 @@ mod tests {
             (WireEnd::own(), WireEnd::own()),
         ];
         for (near, far) in &ends {
-            let wire = Veth::to_host(near, far, true, Some("192.0.2.1/24")).unwrap();
+            let wire = Veth::to_host(near, far, true, Some("192.0.2.1/24"), 1).unwrap();
             assert!(near.exists() && far.exists(), "{near:?} {far:?}");
             drop(wire);
             assert!(!near.exists() && !far.exists(), "{near:?} {far:?}");
@@ -290,7 +297,7 @@ mod tests {
         // Wires go at once with a namespace that somebody keeps alive, as after `kill -9` of who made both.
         let far = WireEnd::own();
         let near = WireEnd::new(Some(one.name()), "west");
-        std::mem::forget(Veth::to_host(&near, &far, true, None).unwrap());
+        std::mem::forget(Veth::to_host(&near, &far, true, None, 1).unwrap());
         let mut inside = std::process::Command::new("ip");
         let inside = inside.args(["netns", "exec", one.name(), "sleep", "60"]);
         let mut inside = inside.spawn().unwrap();

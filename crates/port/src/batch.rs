@@ -15,6 +15,11 @@ pub enum Punt {
     Local,
 }
 
+impl Punt {
+    /// All of them, by their numbers.
+    pub const ALL: [Self; 2] = [Self::Neighbour, Self::Local];
+}
+
 /// What a function has marked a packet for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {

@@ -83,7 +83,7 @@ pub use pairs::{Direction, Pairs};
 pub use pool::{Pool, PoolHandle};
 pub use port::{Breakdown, Link, Port, PortCounters, Relayed, StampClock, Supply};
 pub use private_socket::listen_privately;
-pub use registry::{Backend, PortSpec, Resources, backends};
+pub use registry::{Backend, Part, PortSpec, Resources, Split, backends};
 pub use settings::duration;
 pub use settings_file::{SettingsFileError, in_words, place_in, suggestion};
 pub use stamped_socket::{receive_stamped, stamp_arrivals};

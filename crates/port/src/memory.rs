@@ -33,6 +33,8 @@ pub(crate) struct Mapping {
 // SAFETY: a mapping is an address range and a descriptor; it has no thread affinity. Access to the
 // bytes is governed by whoever derives pointers from it.
 unsafe impl Send for Mapping {}
+// SAFETY: by reference it only tells where the memory is; who reads or writes there answers for that.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Makes a new memory file of at least `len` bytes, on huge pages if there are any free.

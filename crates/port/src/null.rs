@@ -2,7 +2,7 @@
 //! nothing. The floor of what any port costs.
 
 use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
-use crate::{Receives, Resources, Sends, Supply};
+use crate::{Part, Receives, Resources, Sends, Split, Supply};
 
 /// `null:[source=N]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -24,6 +24,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: false,
     probe: || Ok("always there".to_string()),
     open,
+    split: Split::Parts(split),
 };
 
 /// Length in bytes of the packets a source delivers: a 64-byte frame without its check sequence.
@@ -45,6 +46,14 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
         source: source as usize,
         counters: PortCounters::default(),
     }))
+}
+
+fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
+    let part = |_| {
+        let spec = spec.clone();
+        Box::new(move |resources: &mut Resources| open(&spec, resources)) as Part
+    };
+    Ok((0..workers).map(part).collect())
 }
 
 impl Port for NullPort {

@@ -31,6 +31,18 @@ const POOL_RESERVE: u32 = 2048;
 /// How a backend opens a port.
 pub type OpenPort = fn(&PortSpec, &mut Resources) -> Result<Box<dyn Port>, PortError>;
 
+/// What one of several workers has of a port: opened by it, on its own thread.
+pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortError> + Send>;
+
+/// How several workers share the ports of a backend.
+#[derive(Clone, Copy)]
+pub enum Split {
+    /// They do not, for this reason.
+    Never(&'static str),
+    /// Each has a part (queues, rings, a socket of its own) that frames of one flow come to; makes so many, two or more.
+    Parts(fn(&PortSpec, usize) -> Result<Vec<Part>, PortError>),
+}
+
 /// One kind of port.
 #[derive(Clone, Copy)]
 pub struct Backend {
@@ -57,6 +69,8 @@ pub struct Backend {
     pub probe: fn() -> Result<String, PortError>,
     /// Opens a port.
     pub open: OpenPort,
+    /// What several workers have of one.
+    pub split: Split,
 }
 
 impl Backend {
@@ -250,6 +264,34 @@ impl PortSpec {
     pub fn open(&self, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
         (self.backend.open)(self, resources)
     }
+
+    /// Whether so many workers can share the port, as far as its spec says.
+    ///
+    /// # Errors
+    /// Why they cannot.
+    pub fn check_workers(&self, workers: usize) -> Result<(), PortError> {
+        match self.backend.split {
+            Split::Never(reason) if workers > 1 => {
+                Err(self.error(format!("{workers} workers cannot share it: {reason}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Readies the port for so many workers, each of which opens its part. With one, that is the whole port.
+    ///
+    /// # Errors
+    /// As [`PortSpec::open`]; when they cannot share it.
+    pub fn parts(&self, workers: usize) -> Result<Vec<Part>, PortError> {
+        self.check_workers(workers)?;
+        match self.backend.split {
+            Split::Parts(split) if workers > 1 => split(self, workers),
+            _ => {
+                let spec = self.clone();
+                Ok(vec![Box::new(move |resources| spec.open(resources))])
+            }
+        }
+    }
 }
 
 impl FromStr for PortSpec {
@@ -349,6 +391,29 @@ mod tests {
         assert_eq!(spec.number("ring", 0..=99).unwrap(), Some(64));
         assert!(PortSpec::parse("dpdk:").is_err());
         assert!(PortSpec::parse("dpdk:x,ring=1,ring=2").is_err());
+    }
+
+    #[test]
+    fn what_workers_cannot_share_says_so() {
+        for (text, workers, part) in [
+            (
+                "pcap:x.pcap",
+                2,
+                "2 workers cannot share it: the packets of a file",
+            ),
+            (
+                "dpdk:net_null0",
+                3,
+                "3 workers cannot share it: the queues of a DPDK port",
+            ),
+            ("memif:/x", 9, "9 workers: it has 8 rings"),
+        ] {
+            let spec = PortSpec::parse(text).unwrap();
+            let message = spec.parts(workers).err().unwrap().to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+        let spec = PortSpec::parse("null:").unwrap();
+        assert_eq!(spec.parts(5).unwrap().len(), 5);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The end of a chain that is a veth wire: a spec that `taut chain up` puts a real port in the place of.
 
-use crate::{Backend, PortError, PortSpec};
+use crate::{Backend, PortError, PortSpec, Split};
 
 /// `veth:INTERFACE[,netns=NAME][,address=A/LEN]`. No port of its own: not among [`crate::backends`].
 pub(crate) const BACKEND: Backend = Backend {
@@ -24,6 +24,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe: || Err(nobody("veth")),
     open: |spec, _| Err(nobody(spec.text())),
+    split: Split::Parts(|spec, _| Err(nobody(spec.text()))),
 };
 
 fn nobody(what: &str) -> PortError {

@@ -86,6 +86,8 @@ impl Deployment {
             ("wait", chain.wait != is.wait),
             ("burst", chain.burst != is.burst),
             ("core", chain.core != is.core),
+            ("workers", chain.workers != is.workers),
+            ("cores", chain.cores != is.cores),
             ("place", chain.place != is.place),
         ];
         match differs.into_iter().find(|(_, differs)| *differs) {

@@ -117,6 +117,7 @@ fn units(chain: &Chain, name: &str) -> Result<Units, DeployError> {
     let chain_name = label(name);
     let unit = |(at, mut segment): (usize, Segment)| {
         segment.chain.core = None;
+        segment.chain.cores.clear();
         Ok(Unit {
             name: format!("{chain_name}-{}", label(&segment.name)),
             networks: [at, at + 1],

@@ -11,7 +11,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{ANY, Class, Context, Entry, Function, Member, SettingsError, Spread, settings};
 use connection::{Connection, state};
 use fate::{FATES, Fate};
 use rewrite::{End, replace, replace_error};
@@ -187,7 +187,68 @@ impl Nat {
     }
 }
 
+impl Nat {
+    /// Whose a frame is.
+    fn home(&self, frame: &[u8], is_outwards: bool) -> Option<usize> {
+        let choice = &self.checked.choice;
+        let seen = Seen::of(frame);
+        if is_outwards {
+            let host = match &seen {
+                Seen::Flow(flow) => flow.source.0,
+                Seen::Error { about, .. } => about.destination.0,
+                Seen::Settled(_) => return None,
+            };
+            return Some(choice.home_of_host(host));
+        }
+        let (class, outside) = match &seen {
+            Seen::Flow(flow) => (flow.class, flow.destination),
+            Seen::Error { about, .. } => (about.class, about.source),
+            Seen::Settled(_) => return None,
+        };
+        let slot = choice.slot(class, choice.number(outside.0)?, outside.1);
+        let forwards = &self.checked.forwards;
+        Some(match forwards.binary_search_by_key(&slot, |it| it.slot) {
+            Ok(at) => choice.home_of_host((forwards[at].inside >> 16) as u32),
+            Err(_) => choice.home_of_port(outside.1),
+        })
+    }
+}
+
 impl Function for Nat {
+    fn spread(&self) -> Spread {
+        Spread::Homes
+    }
+
+    fn join(&mut self, member: Member) -> Result<(), SettingsError> {
+        let checked = &mut self.checked;
+        let choice = &mut checked.choice;
+        choice.member = member;
+        let (first, last) = (
+            usize::from(choice.first_port),
+            usize::from(choice.last_port),
+        );
+        if last + 1 - first < 2 * member.of {
+            return Err(SettingsError(format!(
+                "ports = \"{first}-{last}\": {} workers want {} or more",
+                member.of,
+                2 * member.of
+            )));
+        }
+        checked.forwards.sort_by_key(|it| it.slot);
+        // Every table has all static mappings, so that none gives their ports away.
+        let fixed = checked.forwards.len();
+        checked.most = fixed + (checked.most - fixed).div_ceil(member.of);
+        Ok(())
+    }
+
+    fn homes(&self, batch: &Batch, context: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
+        let is_outwards = self.checked.outside.contains(&context.to_port);
+        for (packet, home) in batch.packets().iter().zip(homes) {
+            let found = self.home(packet.bytes(), is_outwards);
+            *home = found.map_or(ANY, |home| home as u8);
+        }
+    }
+
     fn prepare(&mut self) -> Result<(), PortError> {
         let clock = Clock::calibrate(CALIBRATION);
         let ticks = |time: Duration| clock.to_ticks(time.as_nanos() as f64) as u64;

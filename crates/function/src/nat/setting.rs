@@ -2,7 +2,7 @@
 
 use super::seen::Class;
 use super::table::{Choice, key};
-use crate::{SettingsError, each};
+use crate::{Member, SettingsError, each};
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -157,6 +157,7 @@ impl Settings {
             first_port,
             last_port,
             seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
+            member: Member::default(),
         };
         let most = self.mappings as usize;
         Ok(Checked {

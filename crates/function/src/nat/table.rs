@@ -4,6 +4,7 @@
 use super::connection::Connection;
 use super::hosts::{Hosts, NoMore};
 use super::seen::{Class, Endpoint};
+use crate::Member;
 use crate::mix::mix;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ pub(super) const MOST_SWEEPS: u64 = 4;
 /// While enough new flows come, sweeps come by every place once in so long.
 const REVOLUTION: Duration = Duration::from_secs(4);
 const PORTS: usize = 1 << 16;
+/// What spreads hosts over tables; the same for all of them.
+const HOMES: u64 = 0x5bd1_e995;
 
 /// Time without packets from inside after which a mapping ends, in the unit of `now`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,9 +66,21 @@ pub(super) struct Choice {
     pub first_port: u16,
     pub last_port: u16,
     pub seed: u64,
+    /// Which of several tables it is for: each has ports and hosts of its own.
+    pub member: Member,
 }
 
 impl Choice {
+    /// Whose an inside host is.
+    pub fn home_of_host(&self, address: u32) -> usize {
+        below(mix(HOMES, u64::from(address)), self.member.of as u64) as usize
+    }
+
+    /// Whose an outside port is, but for static mappings: two in a row, so that each has even and odd ones.
+    pub fn home_of_port(&self, port: u16) -> usize {
+        usize::from(port >> 1) % self.member.of
+    }
+
     /// Number of an outside address.
     pub fn number(&self, address: u32) -> Option<usize> {
         self.addresses.iter().position(|it| *it == address)
@@ -100,11 +115,15 @@ impl Choice {
         let first = u64::from(self.first_port);
         let first = first + ((first ^ inside) & 1);
         let last = u64::from(self.last_port);
-        let count = (last + 2).saturating_sub(first) / 2;
+        // The first one of ours: it is of the same parity, as pairs are.
+        let of = self.member.of as u64;
+        let behind = (self.member.number as u64 + of - first / 2 % of) % of;
+        let (first, step) = (first + 2 * behind, 2 * of);
+        let count = (last + step).saturating_sub(first) / step;
         let start = mix(self.seed, inside);
         let base = self.slot(class, number, 0);
         let tries = if count == 0 { 0 } else { TRIES };
-        (0..tries).map(move |j| base + (first + 2 * below(mix(start, j), count)) as u32)
+        (0..tries).map(move |j| base + (first + step * below(mix(start, j), count)) as u32)
     }
 }
 
@@ -299,6 +318,7 @@ mod tests {
             first_port: ports.0,
             last_port: ports.1,
             seed: 5,
+            member: Member::default(),
         };
         let timeouts = Timeouts {
             udp: 100,

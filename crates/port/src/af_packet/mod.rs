@@ -17,10 +17,11 @@ use crate::pool::HEADROOM_BYTES;
 use crate::{
     Alarm, Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
 };
-use crate::{BATCH_CAPACITY, PortSpec, Receives, Resources, Sends, StampClock};
+use crate::{BATCH_CAPACITY, Part, PortSpec, Receives, Resources, Sends, Split, StampClock};
 use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
 use socket::{PacketSocket, RingMemory, Shape};
 use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// `af_packet:INTERFACE[,ring=N][,qdisc=yes][,stamps=kernel]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -53,6 +54,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe,
     open,
+    split: Split::Parts(split),
 };
 
 const RING_FRAMES: u64 = 2048;
@@ -81,6 +83,23 @@ fn probe() -> Result<String, PortError> {
 }
 
 fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    open_in(spec, None)
+}
+
+/// The number of the group that the sockets of several workers are in, once the first one has made it.
+type Group = Mutex<Option<u16>>;
+
+/// A socket for each worker, among which the kernel spreads flows.
+fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
+    let group = Arc::<Group>::default();
+    let part = |_| {
+        let (spec, group) = (spec.clone(), Arc::clone(&group));
+        Box::new(move |_: &mut Resources| open_in(&spec, Some(&group))) as Part
+    };
+    Ok((0..workers).map(part).collect())
+}
+
+fn open_in(spec: &PortSpec, group: Option<&Group>) -> Result<Box<dyn Port>, PortError> {
     let frames = spec.number("ring", 64..=32768)?.unwrap_or(RING_FRAMES) as u32;
     if !frames.is_power_of_two() {
         return Err(spec.error(format!("ring={frames}: want a power of two")));
@@ -115,7 +134,14 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     if stamped {
         rx_socket.stamp_arrivals().map_err(failed)?;
     }
-    rx_socket.receive_from(&interface).map_err(failed)?;
+    match group {
+        None => rx_socket.receive_from(&interface).map_err(failed)?,
+        Some(group) => {
+            let mut number = group.lock().unwrap_or_else(PoisonError::into_inner);
+            let joined = rx_socket.receive_share(&interface, *number);
+            *number = Some(joined.map_err(failed)?);
+        }
+    }
     tx_socket.send_to(&interface).map_err(failed)?;
     // SAFETY: each mapping is a ring of this shape, page aligned; the ledger keeps the first for as
     // long as the port or a received packet lives, the port the second.

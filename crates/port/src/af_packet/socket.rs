@@ -104,16 +104,7 @@ impl PacketSocket {
     /// Has the kernel stamp each frame as it receives it: software stamps of SO_TIMESTAMPING.
     pub(super) fn stamp_arrivals(&self) -> io::Result<()> {
         let wanted = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-        // SAFETY: the kernel reads the value, whose size is passed with it.
-        check(unsafe {
-            libc::setsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_TIMESTAMPING,
-                (&raw const wanted).cast(),
-                size_of_val(&wanted) as u32,
-            )
-        })?;
+        self.set_at(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &wanted)?;
         self.set(libc::PACKET_TIMESTAMP, &wanted)
     }
 
@@ -154,6 +145,48 @@ impl PacketSocket {
                 mr_address: [0; 8],
             },
         )
+    }
+
+    /// As [`PacketSocket::receive_from`], but of the flows that arrive only those that the kernel's hash, which is the same in both
+    /// directions, gives to this socket of the group; the first socket's group is made. Returns the group's number.
+    pub(super) fn receive_share(
+        &self,
+        interface: &Interface,
+        group: Option<u16>,
+    ) -> io::Result<u16> {
+        // A socket can join once it receives, which until then would be everything.
+        let nothing = libc::sock_filter {
+            code: (libc::BPF_RET | libc::BPF_K) as u16,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        };
+        let filter = libc::sock_fprog {
+            len: 1,
+            filter: (&raw const nothing).cast_mut(),
+        };
+        self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+        self.receive_from(interface)?;
+        let by_hash = libc::PACKET_FANOUT_HASH;
+        let wanted = match group {
+            Some(number) => u32::from(number) | by_hash << 16,
+            None => (by_hash | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16,
+        };
+        self.set(libc::PACKET_FANOUT, &wanted)?;
+        self.set_at(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)?;
+        let mut joined = 0_u32;
+        let mut len = size_of::<u32>() as u32;
+        // SAFETY: the kernel writes at most `len` bytes, the size of what it is given.
+        check(unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_FANOUT,
+                (&raw mut joined).cast(),
+                &raw mut len,
+            )
+        })?;
+        Ok(joined as u16)
     }
 
     /// Sends to `interface` from now on, and receives nothing.
@@ -212,11 +245,15 @@ impl PacketSocket {
     }
 
     fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
-        // SAFETY: the kernel reads the value, whose size is passed with it.
+        self.set_at(libc::SOL_PACKET, option, value)
+    }
+
+    fn set_at<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+        // SAFETY: the kernel reads the value, whose size is passed with it, and what a filter points to.
         check(unsafe {
             libc::setsockopt(
                 self.0.as_raw_fd(),
-                libc::SOL_PACKET,
+                level,
                 option,
                 std::ptr::from_ref(value).cast(),
                 size_of::<T>() as u32,

@@ -1,7 +1,7 @@
 //! The backend on real interfaces; needs root, and says so where it is lacking.
 #![allow(clippy::unwrap_used)]
 
-use crate::interface_tests::{self as each_backend, Testbed, both_ends, frame_bytes, open};
+use crate::interface_tests::{self as each_backend, Opened, Testbed, both_ends, frame_bytes, open};
 use crate::{Batch, PortSpec, Resources};
 
 #[test]
@@ -95,4 +95,50 @@ fn a_packet_outlives_the_port_it_came_through() {
 fn a_ring_of_odd_size_is_refused() {
     let error = open("af_packet:lo,ring=100").err().unwrap().to_string();
     assert!(error.contains("power of two"), "{error}");
+}
+
+/// A datagram over IPv4 from and to an address and port, as far as a hash looks.
+fn udp(from: ([u8; 4], u16), to: ([u8; 4], u16)) -> Vec<u8> {
+    let mut frame = frame_bytes(0, 60);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..26].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0]);
+    frame[26..30].copy_from_slice(&from.0);
+    frame[30..34].copy_from_slice(&to.0);
+    frame[34..36].copy_from_slice(&from.1.to_be_bytes());
+    frame[36..38].copy_from_slice(&to.1.to_be_bytes());
+    frame[38..40].copy_from_slice(&26_u16.to_be_bytes());
+    frame
+}
+
+#[test]
+fn workers_get_whole_flows_and_both_directions_of_one() {
+    let Some(bed) = Testbed::new(1) else { return };
+    let mut left = bed.in_left(|| open("af_packet:left0").unwrap());
+    let spec = PortSpec::parse("af_packet:right0").unwrap();
+    let parts = spec.parts(2).unwrap();
+    let mut workers: Vec<_> = parts
+        .into_iter()
+        .map(|part| {
+            let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
+            let port = bed.in_right(|| part(&mut resources).unwrap());
+            Opened { port, resources }
+        })
+        .collect();
+    let mut shares = [0; 2];
+    for number in 0..64 {
+        let (here, there) = (([10, 0, 0, 1], 1000 + number), ([10, 0, 0, 2], 53));
+        let mut whose = Vec::new();
+        for (from, to) in [(here, there), (there, here), (here, there)] {
+            let frame = udp(from, to);
+            left.send(&frame);
+            let mut batch = Batch::new();
+            let mut turns = (0..2).cycle();
+            let worker = turns.find(|at| workers[*at].port.rx(&mut batch) > 0);
+            assert_eq!(batch.packets()[0].bytes(), frame);
+            whose.push(worker.unwrap());
+        }
+        assert!(whose.iter().all(|it| *it == whose[0]), "{whose:?}");
+        shares[whose[0]] += 1;
+    }
+    assert!(shares.iter().all(|share| *share > 10), "{shares:?}");
 }

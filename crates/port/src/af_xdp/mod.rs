@@ -21,14 +21,14 @@ mod tests;
 #[cfg(feature = "xdp")]
 mod wanted;
 
-use crate::{Backend, Handling, PortSpec, Receives, Sends};
+use crate::{Backend, Handling, PortSpec, Receives, Sends, Split};
 #[cfg(feature = "xdp")]
 pub(crate) use port::Shared;
 #[cfg(feature = "xdp")]
-use port::{open, probe};
+use port::{open, probe, split};
 use std::ops::RangeInclusive;
 #[cfg(not(feature = "xdp"))]
-use without::{open, probe};
+use without::{open, probe, split};
 
 /// `af_xdp:INTERFACE[,queue=0][,filter=all][,copy=auto][,poll=interrupt][,wakeup=need][,ring=2048][,mode=...]
 /// [,stamps=kernel]`.
@@ -86,6 +86,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe,
     open,
+    split: Split::Parts(split),
 };
 
 const RING_ENTRIES: u32 = 2048;
@@ -111,13 +112,17 @@ fn queues(spec: &PortSpec) -> Option<RangeInclusive<u32>> {
 /// What stands in where the backend is not built.
 #[cfg(not(feature = "xdp"))]
 mod without {
-    use crate::{Port, PortError, PortSpec, Resources};
+    use crate::{Part, Port, PortError, PortSpec, Resources};
 
     pub(super) fn probe() -> Result<String, PortError> {
         Err(missing("AF_XDP ports"))
     }
 
     pub(super) fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+        Err(missing(&format!("opening {spec}")))
+    }
+
+    pub(super) fn split(spec: &PortSpec, _: usize) -> Result<Vec<Part>, PortError> {
         Err(missing(&format!("opening {spec}")))
     }
 

@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::{
     Alarm, BATCH_CAPACITY, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError,
 };
-use crate::{PortSpec, Resources, StampClock};
+use crate::{Part, PortSpec, Resources, StampClock};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::mem;
 use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Calls to the kernel at most to get one batch sent: it sends 32 frames per call or more, and
 /// returns early for each frame that the driver drops.
@@ -31,14 +32,44 @@ pub(crate) struct Shared(Rc<RefCell<Living>>);
 struct Living {
     /// Bound sockets, all on the worker's pool. Those bound in the same way may share its registration.
     sockets: Vec<(Weak<OwnedFd>, Binding)>,
-    /// Attached programs by interface.
-    programs: Vec<(u32, Weak<Program>)>,
+}
+
+/// An interface of this machine: the number of its network namespace, and its own there.
+type Place = (u64, u32);
+
+/// The programs that this process has attached, for ports on other queues of the same interface, whichever worker they are of.
+static PROGRAMS: Mutex<Vec<(Place, std::sync::Weak<Program>)>> = Mutex::new(Vec::new());
+
+/// The program in front of the interface, with these settings.
+fn program(wanted: &Wanted, interface: &Interface) -> Result<Arc<Program>, PortError> {
+    let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    programs.retain(|(_, program)| program.strong_count() > 0);
+    let namespace = rustix::fs::stat("/proc/thread-self/ns/net").map_or(0, |it| it.st_ino);
+    let place = (namespace, interface.index);
+    let attached = programs.iter().find(|(known, _)| *known == place);
+    if let Some(program) = attached.and_then(|(_, program)| program.upgrade()) {
+        if program.settings != wanted.program || !wanted.modes.contains(&program.mode()) {
+            return Err(wanted.spec.error(
+                "an interface has one XDP program: give its ports the same filter, mode and stamps",
+            ));
+        }
+        return Ok(program);
+    }
+    let program = Arc::new(Program::attach(
+        &wanted.what(),
+        wanted.name(),
+        interface.index,
+        wanted.modes,
+        &wanted.program,
+    )?);
+    programs.push((place, Arc::downgrade(&program)));
+    Ok(program)
 }
 
 /// Everything that depends on one particular interface: dropped and made anew when that is deleted
 /// and comes back.
 struct Session {
-    program: Rc<Program>,
+    program: Arc<Program>,
     queues: Vec<Queue>,
     /// The queue that is looked at next for received frames.
     next: usize,
@@ -93,7 +124,33 @@ pub(super) fn probe() -> Result<String, PortError> {
 }
 
 pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
-    let wanted = Wanted::of(spec)?;
+    open_wanted(Wanted::of(spec)?, resources)
+}
+
+/// As many of the queues for each worker, in their order.
+pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
+    let queues = Wanted::of(spec)?.queues;
+    let (first, count) = (*queues.start(), queues.count());
+    if count < workers {
+        return Err(spec.error(format!(
+            "{workers} workers, and {count} of its queues: name as many, as in queue=0-{}",
+            workers - 1
+        )));
+    }
+    let part = |worker: usize| {
+        let spec = spec.clone();
+        let [from, to] = [worker, worker + 1].map(|nth| first + (nth * count / workers) as u32);
+        Box::new(move |resources: &mut Resources| {
+            let mut wanted = Wanted::of(&spec)?;
+            wanted.queues = from..=to - 1;
+            open_wanted(wanted, resources)
+        }) as Part
+    };
+    Ok((0..workers).map(part).collect())
+}
+
+fn open_wanted(wanted: Wanted, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    let spec = &wanted.spec;
     let (pool, shared) = (resources.pool(), resources.xdp().clone());
     if !pool.stride_bytes().is_power_of_two() {
         return Err(spec.error("the worker's pool was made without regard to this port"));
@@ -135,27 +192,8 @@ impl Session {
     ) -> Result<Self, PortError> {
         let mut living = shared.0.borrow_mut();
         living.sockets.retain(|(s, _)| s.strong_count() > 0);
-        living.programs.retain(|(_, p)| p.strong_count() > 0);
-        let program = living.programs.iter().find(|(i, _)| *i == interface.index);
-        let program = match program.and_then(|(_, p)| p.upgrade()) {
-            Some(program) => {
-                if program.settings != wanted.program || !wanted.modes.contains(&program.mode()) {
-                    return Err(wanted.spec.error(
-                        "an interface has one XDP program: give its ports the same filter, mode and stamps",
-                    ));
-                }
-                program
-            }
-            None => Rc::new(Program::attach(
-                &wanted.what(),
-                wanted.name(),
-                interface.index,
-                wanted.modes,
-                &wanted.program,
-            )?),
-        };
         let mut session = Self {
-            program,
+            program: program(wanted, interface)?,
             queues: Vec::new(),
             next: 0,
             busy_poll: wanted.busy_poll,
@@ -169,8 +207,6 @@ impl Session {
         for queue in wanted.queues.clone() {
             session.add(wanted, interface, queue, &mut living)?;
         }
-        let program = Rc::downgrade(&session.program);
-        living.programs.push((interface.index, program));
         Ok(session)
     }
 

@@ -1,7 +1,10 @@
 //! The backend on real interfaces, in both modes; needs root, and says so where it is lacking.
 #![allow(clippy::unwrap_used)]
 
-use crate::interface_tests::{self as each_backend, Testbed, both_ends, frame_bytes, open};
+use super::program::{Program, Settings};
+use crate::interface::Interface;
+use crate::interface_tests::{self as each_backend, Opened, Testbed, both_ends, frame_bytes, open};
+use crate::xdp_program::Mode;
 use crate::{Batch, ClockReading, PortSpec, Resources, StampClock};
 
 #[test]
@@ -132,9 +135,46 @@ fn two_queues_of_one_interface_share_the_program() {
 }
 
 #[test]
+fn each_worker_has_queues_of_its_own_behind_one_program() {
+    let Some(bed) = Testbed::new(1) else { return };
+    let [mut first, mut second] = ["af_xdp:left0,queue=0", "af_xdp:left0,queue=1"]
+        .map(|text| bed.in_left(|| open(text).unwrap()));
+    let spec = PortSpec::parse("af_xdp:right0,queue=0-1").unwrap();
+    let parts = spec.parts(2).unwrap();
+    let mut opened: Vec<_> = parts
+        .into_iter()
+        .map(|part| {
+            let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
+            let port = bed.in_right(|| part(&mut resources).unwrap());
+            Opened { port, resources }
+        })
+        .collect();
+    for number in 0..100 {
+        for (sender, worker) in [(&mut first, 0), (&mut second, 1)] {
+            sender.send(&frame_bytes(number, 60));
+            assert_eq!(opened[worker].receive_one(), frame_bytes(number, 60));
+            assert_eq!(opened[1 - worker].port.rx(&mut Batch::new()), 0);
+        }
+    }
+    let error = spec.parts(3).err().unwrap().to_string();
+    assert!(error.contains("3 workers, and 2 of its queues"), "{error}");
+}
+
+#[test]
 fn a_program_that_is_there_already_is_named() {
     let Some(bed) = Testbed::new(1) else { return };
-    let _first = bed.in_left(|| open("af_xdp:left0").unwrap());
+    let _first = bed.in_left(|| {
+        let lookup = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        let index = Interface::find(&lookup, "left0").unwrap().index;
+        Program::attach(
+            "a test",
+            "left0",
+            index,
+            &[Mode::Native],
+            &Settings::default(),
+        )
+        .unwrap()
+    });
     let error = bed.in_left(|| open("af_xdp:left0").err().unwrap());
     let text = error.to_string();
     assert!(

@@ -26,7 +26,7 @@ mod tests;
 #[cfg(any(test, not(dpdk)))]
 mod without;
 
-use crate::{Backend, Handling, PortError, PortSpec, Receives, Sends};
+use crate::{Backend, Handling, PortError, PortSpec, Receives, Sends, Split};
 #[cfg(dpdk)]
 pub(crate) use memory::Shared;
 #[cfg(dpdk)]
@@ -72,6 +72,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: false,
     probe,
     open,
+    split: Split::Never("the queues of a DPDK port are one worker's"),
 };
 
 const RING: u16 = 512;

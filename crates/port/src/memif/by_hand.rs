@@ -3,7 +3,7 @@
 //! What tests and fuzz targets show with it is meant for any peer: whatever is written into the rings, whenever.
 
 use super::client_queue::ClientQueue;
-use super::connection::{Connection, Fault, RingPlace, interrupt_file};
+use super::connection::{Connection, Fault, Regions, RingPlace, interrupt_file};
 use super::knock::Knocker;
 use super::ring::Ring;
 pub use super::ring::{Descriptor, FLAG_NEXT, MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
@@ -12,6 +12,7 @@ use super::{Link, Queue};
 use crate::memory::Mapping;
 use crate::{Batch, Packet, PoolHandle, PortCounters, PortError};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of the region that rings and buffers lie in.
 pub const REGION_BYTES: usize = 16 << 10;
@@ -43,7 +44,7 @@ pub struct DataPath {
     to_client: Ring,
     /// Addresses of the region.
     region: Range<usize>,
-    fault: std::sync::Arc<Fault>,
+    fault: Arc<Fault>,
 }
 
 impl DataPath {
@@ -65,10 +66,13 @@ impl DataPath {
         };
         let fault = Fault::new()?;
         let connection = Connection {
-            _guards: Vec::new(),
+            pool_region: 1,
             client_to_server: vec![place(0)?],
             server_to_client: vec![place(Ring::bytes(log2_ring_size).next_multiple_of(64))?],
-            regions: vec![memory],
+            regions: Arc::new(Regions {
+                _guards: Vec::new(),
+                mapped: vec![memory],
+            }),
             fault: fault.clone(),
         };
         let rings = connection

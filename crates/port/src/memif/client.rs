@@ -2,7 +2,7 @@
 //! server went away.
 
 use super::channel::{Channel, ChannelError, wait};
-use super::connection::{Connection, Fault, Handover, RingPlace, interrupt_file};
+use super::connection::{Connection, Fault, Handovers, Regions, RingPlace, interrupt_file};
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{MIN_LOG2_RING_SIZE, Ring};
 use super::{APPLICATION_NAME, Identity};
@@ -16,19 +16,19 @@ use std::sync::Arc;
 /// How long to wait before trying again to reach a server that is not there.
 const RETRY_MS: i64 = 20;
 
-/// What a client offers besides its rings: the memory of its packet pool, so that frames cross
+/// What a client offers besides its rings: the memory of its workers' packet pools, so that frames cross
 /// without a copy.
 pub(super) struct Offer {
     pub(super) path: PathBuf,
     pub(super) log2_ring_size: u8,
     /// Rings to receive from, as far as the server has use for them.
     pub(super) rx_rings: u16,
-    pub(super) pool: Arc<OwnedFd>,
-    pub(super) pool_bytes: usize,
+    /// By worker, each of which has a ring to send through. The file, and its size in bytes.
+    pub(super) pools: Vec<(Arc<OwnedFd>, usize)>,
 }
 
 /// Runs until the port is closed.
-pub(super) fn run(offer: &Offer, identity: &Identity, handover: &Handover, stop: BorrowedFd<'_>) {
+pub(super) fn run(offer: &Offer, identity: &Identity, handovers: &Handovers, stop: BorrowedFd<'_>) {
     let mut last = String::new();
     loop {
         let end = match reach(&offer.path) {
@@ -38,7 +38,7 @@ pub(super) fn run(offer: &Offer, identity: &Identity, handover: &Handover, stop:
                     Ok(connection) => {
                         // Its end is to be told even if the reason is that of the one before.
                         last.clear();
-                        watch(&channel, connection, handover)
+                        watch(&channel, connection, handovers)
                     }
                     Err(e) => {
                         if matches!(e, ChannelError::Protocol(_) | ChannelError::Stopping) {
@@ -58,7 +58,7 @@ pub(super) fn run(offer: &Offer, identity: &Identity, handover: &Handover, stop:
             offer.path.display()
         );
         if note != last {
-            handover.withdraw(note.clone());
+            handovers.withdraw(&note);
             last = note;
         }
         if wait(&[], stop, Some(RETRY_MS)).is_err() {
@@ -97,9 +97,9 @@ fn why_unreachable(path: &Path, e: Errno) -> String {
 }
 
 /// Hands the connection to the data path and watches it until it ends.
-fn watch(channel: &Channel<'_>, connection: Connection, handover: &Handover) -> ChannelError {
+fn watch(channel: &Channel<'_>, connection: Connection, handovers: &Handovers) -> ChannelError {
     let fault = Arc::clone(&connection.fault);
-    handover.publish(connection);
+    handovers.publish(connection);
     loop {
         match wait(&[channel.socket(), fault.file()], channel.stop(), None) {
             Ok([false, false]) => {}
@@ -127,12 +127,13 @@ fn shake_hands(
     offer: &Offer,
     identity: &Identity,
 ) -> Result<Connection, ChannelError> {
-    let (log2_size, rx_rings) = match channel.receive()?.0 {
+    let (log2_size, tx_rings, rx_rings) = match channel.receive()?.0 {
         Message::Hello {
             min_version,
             max_version,
             max_region,
             max_s2c_ring,
+            max_c2s_ring,
             max_log2_ring_size,
             ..
         } => {
@@ -147,13 +148,16 @@ fn shake_hands(
                     1 << MIN_LOG2_RING_SIZE
                 )));
             }
-            if max_region < 1 {
-                return Err(ChannelError::Protocol(
-                    "the server takes one region only".to_string(),
-                ));
+            if usize::from(max_region) < offer.pools.len() {
+                return Err(ChannelError::Protocol(format!(
+                    "the server takes {} regions, and {} are needed",
+                    u32::from(max_region) + 1,
+                    offer.pools.len() + 1
+                )));
             }
             (
                 offer.log2_ring_size.min(max_log2_ring_size),
+                (offer.pools.len() as u16).min(max_c2s_ring.saturating_add(1)),
                 offer.rx_rings.min(max_s2c_ring.saturating_add(1)),
             )
         }
@@ -177,25 +181,26 @@ fn shake_hands(
 
     let system = |e: crate::PortError| ChannelError::System(e.to_string());
     let ring_bytes = Ring::bytes(log2_size).next_multiple_of(4096);
-    let bytes = (1 + usize::from(rx_rings)) * ring_bytes;
+    let bytes = usize::from(tx_rings + rx_rings) * ring_bytes;
     let rings = Mapping::create_small("taut-rings", bytes).map_err(system)?;
-    let place = |nth: usize| -> Result<RingPlace, ChannelError> {
+    let place = |nth: u16| -> Result<RingPlace, ChannelError> {
         Ok(RingPlace {
             region: 0,
-            offset_bytes: (nth * ring_bytes) as u32,
+            offset_bytes: (usize::from(nth) * ring_bytes) as u32,
             log2_size,
             interrupt: interrupt_file().map_err(system)?,
         })
     };
-    let files = [
-        (rings.fd(), rings.len()),
-        (Arc::clone(&offer.pool), offer.pool_bytes),
-    ];
+    let mut files = vec![(rings.fd(), rings.len())];
+    files.extend(offer.pools.iter().cloned());
     let connection = Connection {
-        _guards: Vec::new(),
-        regions: vec![rings],
-        client_to_server: vec![place(0)?],
-        server_to_client: (1..=usize::from(rx_rings))
+        regions: Arc::new(Regions {
+            _guards: Vec::new(),
+            mapped: vec![rings],
+        }),
+        pool_region: 1,
+        client_to_server: (0..tx_rings).map(place).collect::<Result<_, _>>()?,
+        server_to_client: (tx_rings..tx_rings + rx_rings)
             .map(place)
             .collect::<Result<_, _>>()?,
         fault: Fault::new().map_err(system)?,

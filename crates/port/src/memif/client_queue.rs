@@ -7,9 +7,6 @@ use super::ring::{Descriptor, FLAG_NEXT, Ring};
 use super::wakes::{self, Wakes};
 use crate::{Alarm, Batch, Packet, PoolHandle, PortCounters};
 
-/// The region index under which the client's pool is announced.
-const POOL_REGION: u16 = 1;
-
 /// Empty buffers are offered this many at a time while packets keep coming, and at once when they pause.
 const REFILL_BATCH: u16 = 64;
 
@@ -33,6 +30,8 @@ struct Rings {
 
 struct Sending {
     pool: PoolHandle,
+    /// The region that the pool is announced as.
+    pool_region: u16,
     ring: Ring,
     wakes: Wakes,
     /// Filled up to here: ours to write.
@@ -45,6 +44,7 @@ struct Sending {
 
 struct Receiving {
     pool: PoolHandle,
+    pool_region: u16,
     ring: Ring,
     /// Offered up to here: ours to write.
     head: u16,
@@ -90,10 +90,12 @@ impl ClientQueue {
         let Some(tx) = tx.first().copied() else {
             return;
         };
+        let pool_region = connection.pool_region;
         let mut rings = Rings {
             connection,
             tx: Sending {
                 pool: self.pool.clone(),
+                pool_region,
                 ring: tx,
                 wakes: Wakes::default(),
                 head: 0,
@@ -104,6 +106,7 @@ impl ClientQueue {
                 .into_iter()
                 .map(|ring| Receiving {
                     pool: self.pool.clone(),
+                    pool_region,
                     ring,
                     head: 0,
                     tail: 0,
@@ -242,7 +245,7 @@ impl Receiving {
                 head,
                 Descriptor {
                     flags: 0,
-                    region: POOL_REGION,
+                    region: self.pool_region,
                     length,
                     offset,
                 },
@@ -309,7 +312,7 @@ impl Sending {
                 head,
                 Descriptor {
                     flags: 0,
-                    region: POOL_REGION,
+                    region: self.pool_region,
                     length,
                     offset,
                 },

@@ -19,14 +19,22 @@ pub(super) struct RingPlace {
     pub(super) interrupt: OwnedFd,
 }
 
-/// An established connection with at least one ring in each direction.
+/// The memory of a connection, for as long as one of its workers uses it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct Regions {
     /// Of the regions that the peer has made: dropped before they are unmapped.
     pub(super) _guards: Vec<Guard>,
-    /// The mapped regions by index. The client's region 1 is its pool, which it maps itself: for the
+    /// The mapped regions by index. The client's pools, from region 1 on, it maps itself: for the
     /// client this list has region 0 only.
-    pub(super) regions: Vec<Mapping>,
+    pub(super) mapped: Vec<Mapping>,
+}
+
+/// An established connection with at least one ring in each direction, or one worker's share of it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) regions: Arc<Regions>,
+    /// For the client, the region that is the worker's pool.
+    pub(super) pool_region: u16,
     pub(super) client_to_server: Vec<RingPlace>,
     pub(super) server_to_client: Vec<RingPlace>,
     pub(super) fault: Arc<Fault>,
@@ -86,6 +94,39 @@ impl Fault {
 }
 
 impl Connection {
+    /// A share for each of so many workers: every ring is of one, and a worker has none where there are not rings in both
+    /// directions for it.
+    pub(super) fn shares(self, workers: usize) -> Vec<Option<Self>> {
+        let Self {
+            regions,
+            pool_region,
+            client_to_server,
+            server_to_client,
+            fault,
+        } = self;
+        let mut shares: Vec<Self> = (0..workers)
+            .map(|worker| Self {
+                regions: Arc::clone(&regions),
+                pool_region: pool_region + worker as u16,
+                client_to_server: Vec::new(),
+                server_to_client: Vec::new(),
+                fault: Arc::clone(&fault),
+            })
+            .collect();
+        for (nth, place) in client_to_server.into_iter().enumerate() {
+            shares[nth % workers].client_to_server.push(place);
+        }
+        for (nth, place) in server_to_client.into_iter().enumerate() {
+            shares[nth % workers].server_to_client.push(place);
+        }
+        let has_both =
+            |it: &Self| !it.client_to_server.is_empty() && !it.server_to_client.is_empty();
+        shares
+            .into_iter()
+            .map(|it| Some(it).filter(has_both))
+            .collect()
+    }
+
     /// The peer moved an index to where it cannot be: counts that once and has the control thread end the connection.
     #[cold]
     pub(super) fn end_for_wrong_index(&self, counters: &mut PortCounters) {
@@ -120,12 +161,45 @@ impl Connection {
     /// The start of `len` bytes at `offset` of a region, if they all lie inside it.
     #[inline(always)]
     pub(super) fn bytes(&self, region: u16, offset: u32, len: usize) -> Option<NonNull<u8>> {
-        let region = self.regions.get(usize::from(region))?;
+        let region = self.regions.mapped.get(usize::from(region))?;
         if offset as usize + len > region.len() {
             return None;
         }
         // SAFETY: inside the mapping, as just checked.
         Some(unsafe { region.base().add(offset as usize) })
+    }
+}
+
+/// The hand-overs to the data paths of all workers that share a port.
+#[derive(Debug)]
+pub(super) struct Handovers(pub(super) Vec<Arc<Handover>>);
+
+impl Handovers {
+    /// Control thread: a connection stands.
+    pub(super) fn publish(&self, connection: Connection) {
+        let workers = self.0.len();
+        for (handover, share) in self.0.iter().zip(connection.shares(workers)) {
+            match share {
+                Some(share) => handover.publish(share),
+                None => handover.withdraw(format!(
+                    "the peer has not rings for all {workers} workers: give it as many queues"
+                )),
+            }
+        }
+    }
+
+    /// What is being waited for.
+    pub(super) fn note(&self, note: &str) {
+        for handover in &self.0 {
+            handover.note(note.to_string());
+        }
+    }
+
+    /// Control thread: it is gone.
+    pub(super) fn withdraw(&self, note: &str) {
+        for handover in &self.0 {
+            handover.withdraw(note.to_string());
+        }
     }
 }
 

@@ -30,16 +30,16 @@ mod wakes;
 use crate::{
     Alarm, Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives,
 };
-use crate::{Resources, Sends};
+use crate::{Part, Resources, Sends, Split};
 use client_queue::ClientQueue;
-use connection::{Connection, Handover, interrupt_file};
+use connection::{Connection, Handover, Handovers, interrupt_file};
 use knock::Knocker;
 use ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
 use rustix::io::write;
 use server_queue::ServerQueue;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// What either side calls itself.
@@ -90,6 +90,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe: || Ok("server and client".to_string()),
     open,
+    split: Split::Parts(split),
 };
 
 /// Which interface on which socket.
@@ -123,6 +124,12 @@ fn queues(spec: &PortSpec) -> Result<u32, PortError> {
 }
 
 fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    let whole = split(spec, 1)?.pop();
+    whole.ok_or_else(|| spec.error("no worker"))?(resources)
+}
+
+/// Rings of its own for each worker, on one connection.
+fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     let identity = Identity {
         id: spec.number("id", 0..=u64::from(u32::MAX))?.unwrap_or(0) as u32,
         secret: spec.option("secret").unwrap_or_default().to_string(),
@@ -130,64 +137,107 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     if identity.secret.len() > 23 {
         return Err(spec.error("secret: at most 23 bytes"));
     }
+    if workers as u64 > MOST_QUEUES {
+        return Err(spec.error(format!(
+            "{workers} workers: it has {MOST_QUEUES} rings at most"
+        )));
+    }
     let path = PathBuf::from(spec.target());
     let log2_ring_size = ring_size(spec)?.ilog2() as u8;
-    let rx_rings = queues(spec)? as u16;
-    let pool = resources.pool();
-    let handover = Arc::new(Handover::default());
-    let stop = Arc::new(interrupt_file()?);
-    let (data_path, control) = match spec.option("role").unwrap_or("server") {
+    let rx_rings = queues(spec)?.max(workers as u32) as u16;
+    let handovers: Vec<_> = (0..workers).map(|_| Arc::<Handover>::default()).collect();
+    let all = Handovers(handovers.clone());
+    let control = Arc::new(Control {
+        stop: Arc::new(interrupt_file()?),
+        thread: Mutex::new(None),
+    });
+    match spec.option("role").unwrap_or("server") {
         "server" => {
             let listener = server::Listener::bind(&path)?;
-            handover.note(listener.waiting());
-            let (handover, stop) = (Arc::clone(&handover), Arc::clone(&stop));
-            let control = spawn(move || {
-                server::run(&listener, &identity, rx_rings, &handover, stop.as_fd())
-            })?;
-            (
-                Queue::Server(ServerQueue::new(pool, Knocker::shared()?)),
-                control,
-            )
+            all.note(&listener.waiting());
+            control.start(move |stop| server::run(&listener, &identity, rx_rings, &all, stop))?;
+            let part = |handover| {
+                let control = Arc::clone(&control);
+                Box::new(move |resources: &mut Resources| {
+                    let queue = ServerQueue::new(resources.pool(), Knocker::shared()?);
+                    let port = MemifPort::new(Queue::Server(queue), handover, control);
+                    Ok(Box::new(port) as Box<dyn Port>)
+                }) as Part
+            };
+            Ok(handovers.into_iter().map(part).collect())
         }
         "client" => {
-            handover.note(format!(
+            all.note(&format!(
                 "looking for the memif server at {}",
                 path.display()
             ));
-            let Some(memory) = pool.memory() else {
-                return Err(spec.error("the pool has no memory to offer"));
+            let begin = move |pools| {
+                let offer = client::Offer {
+                    path,
+                    log2_ring_size,
+                    rx_rings,
+                    pools,
+                };
+                move |stop: BorrowedFd<'_>| client::run(&offer, &identity, &all, stop)
             };
-            let offer = client::Offer {
-                path,
-                log2_ring_size,
-                rx_rings,
-                pool: memory.fd(),
-                pool_bytes: memory.len(),
+            // What is to run, once the pools of all workers are there.
+            let awaited = Arc::new(Mutex::new((Some(begin), vec![None; workers])));
+            let part = |(worker, handover)| {
+                let (control, awaited) = (Arc::clone(&control), Arc::clone(&awaited));
+                let spec = spec.clone();
+                Box::new(move |resources: &mut Resources| {
+                    let pool = resources.pool();
+                    let Some(memory) = pool.memory() else {
+                        return Err(spec.error("the pool has no memory to offer"));
+                    };
+                    let mut awaited = awaited.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (begin, pools) = &mut *awaited;
+                    pools[worker] = Some((memory.fd(), memory.len()));
+                    if let Some(pools) = pools.iter().cloned().collect::<Option<Vec<_>>>()
+                        && let Some(begin) = begin.take()
+                    {
+                        control.start(begin(pools))?;
+                    }
+                    let queue = ClientQueue::new(pool, Knocker::shared()?);
+                    let port = MemifPort::new(Queue::Client(queue), handover, control);
+                    Ok(Box::new(port) as Box<dyn Port>)
+                }) as Part
             };
-            let (handover, stop) = (Arc::clone(&handover), Arc::clone(&stop));
-            let control = spawn(move || client::run(&offer, &identity, &handover, stop.as_fd()))?;
-            (
-                Queue::Client(ClientQueue::new(pool, Knocker::shared()?)),
-                control,
-            )
+            Ok((0..).zip(handovers).map(part).collect())
         }
-        other => return Err(spec.error(format!("role={other}: want server or client"))),
-    };
-    Ok(Box::new(MemifPort {
-        queue: data_path,
-        epoch: 0,
-        waiting: None,
-        handover,
-        stop,
-        control: Some(control),
-    }))
+        other => Err(spec.error(format!("role={other}: want server or client"))),
+    }
 }
 
-fn spawn(body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, PortError> {
-    std::thread::Builder::new()
-        .name("memif".to_string())
-        .spawn(body)
-        .map_err(|e| PortError::system("starting memif's control thread", e))
+/// The control thread of a port. It ends when nobody has this any more.
+struct Control {
+    stop: Arc<OwnedFd>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Control {
+    fn start(&self, body: impl FnOnce(BorrowedFd<'_>) + Send + 'static) -> Result<(), PortError> {
+        let stop = Arc::clone(&self.stop);
+        let thread = std::thread::Builder::new()
+            .name("memif".to_string())
+            .spawn(move || body(stop.as_fd()))
+            .map_err(|e| PortError::system("starting memif's control thread", e))?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = write(&*self.stop, &1_u64.to_ne_bytes());
+        let thread = self
+            .thread
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// The two ends of the protocol have different duties on the same rings.
@@ -258,17 +308,27 @@ impl Queue {
 }
 
 struct MemifPort {
+    /// Dropped first: the peer is told before its packets go.
+    _control: Arc<Control>,
     queue: Queue,
     /// The hand-over's epoch that `queue` is in.
     epoch: u32,
     /// A new connection that waits until every packet of the last one has been returned.
     waiting: Option<(u32, Option<Connection>)>,
     handover: Arc<Handover>,
-    stop: Arc<OwnedFd>,
-    control: Option<JoinHandle<()>>,
 }
 
 impl MemifPort {
+    fn new(queue: Queue, handover: Arc<Handover>, control: Arc<Control>) -> Self {
+        Self {
+            _control: control,
+            queue,
+            epoch: 0,
+            waiting: None,
+            handover,
+        }
+    }
+
     /// Adopts a new connection or lets the old one go.
     #[cold]
     fn refresh(&mut self) {
@@ -330,15 +390,6 @@ impl Port for MemifPort {
 
     fn counters(&mut self) -> PortCounters {
         self.queue.counters()
-    }
-}
-
-impl Drop for MemifPort {
-    fn drop(&mut self) {
-        let _ = write(&*self.stop, &1_u64.to_ne_bytes());
-        if let Some(control) = self.control.take() {
-            let _ = control.join();
-        }
     }
 }
 

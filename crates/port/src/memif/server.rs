@@ -1,7 +1,7 @@
 //! The server's control thread: listens, shakes hands with one client at a time, notices its end.
 
 use super::channel::{Channel, ChannelError, wait};
-use super::connection::{Connection, Fault, Handover, RingPlace};
+use super::connection::{Connection, Fault, Handovers, Regions, RingPlace};
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
 use super::shrink::Guard;
@@ -112,12 +112,12 @@ impl Drop for Listener {
 }
 
 /// Runs until the port is closed.
-/// Clients may add `rx_rings` rings to receive from.
+/// Clients may add `rx_rings` rings to receive from, and one to send through for each worker.
 pub(super) fn run(
     listener: &Listener,
     identity: &Identity,
     rx_rings: u16,
-    handover: &Handover,
+    handovers: &Handovers,
     stop: BorrowedFd<'_>,
 ) {
     let waiting = listener.waiting();
@@ -135,10 +135,10 @@ pub(super) fn run(
             continue;
         };
         let channel = Channel::new(socket, stop);
-        let end = match shake_hands(&channel, identity, rx_rings) {
+        let end = match shake_hands(&channel, identity, rx_rings, handovers.0.len() as u16) {
             Ok(connection) => {
                 let fault = Arc::clone(&connection.fault);
-                handover.publish(connection);
+                handovers.publish(connection);
                 // Only now: the client offers buffers once it knows that it is connected.
                 match channel.send(
                     &Message::Connected {
@@ -160,7 +160,7 @@ pub(super) fn run(
             ChannelError::Closed | ChannelError::Refused(_) => {}
             ref other => channel.disconnect(&other.to_string()),
         }
-        handover.withdraw(format!("{waiting} (last one: {end})"));
+        handovers.withdraw(&format!("{waiting} (last one: {end})"));
     }
 }
 
@@ -220,6 +220,7 @@ fn shake_hands(
     channel: &Channel<'_>,
     identity: &Identity,
     rx_rings: u16,
+    tx_rings: u16,
 ) -> Result<Connection, ChannelError> {
     channel.send(
         &Message::Hello {
@@ -227,7 +228,7 @@ fn shake_hands(
             min_version: VERSION,
             max_version: VERSION,
             max_region: MAX_REGIONS - 1,
-            max_s2c_ring: 0,
+            max_s2c_ring: tx_rings - 1,
             max_c2s_ring: rx_rings - 1,
             max_log2_ring_size: MAX_LOG2_RING_SIZE,
         },
@@ -308,7 +309,7 @@ fn shake_hands(
                 let (direction, most) = if is_c2s {
                     (&mut client_to_server, rx_rings)
                 } else {
-                    (&mut server_to_client, 1)
+                    (&mut server_to_client, tx_rings)
                 };
                 if usize::from(index) != direction.len() || index >= most {
                     return protocol(format!(
@@ -338,8 +339,11 @@ fn shake_hands(
         .map(|region| Guard::new(region.pages(), &fault).or_else(system))
         .collect::<Result<_, _>>()?;
     let connection = Connection {
-        _guards: guards,
-        regions,
+        regions: Arc::new(Regions {
+            _guards: guards,
+            mapped: regions,
+        }),
+        pool_region: 1,
         client_to_server,
         server_to_client,
         fault,

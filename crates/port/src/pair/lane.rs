@@ -1,40 +1,8 @@
-//! A pair between a worker and its slow path: frames bear a note in both directions.
+//! A pair between two threads of one data plane, in which every frame bears a note of 48 bits.
 
 use super::ring::ROOM_BYTES;
 use super::{OPEN, PairPort};
-use crate::{Alarm, BATCH_CAPACITY, Batch, PortError, Punt};
-
-/// What goes with a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Note {
-    /// Number of the port that it came in through, or is to leave through.
-    pub port: u8,
-    /// Why the worker did not forward it.
-    pub cause: Punt,
-    /// When the worker sent it here: the lowest 32 bits of its time in units of 2^10 ticks ([`crate::ticks`]).
-    pub at: u32,
-}
-
-impl Note {
-    fn pack(self) -> u64 {
-        let cause = match self.cause {
-            Punt::Neighbour => 0,
-            Punt::Local => 1,
-        };
-        u64::from(self.port) | cause << 8 | u64::from(self.at) << 16
-    }
-
-    fn unpack(bits: u64) -> Self {
-        Self {
-            port: bits as u8,
-            cause: match (bits >> 8) as u8 {
-                0 => Punt::Neighbour,
-                _ => Punt::Local,
-            },
-            at: (bits >> 16) as u32,
-        }
-    }
-}
+use crate::{Alarm, BATCH_CAPACITY, Batch, PortError};
 
 /// One end. Both are opened by the same name, each on the thread that it belongs to; a name serves once.
 pub struct Lane {
@@ -57,12 +25,12 @@ impl Lane {
         })
     }
 
-    /// Copies a frame, for the other end to see after [`Lane::publish`]. False if there is no room, or nobody there.
+    /// Copies a frame, for the other end to see after [`Lane::publish`], with a note of 48 bits. False if there is no room, or nobody there.
     #[inline]
-    pub fn push(&mut self, frame: &[u8], note: Note) -> bool {
+    pub fn push(&mut self, frame: &[u8], note: u64) -> bool {
         let pushed = frame.len() <= ROOM_BYTES
             && self.port.others_state() == OPEN
-            && self.port.sender.push(frame, note.pack());
+            && self.port.sender.push(frame, note);
         self.has_pushed |= pushed;
         pushed
     }
@@ -87,8 +55,8 @@ impl Lane {
 
     /// What came with packet `index` of the last batch.
     #[inline]
-    pub fn note(&self, index: usize) -> Note {
-        Note::unpack(self.notes[index & (BATCH_CAPACITY - 1)])
+    pub fn note(&self, index: usize) -> u64 {
+        self.notes[index & (BATCH_CAPACITY - 1)]
     }
 
     /// Whether nothing waits to be received.
@@ -121,14 +89,10 @@ mod tests {
     #[test]
     fn frames_cross_with_their_notes_until_the_ring_is_full() {
         let mut near = Lane::open("lane under test", 32).unwrap();
-        let note = |number: u8| Note {
-            port: number,
-            cause: [Punt::Neighbour, Punt::Local][usize::from(number % 2)],
-            at: u32::MAX - u32::from(number),
-        };
+        let note = |number: u8| (1 << 48) - 1 - u64::from(number);
         assert!(!near.push(&[0; 60], note(0)), "nobody is there");
         let mut far = Lane::open("lane under test", 32).unwrap();
-        let sent: Vec<Note> = (0..32).map(note).collect();
+        let sent: Vec<u64> = (0..32).map(note).collect();
         for (number, note) in sent.iter().enumerate() {
             assert!(near.push(&[number as u8; 60], *note));
         }
@@ -146,7 +110,7 @@ mod tests {
         batch.clear();
         far.publish();
         assert_eq!(near.receive(&mut batch), 1);
-        assert_eq!((batch.packets()[0].bytes()[0], near.note(0).port), (7, 7));
+        assert_eq!((batch.packets()[0].bytes()[0], near.note(0)), (7, note(7)));
         drop(near);
         assert!(!far.is_open() && !far.push(&[0; 60], note(0)));
     }

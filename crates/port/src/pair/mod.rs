@@ -7,12 +7,12 @@
 mod lane;
 mod ring;
 
-pub use lane::{Lane, Note};
+pub use lane::Lane;
 
 use crate::{
     Alarm, Backend, Batch, Bell, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
 };
-use crate::{PortSpec, Receives, Resources, Sends, Supply};
+use crate::{Part, PortSpec, Receives, Resources, Sends, Split, Supply};
 use ring::{ROOM_BYTES, Receiver, Ring, Sender};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -38,6 +38,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe: || Ok("always there".to_string()),
     open,
+    split: Split::Parts(split),
 };
 
 const RING_SLOTS: u32 = 1024;
@@ -77,13 +78,29 @@ struct PairPort {
 }
 
 fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    open_called(spec, spec.target())
+}
+
+/// A pair for each worker, so that the other end has as many.
+fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
+    let part = |worker| {
+        let (spec, name) = (
+            spec.clone(),
+            format!("{} of worker {worker}", spec.target()),
+        );
+        Box::new(move |_: &mut Resources| open_called(&spec, &name)) as Part
+    };
+    Ok((0..workers).map(part).collect())
+}
+
+fn open_called(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> {
     let wanted = spec.number("ring", 32..=16384)?.map(|n| n as u32);
     if let Some(slots) = wanted
         && !slots.is_power_of_two()
     {
         return Err(spec.error(format!("ring={slots} is not a power of two")));
     }
-    let port = PairPort::join(spec.target(), wanted, |reason| spec.error(reason))?;
+    let port = PairPort::join(name, wanted, |reason| spec.error(reason))?;
     Ok(Box::new(port))
 }
 

@@ -19,7 +19,7 @@ pub use annotated::{Annotated, write_annotated};
 use crate::{
     Backend, Batch, Breakdown, Clock, Handling, Link, Port, PortCounters, PortError, PortSpec,
 };
-use crate::{Receives, Resources, Sends, Supply};
+use crate::{Receives, Resources, Sends, Split, Supply};
 use index::End;
 use reader::Reader;
 use record::Format;
@@ -63,6 +63,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: false,
     probe: || Ok("always there".to_string()),
     open,
+    split: Split::Never("the packets of a file come one after the other"),
 };
 
 /// How long the clock is compared with the system's: a part in a million, a millisecond in a quarter of an

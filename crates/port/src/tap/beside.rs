@@ -23,6 +23,7 @@ impl Tap {
             address: None,
             mtu_bytes: MTU_BYTES,
             queue_frames: QUEUE_FRAMES,
+            has_queues: false,
         };
         Device::create(&format!("making the tap interface {name}"), name, &settings).map(Self)
     }

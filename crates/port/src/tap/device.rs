@@ -25,9 +25,22 @@ pub(super) struct Settings {
     pub(super) mtu_bytes: u32,
     /// Frames that the kernel keeps for us.
     pub(super) queue_frames: u32,
+    /// Several threads have a queue of it each.
+    pub(super) has_queues: bool,
 }
 
-/// A tap interface. It goes away with this.
+impl Settings {
+    fn flags(&self) -> libc::c_int {
+        let several = if self.has_queues {
+            libc::IFF_MULTI_QUEUE
+        } else {
+            0
+        };
+        libc::IFF_TAP | libc::IFF_NO_PI | several
+    }
+}
+
+/// A tap interface, or a queue of one. The interface goes away with the last.
 #[derive(Debug)]
 pub(super) struct Device {
     /// Frames are read from and written to this.
@@ -88,11 +101,9 @@ impl Device {
         .map_err(|e| PortError::system(what, e))?;
         let device = Self { file, lookup };
         // Exclusive: somebody else's interface of this name stays his.
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
+        let flags = settings.flags() | libc::IFF_TUN_EXCL;
         device
-            .set(device.file.as_fd(), name, libc::TUNSETIFF, |request| {
-                request.ifr_ifru.ifru_flags = flags as libc::c_short;
-            })
+            .attach(name, flags)
             .map_err(|error| match error.raw_os_error() {
                 Some(libc::EBUSY | libc::EEXIST | libc::EINVAL) => PortError::missing(
                     what,
@@ -105,6 +116,28 @@ impl Device {
             .configure(name, settings)
             .map_err(|(doing, error)| PortError::system(format!("{what}: {doing}"), error))?;
         Ok(device)
+    }
+
+    /// Another queue of an interface that has them, to which the kernel gives the flows that were last sent through it.
+    pub(super) fn queue(
+        &self,
+        what: &str,
+        name: &str,
+        settings: &Settings,
+    ) -> Result<Self, PortError> {
+        let failed = |e: io::Error| PortError::system(what, e);
+        let another = Self {
+            file: open_device(what)?,
+            lookup: self.lookup.try_clone().map_err(failed)?,
+        };
+        another.attach(name, settings.flags()).map_err(failed)?;
+        Ok(another)
+    }
+
+    fn attach(&self, name: &str, flags: libc::c_int) -> io::Result<()> {
+        self.set(self.file.as_fd(), name, libc::TUNSETIFF, |request| {
+            request.ifr_ifru.ifru_flags = flags as libc::c_short;
+        })
     }
 
     fn set(

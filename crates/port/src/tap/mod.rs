@@ -16,7 +16,7 @@ use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 use crate::{
     Alarm, Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec,
 };
-use crate::{Receives, Resources, Sends};
+use crate::{Part, Receives, Resources, Sends, Split};
 use device::{Device, Settings};
 use rustix::io::{Errno, read, write};
 use std::net::Ipv4Addr;
@@ -53,6 +53,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe: device::probe,
     open,
+    split: Split::Parts(split),
 };
 
 struct TapPort {
@@ -64,13 +65,36 @@ struct TapPort {
 }
 
 fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    let device = Device::create(&what(spec), spec.target(), &settings(spec, false)?)?;
+    open_device(spec, device, resources)
+}
+
+/// A queue for each worker.
+fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
+    let (what, settings) = (what(spec), settings(spec, true)?);
+    let first = Device::create(&what, spec.target(), &settings)?;
+    let others = (1..workers).map(|_| first.queue(&what, spec.target(), &settings));
+    let mut devices = others.collect::<Result<Vec<_>, _>>()?;
+    devices.insert(0, first);
+    let part = |device| {
+        let spec = spec.clone();
+        Box::new(move |resources: &mut Resources| open_device(&spec, device, resources)) as Part
+    };
+    Ok(devices.into_iter().map(part).collect())
+}
+
+fn what(spec: &PortSpec) -> String {
+    format!("opening {spec}")
+}
+
+fn settings(spec: &PortSpec, has_queues: bool) -> Result<Settings, PortError> {
     let name = spec.target();
     if !is_name(name) {
         return Err(spec.error(format!(
             "\"{name}\" is no name for an interface: want 1 to 15 letters, digits, -, _ or ."
         )));
     }
-    let settings = Settings {
+    Ok(Settings {
         mac: spec.option("mac").map(|text| mac(spec, text)).transpose()?,
         address: spec
             .option("address")
@@ -78,13 +102,19 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
             .transpose()?,
         mtu_bytes: spec.number("mtu", 68..=1900)?.unwrap_or(1500) as u32,
         queue_frames: spec.number("queue", 1..=65536)?.unwrap_or(1000) as u32,
-    };
-    let what = format!("opening {spec}");
-    let device = Device::create(&what, name, &settings)?;
-    let interface =
-        Interface::find(device.lookup(), name).map_err(|e| PortError::system(&what, e))?;
+        has_queues,
+    })
+}
+
+fn open_device(
+    spec: &PortSpec,
+    device: Device,
+    resources: &mut Resources,
+) -> Result<Box<dyn Port>, PortError> {
+    let interface = Interface::find(device.lookup(), spec.target())
+        .map_err(|e| PortError::system(what(spec), e))?;
     Ok(Box::new(TapPort {
-        name: name.to_string(),
+        name: spec.target().to_string(),
         device,
         pool: resources.pool(),
         interface,

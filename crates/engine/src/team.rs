@@ -1,0 +1,333 @@
+//! The workers of a chain: threads, each pinned to its core, with its part of every port and functions of its own.
+
+use crate::chain::Making;
+use crate::handoff::{Handoff, TeamName};
+use crate::worker::add_fates;
+use crate::{
+    Chain, ChainError, Counters, CountersView, End, Fates, Replaced, Stage, UpdateError, Updates,
+    Worker,
+};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use taut_function::{Member, Watcher};
+use taut_port::{Clock, InterruptionLog, Link, Part, PortError, Resources};
+
+/// Told to people, a line each.
+pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Called on a worker's thread when it has come to its end; its ports are open until this returns.
+pub type AtEnd = Arc<dyn Fn(&End) + Send + Sync>;
+
+/// What starting workers takes beside their chain.
+#[derive(Clone)]
+pub struct Start {
+    /// The clock of all of them.
+    pub clock: Clock,
+    /// Ends them.
+    pub stop: Arc<AtomicBool>,
+    /// Ends the making of functions that take seconds.
+    pub given_up: &'static AtomicBool,
+    /// What ports make of their specs, links that go up and down, what takes seconds, and workers that die.
+    pub tell: Tell,
+    /// See there.
+    pub at_end: AtEnd,
+}
+
+struct Running {
+    counters: Arc<Counters>,
+    updates: Arc<Updates>,
+    thread: JoinHandle<(End, Fates)>,
+}
+
+/// Workers of one chain that run.
+pub struct Team {
+    workers: Vec<Running>,
+    exchange: Arc<Exchange>,
+}
+
+/// How workers that run are told to have other functions, and what they have counted: for any thread.
+pub struct Exchange {
+    counters: Vec<Arc<Counters>>,
+    updates: Vec<Arc<Updates>>,
+    /// What all of them have.
+    present: Mutex<Vec<Stage>>,
+}
+
+/// How a worker ended; none if its thread died.
+pub type Ended = Option<End>;
+
+impl Team {
+    /// Starts the workers that the chain says; all are ready when this returns. Their threads are called `name`.
+    ///
+    /// # Errors
+    /// Of the first one that cannot be; none runs then.
+    pub fn start(
+        chain: &Chain,
+        name: &str,
+        start: &Start,
+        mut log: Option<InterruptionLog>,
+    ) -> Result<Self, ChainError> {
+        let of = chain.workers;
+        let parts = chain.ports.iter().map(|spec| spec.parts(of));
+        let parts: Vec<Vec<Part>> = parts.collect::<Result<_, _>>()?;
+        let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();
+        let team = TeamName::new();
+        let links = Arc::new(Links::new(chain, &start.tell));
+        let (mut workers, mut go) = (Vec::new(), Vec::new());
+        for number in 0..of {
+            let member = Member { number, of };
+            let (tell, told) = mpsc::channel();
+            let (begin, may_begin) = mpsc::channel::<()>();
+            let work = Work {
+                parts: parts.iter_mut().filter_map(Iterator::next).collect(),
+                chain: chain.clone(),
+                start: start.clone(),
+                log: log.take(),
+                member,
+                team,
+                links: Arc::clone(&links),
+            };
+            let thread = std::thread::Builder::new()
+                .name(name.to_string())
+                .spawn(move || work.run(&tell, &may_begin))
+                .map_err(|e| PortError::system("starting a worker thread", e))?;
+            let died = |_| {
+                let dead = std::io::Error::other("it died while it started");
+                PortError::system("a worker thread", dead)
+            };
+            // Those before it hear that nobody lets them begin.
+            let (counters, updates) = told.recv().map_err(died)??;
+            workers.push(Running {
+                counters,
+                updates,
+                thread,
+            });
+            go.push(begin);
+        }
+        for begin in go {
+            // It waits for this.
+            let _ = begin.send(());
+        }
+        let exchange = Exchange {
+            counters: workers.iter().map(|it| Arc::clone(&it.counters)).collect(),
+            updates: workers.iter().map(|it| Arc::clone(&it.updates)).collect(),
+            present: Mutex::new(chain.functions.clone()),
+        };
+        Ok(Self {
+            workers,
+            exchange: Arc::new(exchange),
+        })
+    }
+
+    /// See there.
+    pub fn exchange(&self) -> Arc<Exchange> {
+        Arc::clone(&self.exchange)
+    }
+
+    /// Waits for all of them to end: how each did, and what became of packets in their functions, together.
+    pub fn join(self) -> (Vec<Ended>, Fates) {
+        let (mut ends, mut sums) = (Vec::new(), Fates::new());
+        for worker in self.workers {
+            worker.thread.thread().unpark();
+            let ended = worker.thread.join().ok();
+            ends.push(ended.map(|(end, fates)| {
+                add_fates(&mut sums, fates);
+                end
+            }));
+        }
+        (ends, sums)
+    }
+}
+
+impl Exchange {
+    /// What each worker has counted.
+    pub fn each(&self) -> Vec<CountersView> {
+        self.counters.iter().map(|it| it.read()).collect()
+    }
+
+    /// What all of them have counted.
+    pub fn sum(&self) -> CountersView {
+        let each = self.counters.iter().map(|it| it.read());
+        each.fold(CountersView::default(), |sum, it| sum + it)
+    }
+
+    /// As [`Updates::replace`], one worker after the other; with the longest pause of one. Workers that have died are passed over.
+    ///
+    /// # Errors
+    /// As there; those that had the new functions already have the old ones again then.
+    pub fn replace(&self, stages: &[Stage]) -> Result<Replaced, UpdateError> {
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done: Option<Replaced> = None;
+        let several = self.updates.len() > 1;
+        for (number, updates) in self.updates.iter().enumerate() {
+            match updates.replace(stages.to_vec()) {
+                Ok(replaced) => {
+                    let longest = done.map_or(0, |done| done.pause_ticks);
+                    done = Some(Replaced {
+                        pause_ticks: longest.max(replaced.pause_ticks),
+                        ..replaced
+                    });
+                }
+                Err(_) if several && updates.is_ended() => {}
+                Err(e) => {
+                    for updates in &self.updates[..number] {
+                        // It had these.
+                        let _ = updates.replace(present.clone());
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        *present = stages.to_vec();
+        done.ok_or(UpdateError::Unavailable("the workers have ended"))
+    }
+}
+
+/// What a worker's thread is given.
+struct Work {
+    parts: Vec<Part>,
+    chain: Chain,
+    start: Start,
+    log: Option<InterruptionLog>,
+    member: Member,
+    team: TeamName,
+    links: Arc<Links>,
+}
+
+/// The links of all workers, which are told as one for each port.
+struct Links {
+    names: Vec<String>,
+    tell: Tell,
+    known: Mutex<Vec<PortLinks>>,
+}
+
+#[derive(Clone)]
+struct PortLinks {
+    /// None for a worker that has not looked yet.
+    by_worker: Vec<Option<Link>>,
+    told: Option<Link>,
+}
+
+impl Links {
+    fn new(chain: &Chain, tell: &Tell) -> Self {
+        let none = PortLinks {
+            by_worker: vec![None; chain.workers],
+            told: None,
+        };
+        Self {
+            names: chain.ports.iter().map(ToString::to_string).collect(),
+            tell: Arc::clone(tell),
+            known: Mutex::new(vec![none; chain.ports.len()]),
+        }
+    }
+
+    /// A worker has found a link to be so; a port is up when it is for all of them.
+    fn hear(&self, worker: usize, port: usize, link: &Link) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let it = &mut known[port];
+        it.by_worker[worker] = Some(link.clone());
+        let Some(all) = it.by_worker.iter().cloned().collect::<Option<Vec<_>>>() else {
+            return;
+        };
+        let several = all.len() > 1;
+        let down = all
+            .iter()
+            .enumerate()
+            .find_map(|(worker, link)| match link {
+                Link::Up => None,
+                Link::Down(why) if several => Some(Link::Down(format!("worker {worker}: {why}"))),
+                Link::Down(why) => Some(Link::Down(why.clone())),
+            });
+        let now = down.unwrap_or(Link::Up);
+        if it.told.as_ref() == Some(&now) {
+            return;
+        }
+        let name = &self.names[port];
+        match &now {
+            Link::Up => (self.tell)(&format!("{name}: up")),
+            Link::Down(why) => (self.tell)(&format!("{name}: down: {why}")),
+        }
+        it.told = Some(now);
+    }
+}
+
+type Begun = Result<(Arc<Counters>, Arc<Updates>), ChainError>;
+
+impl Work {
+    fn run(mut self, tell: &mpsc::Sender<Begun>, may_begin: &mpsc::Receiver<()>) -> (End, Fates) {
+        let none = (End::Stopped, Fates::new());
+        let mut worker = match self.set_up() {
+            Ok(worker) => worker,
+            Err(e) => {
+                let _ = tell.send(Err(e));
+                return none;
+            }
+        };
+        let updates = worker.updates(&self.chain.functions);
+        let _ = tell.send(Ok((worker.counters(), updates)));
+        if may_begin.recv().is_err() {
+            return none;
+        }
+        let end = worker.run(&self.start.stop);
+        if let (End::Broken(port, why), true) = (&end, self.member.of > 1) {
+            let spec = &self.chain.ports[*port];
+            self.tell(&format!("{spec}: {}; the other workers go on", why.why));
+        }
+        (self.start.at_end)(&end);
+        (end, worker.fates())
+    }
+
+    /// Opens everything where it will be used.
+    fn set_up(&mut self) -> Result<Worker, ChainError> {
+        let chain = &self.chain;
+        let core = chain.cores.get(self.member.number).copied();
+        if let Some(core) = core.or(chain.core) {
+            taut_host::pin_current_thread(core)?;
+        }
+        let mut resources = Resources::for_ports(&chain.ports)?;
+        let mut ports = Vec::new();
+        for (spec, part) in chain.ports.iter().zip(std::mem::take(&mut self.parts)) {
+            let port = part(&mut resources)?;
+            if !port.details().is_empty() {
+                self.tell(&format!("{spec}: {}", port.details()));
+            }
+            ports.push(port);
+        }
+        let watcher = Watcher {
+            stop: self.start.given_up,
+            tell: &|text| self.tell(text),
+        };
+        let functions = chain.build_functions_for(&Making {
+            member: self.member,
+            watcher: Some(&watcher),
+            ..Making::default()
+        })?;
+        let mut worker = Worker::new(ports, functions, chain.flush, &self.start.clock);
+        worker.set_pool(resources.pool());
+        worker.set_burst(chain.burst);
+        worker.set_wait(chain.wait, &self.start.clock);
+        worker.start_slow_path()?;
+        if self.member.of > 1 {
+            worker.join(self.member, Handoff::open(self.team, self.member)?);
+        }
+        if let Some(log) = self.log.take() {
+            worker.log_interruptions(log);
+        }
+        let (links, number) = (Arc::clone(&self.links), self.member.number);
+        worker.on_link_change(move |port, link| links.hear(number, port, link));
+        Ok(worker)
+    }
+
+    fn tell(&self, text: &str) {
+        (self.start.tell)(&of_worker(self.member, text));
+    }
+}
+
+/// A line with the worker that it is of, where there are several.
+fn of_worker(member: Member, text: &str) -> String {
+    match member.of {
+        1 => text.to_string(),
+        _ => format!("worker {}: {text}", member.number),
+    }
+}

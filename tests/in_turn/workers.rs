@@ -1,0 +1,328 @@
+//! Several workers of one chain, each with its part of the ports.
+
+use crate::support::hosts::{FAR, Hosts, Transport, in_namespace, ip, ping, transfer, two_hosts};
+use crate::support::program::{Program, run};
+use crate::support::{Sockets, alone, alone_and_root, is_installed, taut, within_attempts};
+use serde_json::Value;
+use std::process::Command;
+use taut_host::{Testbed, allowed_cpus};
+
+const TOOLS: [(&str, &str); 2] = [("ping", "iputils-ping"), ("iperf3", "iperf3")];
+
+/// Whether there is a core for each of two workers.
+fn has_two_cores() -> bool {
+    let has = allowed_cpus().len() > 1;
+    if !has {
+        println!("skipped: needs two cores");
+    }
+    has
+}
+
+/// What each worker has counted of something.
+fn of_each(event: &Value, counter: &str) -> Vec<u64> {
+    let workers = event["workers"].as_array().unwrap();
+    let count = |it: &Value| it[counter].as_u64().unwrap();
+    workers.iter().map(count).collect()
+}
+
+/// The MAC address of an interface in a namespace.
+fn mac_of(namespace: &str, interface: &str) -> String {
+    let path = format!("/sys/class/net/{interface}/address");
+    let read = run(in_namespace(namespace, "cat").arg(path)).success();
+    read.stdout.trim().to_string()
+}
+
+#[test]
+fn workers_of_a_translator_pass_each_other_what_is_the_others() {
+    let Some(hosts) = Hosts::new(2, &TOOLS) else {
+        return;
+    };
+    if !has_two_cores() {
+        return;
+    }
+    let [inside, outside] = [0, 1].map(|at| &hosts.all[at]);
+    let up = hosts.up(
+        "nat.toml",
+        &format!(
+            "workers = 2\nwait = \"sleep(50us)\"\nports = [\"veth:eth0,netns={},address=10.9.1.1/24\", \
+             \"veth:eth0,netns={},address=203.0.113.2/24\"]\n[[function]]\nname = \"nat\"\noutside = [1]\n\
+             address = \"203.0.113.1\"\n",
+            inside.0, outside.0
+        ),
+    );
+    // Nobody answers for the translator: each side knows the other's MAC address.
+    let (near, far) = (mac_of(&inside.0, "eth0"), mac_of(&outside.0, "eth0"));
+    ip(&format!(
+        "-n {} route add 203.0.113.0/24 dev eth0",
+        inside.0
+    ));
+    ip(&format!(
+        "-n {} neigh add 203.0.113.2 lladdr {far} dev eth0",
+        inside.0
+    ));
+    ip(&format!(
+        "-n {} neigh add 203.0.113.1 lladdr {near} dev eth0",
+        outside.0
+    ));
+    for host in 2..=8 {
+        ip(&format!(
+            "-n {} address add 10.9.1.{host}/24 dev eth0",
+            inside.0
+        ));
+        let from = format!("10.9.1.{host}");
+        ping(inside, "203.0.113.2", 5, &["-i", "0.02", "-I", &from], 5);
+    }
+    for port in 5201..5205 {
+        transfer(
+            Transport::Tcp,
+            (&outside.0, port),
+            &inside.0,
+            ("203.0.113.2", port),
+        );
+    }
+    let ended = up.interrupt().success();
+    let event: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    let counters = &event["status"]["segments"][0]["counters"];
+    let counted = |name: &str| counters[name].as_u64().unwrap();
+    assert!(counted("handed_over") > 20, "{event}");
+    for none in ["dropped_handoff", "dropped_by_function"] {
+        assert_eq!(counted(none), 0, "{none}: {event}");
+    }
+    assert_eq!(counted("rx_packets"), counted("tx_packets"), "{event}");
+}
+
+#[test]
+fn the_kernel_spreads_flows_over_sockets_and_queues() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !has_two_cores() {
+        return;
+    }
+    if TOOLS.iter().any(|(program, _)| !is_installed(program)) {
+        println!("skipped: needs ping and iperf3 (packages iputils-ping and iperf3)");
+        return;
+    }
+    let testbed = Testbed::builder().build().unwrap();
+    let far = two_hosts(&testbed, testbed.generator_namespace(), "gen1");
+    let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+    command.args([
+        "forward",
+        "--json",
+        "--workers",
+        "2",
+        "--wait",
+        "sleep(50us)",
+    ]);
+    command.args(["--port", "af_packet:dut0", "--port", "af_packet:dut1"]);
+    let mut forward = Program::start(&mut command);
+    forward.wait_until("all links up", |_, stderr| {
+        stderr.matches(": up").count() == 2
+    });
+    let near = testbed.generator_namespace();
+    for port in 5201..5213 {
+        transfer(Transport::Tcp, (&far.0, port), near, (FAR, port));
+    }
+    let summary = forward.interrupt().success().last_json();
+    // Each flow has one, both of its directions, and all of them have one by chance once in two thousand times.
+    assert!(
+        of_each(&summary, "rx_packets").iter().all(|rx| *rx > 100),
+        "{summary}"
+    );
+    let counted = |name: &str| summary["counters"][name].as_u64().unwrap();
+    assert_eq!(counted("rx_packets"), counted("tx_packets"), "{summary}");
+}
+
+#[test]
+fn a_tap_interface_has_a_queue_for_each_worker() {
+    let Some(hosts) = Hosts::new(2, &TOOLS) else {
+        return;
+    };
+    if !has_two_cores() {
+        return;
+    }
+    let taps = [0, 1].map(|end| format!("tap{}-{end}", std::process::id()));
+    let mut command = taut(&["forward", "--json", "--workers", "2", "--wait", "interrupt"]);
+    for tap in &taps {
+        command.args(["--port", &format!("tap:{tap}")]);
+    }
+    let mut forward = Program::start(&mut command);
+    forward.wait_for_stdout("started");
+    for ((tap, host), number) in taps.iter().zip(&hosts.all).zip(1..) {
+        ip(&format!("link set {tap} netns {}", host.0));
+        ip(&format!(
+            "-n {} address add 10.9.2.{number}/24 dev {tap}",
+            host.0
+        ));
+        ip(&format!("-n {} link set {tap} up", host.0));
+    }
+    ping(&hosts.all[0], "10.9.2.2", 10, &["-i", "0.02"], 10);
+    for port in 5201..5207 {
+        transfer(
+            Transport::Tcp,
+            (&hosts.all[1].0, port),
+            &hosts.all[0].0,
+            ("10.9.2.2", port),
+        );
+    }
+    let summary = forward.interrupt().success().last_json();
+    assert!(
+        of_each(&summary, "rx_packets").iter().all(|rx| *rx > 0),
+        "{summary}"
+    );
+    let gone = run(Command::new("ip").args(["-n", &hosts.all[0].0, "link", "show", &taps[0]]));
+    assert_ne!(gone.code(), Some(0), "{gone:?}");
+}
+
+#[test]
+fn each_worker_has_rings_of_a_shared_memory_port() {
+    let _turn = alone();
+    if !has_two_cores() {
+        return;
+    }
+    for role in ["server", "client"] {
+        let sockets = Sockets::new();
+        let [path, _] = sockets.paths();
+        let port = |role: &str| format!("memif:{},role={role}", path.display());
+        let (here, there) = (port(role), port(crate::support::other(role)));
+        let mut sink = taut(&[
+            "forward",
+            "--json",
+            "--workers",
+            "2",
+            "--wait",
+            "sleep(50us)",
+        ]);
+        let mut sink = Program::start(sink.args(["--port", &here, "--port", "null:"]));
+        sink.wait_for_stdout("started");
+        within_attempts(3, || {
+            let mut source = taut(&["forward", "--json", "--workers", "2", "--seconds", "1"]);
+            source.args(["--port", "null:source=8", "--port", &there]);
+            let sent = run(&mut source).success().last_json();
+            if of_each(&sent, "tx_packets").contains(&0) {
+                return Err(sent.to_string());
+            }
+            Ok(())
+        });
+        let summary = sink.interrupt().success().last_json();
+        assert!(
+            of_each(&summary, "rx_packets").iter().all(|rx| *rx > 0),
+            "{summary}"
+        );
+        let counted = |name: &str| summary["counters"][name].as_u64().unwrap();
+        assert_eq!(counted("rx_packets"), counted("tx_packets"), "{summary}");
+    }
+}
+
+#[test]
+fn a_peer_with_fewer_rings_than_workers_serves_the_first_ones() {
+    let _turn = alone();
+    if !has_two_cores() {
+        return;
+    }
+    let sockets = Sockets::new();
+    let [path, _] = sockets.paths();
+    let here = format!("memif:{}", path.display());
+    let there = format!("memif:{},role=client", path.display());
+    let mut sink = taut(&[
+        "forward",
+        "--json",
+        "--workers",
+        "2",
+        "--wait",
+        "sleep(50us)",
+    ]);
+    let mut sink = Program::start(sink.args(["--port", &here, "--port", "null:"]));
+    sink.wait_for_stdout("started");
+    let mut source = taut(&["forward", "--port", "null:source=8", "--port", &there]);
+    let mut source = Program::start(source.args(["--wait", "yield"]));
+    sink.wait_for_stderr("give it as many queues");
+    source.wait_for_stdout("1 s");
+    source.interrupt().success();
+    let summary = sink.interrupt().success().last_json();
+    let rx = of_each(&summary, "rx_packets");
+    assert!(rx[0] > 0 && rx[1] == 0, "{summary}");
+}
+
+#[test]
+fn what_several_workers_cannot_be_is_said_in_one_line() {
+    for (arguments, part) in [
+        (&["--workers", "0"] as &[&str], "workers = 0: want 1 to 64"),
+        (&["--workers", "65"], "want 1 to 64"),
+        (&["--workers", "64"], "this process may use"),
+        (&["--cores", "0,0"], "cores: 0 is there twice"),
+        (&["--cores", "0,x"], "invalid value"),
+        (&["--cores", "0,9999"], "9999"),
+        (
+            &["--workers", "2", "--core", "0"],
+            "give 2 workers one each",
+        ),
+        (
+            &["--workers", "3", "--cores", "0,1"],
+            "cores: 2 for 3 workers",
+        ),
+        (
+            &["--workers", "2", "--port", "pcap:x.pcap", "--port", "null:"],
+            "2 workers cannot share it",
+        ),
+        (
+            &["--workers", "2", "--port", "af_xdp:lo", "--port", "null:"],
+            "1 of its queues",
+        ),
+        (
+            &[
+                "--workers",
+                "9",
+                "--port",
+                "memif:/nowhere/x",
+                "--port",
+                "null:",
+            ],
+            "",
+        ),
+        (
+            &["--workers", "2", "--function", "switch"],
+            "\"switch\": one worker has to have all",
+        ),
+        (
+            &[
+                "--workers",
+                "2",
+                "--function",
+                "nat(outside=[1], address=192.0.2.1, ports=9000-9002)",
+            ],
+            "2 workers want 4 or more",
+        ),
+        (
+            &[
+                "--workers",
+                "2",
+                "--function",
+                "nat(outside=[1], address=192.0.2.1)",
+                "--function",
+                "nat(outside=[1], address=192.0.2.1)",
+            ],
+            "each have a say",
+        ),
+        (&["--workers", "2", "--in-kernel"], "neither flush policy"),
+        (
+            &["--workers", "2", "--interruptions", "x"],
+            "of one worker only",
+        ),
+    ] {
+        let mut command = taut(&["forward", "--seconds", "1"]);
+        command.args(arguments);
+        if !arguments.contains(&"--port") {
+            command.args(["--port", "null:", "--port", "null:"]);
+        }
+        let finished = run(&mut command);
+        assert_eq!(finished.code(), Some(2), "{arguments:?}: {finished:?}");
+        assert!(
+            finished.stderr.contains(part),
+            "{arguments:?}: {finished:?}"
+        );
+        if !part.contains("invalid") {
+            assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
+        }
+    }
+}
