@@ -16,7 +16,7 @@ use taut_engine::{
     Stage, Start, Team, Wait,
 };
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
-use taut_port::{Clock, InterruptionLog, PortSpec};
+use taut_port::{Clock, InterruptionLog, PortCounters, PortSpec};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -148,8 +148,6 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         stop: Arc::new(AtomicBool::new(false)),
         running: Mutex::new(Some(running)),
     });
-    // Whatever ends this, nothing goes on without it.
-    let _stop_all = StopAll(Arc::clone(&ending.stop));
     let at_end = {
         let ending = Arc::clone(&ending);
         move |end: &End| ending.of_worker(end)
@@ -166,11 +164,22 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         let thread = name
             .as_ref()
             .map_or("worker".to_string(), |name| format!("worker {name}"));
-        let team = Team::start(chain, &thread, &start, log.take());
-        teams.push(team.map_err(|e| match signalled.load(Ordering::Relaxed) {
-            true => Failure::Interrupted("stopped before anything was forwarded".to_string()),
-            false => e.into(),
-        })?);
+        match Team::start(chain, &thread, &start, log.take()) {
+            Ok(team) => teams.push(team),
+            Err(e) => {
+                ending.stop.store(true, Ordering::Relaxed);
+                for team in teams {
+                    team.join();
+                }
+                return Err(match signalled.load(Ordering::Relaxed) {
+                    true => {
+                        let text = "stopped before anything was forwarded";
+                        Failure::Interrupted(text.to_string())
+                    }
+                    false => e.into(),
+                });
+            }
+        }
     }
     drop(start);
     let exchanges: Vec<_> = teams.iter().map(Team::exchange).collect();
@@ -253,7 +262,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                 numbered(
                     &chains,
                     number,
-                    with_each(summary_json(&total, seconds, &clock, &fates), &each),
+                    with_ports(
+                        with_each(summary_json(&total, seconds, &clock, &fates), &each),
+                        chain,
+                        &exchanges[number].ports(),
+                    ),
                 )
             },
             || named(name, summary(&total, seconds, &fates)),
@@ -274,15 +287,6 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         }
     }
     failed.map_or(Ok(()), Err)
-}
-
-/// Tells all workers to stop when it goes.
-struct StopAll(Arc<AtomicBool>);
-
-impl Drop for StopAll {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// What happens when workers have come to their end.
@@ -402,6 +406,17 @@ fn with_each(mut event: Value, each: &[CountersView]) -> Value {
     if each.len() > 1 {
         event["workers"] = json!(each);
     }
+    event
+}
+
+/// An event with what was counted at each port.
+fn with_ports(mut event: Value, chain: &Chain, counted: &[PortCounters]) -> Value {
+    let ports = chain.ports.iter().zip(counted).map(|(spec, counted)| {
+        let mut port = json!(counted);
+        port["port"] = spec.text().into();
+        port
+    });
+    event["ports"] = ports.collect();
     event
 }
 

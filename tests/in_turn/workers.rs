@@ -2,8 +2,11 @@
 
 use crate::support::hosts::{FAR, Hosts, Transport, in_namespace, ip, ping, transfer, two_hosts};
 use crate::support::program::{Program, run};
-use crate::support::{Sockets, alone, alone_and_root, is_installed, taut, within_attempts};
+use crate::support::{
+    Sockets, alone, alone_and_root, is_installed, scratch, taut, within_attempts,
+};
 use serde_json::Value;
+use std::fs;
 use std::process::Command;
 use taut_host::{Testbed, allowed_cpus};
 
@@ -80,6 +83,16 @@ fn workers_of_a_translator_pass_each_other_what_is_the_others() {
             ("203.0.113.2", port),
         );
     }
+    // All of them get other functions, and keep what they know.
+    let file = hosts.folder.path().join("nat.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let more = "[[function]]\nname = \"filter\"\ndefault = \"accept\"\nrules = []\n";
+    fs::write(&file, text + more).unwrap();
+    run(taut(&["chain", "update"]).arg(&file)).success();
+    for host in 2..=8 {
+        let from = format!("10.9.1.{host}");
+        ping(inside, "203.0.113.2", 3, &["-i", "0.02", "-I", &from], 3);
+    }
     let ended = up.interrupt().success();
     let event: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
     let counters = &event["status"]["segments"][0]["counters"];
@@ -131,6 +144,67 @@ fn the_kernel_spreads_flows_over_sockets_and_queues() {
     );
     let counted = |name: &str| summary["counters"][name].as_u64().unwrap();
     assert_eq!(counted("rx_packets"), counted("tx_packets"), "{summary}");
+}
+
+#[test]
+fn workers_of_a_gateway_have_the_same_bearers() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    if !has_two_cores() {
+        return;
+    }
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let line = |n: u32| format!("10.45.0.{n},encapsulate,{n:#x},198.18.0.9\n");
+    fs::write(path("bearers.csv"), (1..=49).map(line).collect::<String>()).unwrap();
+    let chain = format!(
+        "workers = 2\nwait = \"sleep(50us)\"\nports = {{ core = \"af_packet:dut0\", radio = \"af_packet:dut1\" }}\n\
+         [[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\nload = \"{}\"\ncontrol = \"{}\"\n\
+         tunnels = [\"radio\"]\n",
+        path("bearers.csv"),
+        path("control.sock")
+    );
+    fs::write(path("gateway.toml"), chain).unwrap();
+    let testbed = Testbed::builder().build().unwrap();
+    let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
+    let mut forward = Program::start(command.args(["forward", "--json", &path("gateway.toml")]));
+    forward.wait_until("all links up", |_, stderr| {
+        stderr.matches(": up").count() == 2
+    });
+    let bearer = |words: &[&str]| {
+        let control = path("control.sock");
+        run(taut(&["bearer", "--control", &control]).args(words)).success()
+    };
+    bearer(&["add", line(50).trim()]);
+    let mut command = in_namespace(testbed.generator_namespace(), env!("CARGO_BIN_EXE_taut"));
+    command.args([
+        "generate",
+        "--port",
+        "af_packet:gen0",
+        "--port",
+        "af_packet:gen1",
+        "--json",
+    ]);
+    command.args(["--rate", "5k", "--seconds", "0.5", "--size", "128"]);
+    for set in ["dst_ip=10.45.0.1-10.45.0.50", "src_port=1000-2000"] {
+        command.args(["--set", set]);
+    }
+    let generated = run(&mut command).last_json();
+    let sent = generated["tally"]["sent"].as_u64().unwrap();
+    assert!(sent > 1000, "{generated}");
+    bearer(&["remove", "10.45.0.50"]);
+    assert!(bearer(&["status"]).stdout.contains("49 bearers"));
+    let summary = forward.interrupt().success().last_json();
+    assert!(
+        of_each(&summary, "rx_packets").iter().all(|rx| *rx > 100),
+        "{summary}"
+    );
+    // Those of the warm-up among them.
+    let received = summary["counters"]["rx_packets"].as_u64().unwrap();
+    assert!(received >= sent, "{summary}");
+    assert_eq!(summary["fates"]["encapsulated"], received, "{summary}");
+    assert_eq!(summary["counters"]["tx_packets"], received, "{summary}");
 }
 
 #[test]
@@ -211,6 +285,10 @@ fn each_worker_has_rings_of_a_shared_memory_port() {
         );
         let counted = |name: &str| summary["counters"][name].as_u64().unwrap();
         assert_eq!(counted("rx_packets"), counted("tx_packets"), "{summary}");
+        let ports = &summary["ports"];
+        assert_eq!(ports[0]["port"], here.as_str());
+        assert_eq!(ports[0]["rx_packets"], counted("rx_packets"));
+        assert_eq!(ports[1]["tx_packets"], counted("tx_packets"));
     }
 }
 

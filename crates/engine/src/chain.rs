@@ -12,15 +12,16 @@
 //! ```
 
 use crate::{Flush, Wait};
-use serde::Deserialize;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-use taut_function::{Function, Member, SettingsError, Spread, Watcher};
+use taut_function::{Function, Member, SettingsError, Shared, Spread, Watcher};
 use taut_host::affinity::AffinityError;
 use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{PortError, PortSpec, SettingsFileError, backends, duration, place_in};
+use taut_port::{PortError, PortSpec, SettingsFileError, backends, duration, place_in, suggestion};
 
 /// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
 pub const DEFAULT_BURST: usize = 32;
@@ -115,25 +116,62 @@ impl Stage {
         taut_function::build(&self.name, self.settings.clone()).ok()
     }
 
+    /// The key of its settings that names ports, and what it says.
+    fn ports(&self) -> Option<(&'static str, &toml::Value)> {
+        let functions = taut_function::functions().iter();
+        let key = functions
+            .filter(|f| f.name == self.name)
+            .find_map(|f| f.ports)?;
+        Some((key, self.settings.get(key)?))
+    }
+
     /// Whether all ports that its settings name are among the chain's.
-    fn check_ports(&self, made: &dyn Function, ports: usize) -> Result<(), String> {
-        match made.named_ports() {
-            Some((key, named)) if named.iter().any(|port| *port >= ports) => {
-                let given = self.settings.get(key).map(toml::Value::to_string);
+    fn check_ports(&self, ports: usize) -> Result<(), String> {
+        let is_beyond = |it: &toml::Value| it.as_integer().is_some_and(|it| it >= ports as i64);
+        match self.ports() {
+            Some((key, given)) if all_of(given).iter().any(is_beyond) => {
                 let there = match ports {
                     0 | 1 => "port 0 only".to_string(),
                     2 => "ports 0 and 1".to_string(),
                     _ => format!("ports 0 to {}", ports - 1),
                 };
-                let given = given.unwrap_or_default();
                 Err(format!("{key} = {given}: this chain has {there}"))
             }
             _ => Ok(()),
         }
     }
 
+    /// Puts the numbers of ports in the place of their names.
+    fn number_ports(&mut self, names: &[String]) -> Result<(), String> {
+        let Some((key, given)) = self.ports() else {
+            return Ok(());
+        };
+        let number = |it: &toml::Value| match it.as_str() {
+            None => Ok(it.clone()),
+            Some(_) if names.is_empty() => Err(format!(
+                "{key} = {given}: the ports of this chain have no names: ports = {{ NAME = \"...\", ... }}"
+            )),
+            Some(name) => match names.iter().position(|known| known == name) {
+                Some(at) => Ok(toml::Value::from(at as i64)),
+                None => Err(format!(
+                    "{key} = {given}: no port is called \"{name}\"; there are {}{}",
+                    names.join(", "),
+                    suggestion(name, names.iter().map(String::as_str))
+                )),
+            },
+        };
+        let numbered = match given {
+            toml::Value::Array(list) => {
+                toml::Value::Array(list.iter().map(number).collect::<Result<_, _>>()?)
+            }
+            one => number(one)?,
+        };
+        self.settings.insert(key.to_string(), numbered);
+        Ok(())
+    }
+
     /// Makes it, ready to run on the calling thread's core.
-    pub(crate) fn build(&self, making: &Making<'_>) -> Result<Box<dyn Function>, ChainError> {
+    fn build(&self, shared: &Shared, making: &Making<'_>) -> Result<Box<dyn Function>, ChainError> {
         let wrong = |e: SettingsError| ChainError::Function {
             function: self.name.clone(),
             reason: e.to_string(),
@@ -141,7 +179,7 @@ impl Stage {
         let built = taut_function::build(&self.name, self.settings.clone());
         let mut function = built.map_err(wrong)?;
         if making.member.of > 1 {
-            function.join(making.member).map_err(wrong)?;
+            function.join(making.member, shared).map_err(wrong)?;
         }
         if let Some(gateway) = making.gateway {
             function.share(gateway);
@@ -154,11 +192,39 @@ impl Stage {
     }
 }
 
+/// What stands in a list, or by itself.
+fn all_of(value: &toml::Value) -> &[toml::Value] {
+    match value {
+        toml::Value::Array(list) => list,
+        one => std::slice::from_ref(one),
+    }
+}
+
+/// The functions of these stages, ready to run on the calling thread's core. By stage, `shared` is what the functions of several
+/// workers share; but for those whose place `kept` has, which are there already.
+pub(crate) fn build(
+    stages: &[Stage],
+    kept: &[bool],
+    making: &Making<'_>,
+) -> Result<Vec<Option<Box<dyn Function>>>, ChainError> {
+    let none = Shared::default();
+    let each = stages.iter().enumerate().map(|(at, stage)| {
+        if kept.get(at) == Some(&true) {
+            return Ok(None);
+        }
+        let shared = making.shared.get(at).unwrap_or(&none);
+        stage.build(shared, making).map(Some)
+    });
+    each.collect()
+}
+
 /// For whom functions are made.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Making<'a> {
     /// Which of the chain's workers.
     pub(crate) member: Member,
+    /// By stage, what the functions of all workers share.
+    pub(crate) shared: &'a [Shared],
     /// The gateway in the kernel that they are to share their bearers with.
     pub(crate) gateway: Option<&'a Arc<KernelGateway>>,
     /// Who wants to be told what takes seconds, and may want them no more.
@@ -263,7 +329,7 @@ pub enum ChainError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    ports: Vec<toml::Spanned<String>>,
+    ports: Ports,
     flush: Option<toml::Spanned<String>>,
     wait: Option<toml::Spanned<String>>,
     burst: Option<toml::Spanned<usize>>,
@@ -278,6 +344,48 @@ struct File {
     placement: Placement,
     #[serde(default, rename = "function")]
     functions: Vec<toml::Spanned<Stage>>,
+}
+
+/// The specs of the ports, in the order of the file, and their names, where they have some.
+#[derive(Default)]
+struct Ports {
+    specs: Vec<toml::Spanned<String>>,
+    names: Vec<String>,
+}
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListOrTable;
+
+        impl<'de> Visitor<'de> for ListOrTable {
+            type Value = Ports;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of ports, or a table of them by name")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Ports, A::Error> {
+                let mut ports = Ports::default();
+                while let Some(spec) = list.next_element()? {
+                    ports.specs.push(spec);
+                }
+                Ok(ports)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut table: A) -> Result<Ports, A::Error> {
+                let mut entries: Vec<(String, toml::Spanned<String>)> = Vec::new();
+                while let Some(entry) = table.next_entry()? {
+                    entries.push(entry);
+                }
+                // Tables come in the order of their keys.
+                entries.sort_by_key(|(_, spec)| spec.span().start);
+                let (names, specs) = entries.into_iter().unzip();
+                Ok(Ports { specs, names })
+            }
+        }
+
+        deserializer.deserialize_any(ListOrTable)
+    }
 }
 
 /// Ports of a worker: as many as a packet can be sent to.
@@ -325,10 +433,10 @@ impl Chain {
     pub fn parse(text: &str, name: &str) -> Result<Self, ChainError> {
         let wrong =
             |at, reason: String| ChainError::File(SettingsFileError::wrong(text, name, at, reason));
-        let file: File = toml::from_str(text)
+        let mut file: File = toml::from_str(text)
             .map_err(|e| ChainError::File(SettingsFileError::of_toml(text, name, &e)))?;
         let mut ports = Vec::new();
-        for spec in &file.ports {
+        for spec in &file.ports.specs {
             let parsed = PortSpec::parse(spec.get_ref());
             ports.push(parsed.map_err(|e| wrong(Some(spec.span().start), e.to_string()))?);
         }
@@ -358,23 +466,26 @@ impl Chain {
                 wrong(Some(budget.span().start), reason)
             })
         });
-        for (number, stage) in file.functions.iter().enumerate() {
-            let s = stage.get_ref();
-            match file.place {
-                Place::User => taut_function::build(&s.name, s.settings.clone()).map(drop),
-                Place::Kernel => taut_function::in_kernel(&s.name, s.settings.clone(), 0).map(drop),
-            }
-            .map_err(|e| e.to_string())
-            .and_then(|()| match s.made() {
-                Some(made) => s.check_ports(&*made, ports.len()),
-                None => Ok(()),
-            })
-            .map_err(|reason| {
-                let is_named = taut_function::functions().iter().any(|f| f.name == s.name);
-                let about = if is_named { &reason } else { "name" };
-                let place = place_in(text, "function", number, about);
-                wrong(place.or(Some(stage.span().start)), reason)
-            })?;
+        for (number, stage) in file.functions.iter_mut().enumerate() {
+            let at = stage.span().start;
+            let s = stage.get_mut();
+            s.number_ports(&file.ports.names)
+                .and_then(|()| {
+                    match file.place {
+                        Place::User => taut_function::build(&s.name, s.settings.clone()).map(drop),
+                        Place::Kernel => {
+                            taut_function::in_kernel(&s.name, s.settings.clone(), 0).map(drop)
+                        }
+                    }
+                    .map_err(|e| e.to_string())
+                })
+                .and_then(|()| s.check_ports(ports.len()))
+                .map_err(|reason| {
+                    let is_named = taut_function::functions().iter().any(|f| f.name == s.name);
+                    let about = if is_named { &reason } else { "name" };
+                    let place = place_in(text, "function", number, about);
+                    wrong(place.or(Some(at)), reason)
+                })?;
         }
         if file.place == Place::Kernel {
             let flush = file.flush.as_ref().map(toml::Spanned::span);
@@ -441,15 +552,13 @@ impl Chain {
             ports => {
                 check_burst(self.burst)?;
                 self.check_workers()?;
-                let with_stages = || self.functions.iter().zip(&made);
+                let mut with_stages = self.functions.iter().zip(&made);
                 let asleep =
-                    with_stages().find(|(_, made)| made.as_ref().is_some_and(|f| !f.wakes()));
+                    with_stages.find(|(_, made)| made.as_ref().is_some_and(|f| !f.wakes()));
                 self.check_wait(asleep.map(|(stage, _)| stage))?;
-                for (stage, made) in with_stages() {
-                    if let Some(made) = made {
-                        let named = stage.check_ports(&**made, ports);
-                        named.map_err(|reason| format!("function \"{}\": {reason}", stage.name))?;
-                    }
+                for stage in &self.functions {
+                    let named = stage.check_ports(ports);
+                    named.map_err(|reason| format!("function \"{}\": {reason}", stage.name))?;
                 }
                 Ok(())
             }
@@ -511,7 +620,7 @@ impl Chain {
                         number: 0,
                         of: workers,
                     };
-                    made.join(member)
+                    made.join(member, &Shared::default())
                         .map_err(|e| format!("function \"{name}\": {e}"))?;
                 }
             }
@@ -555,8 +664,8 @@ impl Chain {
         &self,
         making: &Making<'_>,
     ) -> Result<Vec<Box<dyn Function>>, ChainError> {
-        let stages = self.functions.iter();
-        stages.map(|stage| stage.build(making)).collect()
+        let made = build(&self.functions, &[], making)?;
+        Ok(made.into_iter().flatten().collect())
     }
 }
 
@@ -606,6 +715,41 @@ mod tests {
                 .contains("x.toml:1:10: budget \"soon\": want a time"),
             "{wrong}"
         );
+    }
+
+    #[test]
+    fn ports_with_names_are_in_the_order_of_the_file_and_functions_may_name_them() {
+        let text = |named: &str| {
+            format!(
+                "ports = {{ wan = \"null:source=8\", lan = \"null:\" }}\n[[function]]\nname = \"nat\"\n\
+                 outside = {named}\naddress = \"192.0.2.1\"\n"
+            )
+        };
+        let outside = |named: &str| {
+            let chain = Chain::parse(&text(named), "x.toml").unwrap();
+            assert_eq!(chain.ports[0].text(), "null:source=8");
+            chain.functions[0].settings["outside"].to_string()
+        };
+        assert_eq!(outside("[\"lan\"]"), "[1]");
+        assert_eq!(outside("[\"wan\", 1]"), "[0, 1]");
+        let wrong = |text: &str| Chain::parse(text, "x.toml").unwrap_err().to_string();
+        let unknown = wrong(&text("[\"lam\"]"));
+        assert!(
+            unknown.contains("x.toml:4:11: ") && unknown.contains("did you mean `lan`?"),
+            "{unknown}"
+        );
+        let unnamed = wrong(
+            "ports = [\"null:\", \"null:\"]\n[[function]]\nname = \"nat\"\noutside = [\"lan\"]\n\
+             address = \"192.0.2.1\"\n",
+        );
+        assert!(unnamed.contains("have no names"), "{unnamed}");
+        assert!(
+            wrong("ports = 7").contains("a list of ports"),
+            "{}",
+            wrong("ports = 7")
+        );
+        let twice = wrong("ports = { a = \"null:\", a = \"null:\" }");
+        assert!(twice.contains("x.toml:1:"), "{twice}");
     }
 
     #[test]
@@ -708,7 +852,7 @@ mod tests {
         }
         // Put together otherwise than from a file.
         let mut chain = Chain::parse("ports = [\"null:\"]", "x.toml").unwrap();
-        chain.functions = vec!["balance(port=9, hops=x)".parse().unwrap()];
+        chain.functions = vec!["balance(port=0, hops=x)".parse().unwrap()];
         assert_eq!(chain.check(), Ok(()), "found where it is made");
         let settings = "port = 9\nhops = [\"02:00:00:00:00:01\"]";
         chain.functions[0].settings = settings.parse().unwrap();

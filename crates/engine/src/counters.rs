@@ -1,14 +1,20 @@
 //! What a worker has done, published by it now and then and read by anybody.
 
 use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use taut_port::PortCounters;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// A worker's counters; the worker stores, others load.
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub struct Counters { $($(#[$doc])* pub(crate) $name: AtomicU64),* }
+        pub struct Counters {
+            $($(#[$doc])* pub(crate) $name: AtomicU64,)*
+            /// Made when they are published first.
+            ports: OnceLock<Box<[[AtomicU64; 9]]>>,
+        }
 
         /// One reading of [`Counters`].
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +25,23 @@ macro_rules! counters {
             /// The counters as they were published last.
             pub fn read(&self) -> CountersView {
                 CountersView { $($name: self.$name.load(Ordering::Relaxed)),* }
+            }
+
+            /// Those of each port, in the order of the chain, as they were published last.
+            pub fn ports(&self) -> Vec<PortCounters> {
+                let read = |it: &[AtomicU64; 9]| it.each_ref().map(|n| n.load(Ordering::Relaxed));
+                let ports = self.ports.get().into_iter().flatten();
+                ports.map(|it| PortCounters::of(read(it))).collect()
+            }
+
+            /// Publishes those of port `number` of so many.
+            pub(crate) fn publish_port(&self, number: usize, of: usize, counted: &PortCounters) {
+                let none = || (0..of).map(|_| Default::default()).collect();
+                if let Some(port) = self.ports.get_or_init(none).get(number) {
+                    for (count, now) in port.iter().zip(counted.counts()) {
+                        count.store(now, Ordering::Relaxed);
+                    }
+                }
             }
 
             /// Publishes the worker's own counters.

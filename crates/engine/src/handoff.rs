@@ -199,7 +199,7 @@ mod tests {
         let mut team = team(2);
         let pool = PoolHandle::new(64, false).unwrap();
         let mut own = CountersView::default();
-        let mut send = |to: &mut Handoff, own: &mut CountersView| {
+        let send = |to: &mut Handoff, own: &mut CountersView| {
             let mut batch = Batch::new();
             pool.fill(&mut batch, 64, 60);
             for packet in batch.packets_mut() {

@@ -7,11 +7,11 @@ use crate::{
     Chain, ChainError, Counters, CountersView, End, Fates, Replaced, Stage, UpdateError, Updates,
     Worker,
 };
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use taut_function::{Member, Watcher};
-use taut_port::{Clock, InterruptionLog, Link, Part, PortError, Resources};
+use taut_function::{Member, Shared, Watcher};
+use taut_port::{Clock, InterruptionLog, Link, Part, PortCounters, PortError, Resources};
 
 /// Told to people, a line each.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
@@ -74,11 +74,10 @@ impl Team {
         let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();
         let team = TeamName::new();
         let links = Arc::new(Links::new(chain, &start.tell));
-        let (mut workers, mut go) = (Vec::new(), Vec::new());
+        let shared = shared_by(&chain.functions);
+        let mut ready: Vec<(Running, mpsc::Sender<()>)> = Vec::new();
         for number in 0..of {
             let member = Member { number, of };
-            let (tell, told) = mpsc::channel();
-            let (begin, may_begin) = mpsc::channel::<()>();
             let work = Work {
                 parts: parts.iter_mut().filter_map(Iterator::next).collect(),
                 chain: chain.clone(),
@@ -87,27 +86,25 @@ impl Team {
                 member,
                 team,
                 links: Arc::clone(&links),
+                shared: shared.clone(),
             };
-            let thread = std::thread::Builder::new()
-                .name(name.to_string())
-                .spawn(move || work.run(&tell, &may_begin))
-                .map_err(|e| PortError::system("starting a worker thread", e))?;
-            let died = |_| {
-                let dead = std::io::Error::other("it died while it started");
-                PortError::system("a worker thread", dead)
-            };
-            // Those before it hear that nobody lets them begin.
-            let (counters, updates) = told.recv().map_err(died)??;
-            workers.push(Running {
-                counters,
-                updates,
-                thread,
-            });
-            go.push(begin);
+            match work.start(name) {
+                Ok(started) => ready.push(started),
+                Err(e) => {
+                    // Those before it hear that nobody lets them begin, and close their ports.
+                    for (worker, begin) in ready {
+                        drop(begin);
+                        let _ = worker.thread.join();
+                    }
+                    return Err(e);
+                }
+            }
         }
-        for begin in go {
+        let mut workers = Vec::new();
+        for (worker, begin) in ready {
             // It waits for this.
             let _ = begin.send(());
+            workers.push(worker);
         }
         let exchange = Exchange {
             counters: workers.iter().map(|it| Arc::clone(&it.counters)).collect(),
@@ -152,6 +149,19 @@ impl Exchange {
         each.fold(CountersView::default(), |sum, it| sum + it)
     }
 
+    /// What all of them have counted at each port.
+    pub fn ports(&self) -> Vec<PortCounters> {
+        let mut sums: Vec<PortCounters> = Vec::new();
+        for each in &self.counters {
+            let ports = each.ports();
+            sums.resize(sums.len().max(ports.len()), PortCounters::default());
+            for (sum, port) in sums.iter_mut().zip(ports) {
+                *sum = *sum + port;
+            }
+        }
+        sums
+    }
+
     /// As [`Updates::replace`], one worker after the other; with the longest pause of one. Workers that have died are passed over.
     ///
     /// # Errors
@@ -160,8 +170,9 @@ impl Exchange {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done: Option<Replaced> = None;
         let several = self.updates.len() > 1;
+        let shared = shared_by(stages);
         for (number, updates) in self.updates.iter().enumerate() {
-            match updates.replace(stages.to_vec()) {
+            match updates.replace_sharing(stages.to_vec(), shared.clone()) {
                 Ok(replaced) => {
                     let longest = done.map_or(0, |done| done.pause_ticks);
                     done = Some(Replaced {
@@ -171,9 +182,10 @@ impl Exchange {
                 }
                 Err(_) if several && updates.is_ended() => {}
                 Err(e) => {
+                    let shared = shared_by(&present);
                     for updates in &self.updates[..number] {
                         // It had these.
-                        let _ = updates.replace(present.clone());
+                        let _ = updates.replace_sharing(present.clone(), shared.clone());
                     }
                     return Err(e);
                 }
@@ -182,6 +194,11 @@ impl Exchange {
         *present = stages.to_vec();
         done.ok_or(UpdateError::Unavailable("the workers have ended"))
     }
+}
+
+/// A place for what functions share, by stage.
+fn shared_by(stages: &[Stage]) -> Vec<Shared> {
+    stages.iter().map(|_| Shared::default()).collect()
 }
 
 /// What a worker's thread is given.
@@ -193,6 +210,7 @@ struct Work {
     member: Member,
     team: TeamName,
     links: Arc<Links>,
+    shared: Vec<Shared>,
 }
 
 /// The links of all workers, which are told as one for each port.
@@ -254,7 +272,40 @@ impl Links {
 
 type Begun = Result<(Arc<Counters>, Arc<Updates>), ChainError>;
 
+/// Has all workers end when the thread that has it panics: a chain with a hole carries nothing.
+struct EndAll<'a>(&'a Start);
+
+impl Drop for EndAll<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop.store(true, Ordering::Relaxed);
+            (self.0.at_end)(&End::Stopped);
+        }
+    }
+}
+
 impl Work {
+    /// Starts the thread. It is ready when this returns, and begins when it is let.
+    fn start(self, name: &str) -> Result<(Running, mpsc::Sender<()>), ChainError> {
+        let (tell, told) = mpsc::channel();
+        let (begin, may_begin) = mpsc::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name(name.to_string())
+            .spawn(move || self.run(&tell, &may_begin))
+            .map_err(|e| PortError::system("starting a worker thread", e))?;
+        let died = |_| {
+            let dead = std::io::Error::other("it died while it started");
+            PortError::system("a worker thread", dead)
+        };
+        let (counters, updates) = told.recv().map_err(died)??;
+        let running = Running {
+            counters,
+            updates,
+            thread,
+        };
+        Ok((running, begin))
+    }
+
     fn run(mut self, tell: &mpsc::Sender<Begun>, may_begin: &mpsc::Receiver<()>) -> (End, Fates) {
         let none = (End::Stopped, Fates::new());
         let mut worker = match self.set_up() {
@@ -269,6 +320,8 @@ impl Work {
         if may_begin.recv().is_err() {
             return none;
         }
+        let start = self.start.clone();
+        let _end_all = EndAll(&start);
         let end = worker.run(&self.start.stop);
         if let (End::Broken(port, why), true) = (&end, self.member.of > 1) {
             let spec = &self.chain.ports[*port];
@@ -294,12 +347,15 @@ impl Work {
             }
             ports.push(port);
         }
+        // Not kept here: it goes with the functions.
+        let shared = std::mem::take(&mut self.shared);
         let watcher = Watcher {
             stop: self.start.given_up,
             tell: &|text| self.tell(text),
         };
         let functions = chain.build_functions_for(&Making {
             member: self.member,
+            shared: &shared,
             watcher: Some(&watcher),
             ..Making::default()
         })?;

@@ -1,12 +1,12 @@
 //! The functions of a running worker are replaced between two of its rounds: who asks for it, which functions stay as
 //! they are, and what becomes of packets that the others still keep.
 
-use crate::chain::{ChainError, Making, Stage};
+use crate::chain::{ChainError, Making, Stage, build};
 use crate::slow::SlowPath;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-use taut_function::{Context, Function, Member};
+use taut_function::{Context, Function, Shared};
 use taut_port::{Batch, Direction};
 
 /// How long functions that were replaced may go on letting go of what they keep; what is left then is lost.
@@ -30,6 +30,8 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) stages: Vec<Stage>,
+    /// By stage.
+    pub(crate) shared: Vec<Shared>,
     pub(crate) answer: mpsc::Sender<Result<Replaced, ChainError>>,
 }
 
@@ -64,6 +66,15 @@ impl Updates {
     /// # Errors
     /// When a function cannot be made, or the worker has ended: nothing is changed then.
     pub fn replace(&self, stages: Vec<Stage>) -> Result<Replaced, UpdateError> {
+        self.replace_sharing(stages, Vec::new())
+    }
+
+    /// As [`Updates::replace`] of one of several workers, with what their new functions share, by stage.
+    pub(crate) fn replace_sharing(
+        &self,
+        stages: Vec<Stage>,
+        shared: Vec<Shared>,
+    ) -> Result<Replaced, UpdateError> {
         stages.iter().try_for_each(Stage::check)?;
         let (answer, answered) = mpsc::channel();
         {
@@ -75,7 +86,11 @@ impl Updates {
                 let text = "another update is still under way; try again";
                 return Err(UpdateError::Unavailable(text));
             }
-            state.request = Some(Request { stages, answer });
+            state.request = Some(Request {
+                stages,
+                shared,
+                answer,
+            });
             self.wanted.store(true, Ordering::Relaxed);
         }
         let ended = UpdateError::Unavailable("the worker ended before it came to the update");
@@ -173,21 +188,13 @@ impl Leaving {
 pub(crate) fn replace(
     functions: &mut Vec<Box<dyn Function>>,
     slow: &mut Option<SlowPath>,
-    member: Member,
+    making: &Making<'_>,
     old: &[Stage],
     new: &[Stage],
 ) -> Result<Leaving, ChainError> {
     let kept = kept(old, new);
-    let mut made = Vec::with_capacity(new.len());
-    for (stage, kept) in new.iter().zip(&kept) {
-        made.push(match kept {
-            Some(_) => None,
-            None => Some(stage.build(&Making {
-                member,
-                ..Making::default()
-            })?),
-        });
-    }
+    let stay: Vec<bool> = kept.iter().map(Option::is_some).collect();
+    let mut made = build(new, &stay, making)?;
     let handlers = made.iter_mut().flatten().filter_map(|f| f.handler());
     SlowPath::provide(slow, handlers)?;
     let mut present: Vec<_> = std::mem::take(functions).into_iter().map(Some).collect();
@@ -246,13 +253,11 @@ mod tests {
     #[test]
     fn what_cannot_be_made_changes_nothing() {
         let old = stages(&["forward"]);
-        let mut functions: Vec<_> = old
-            .iter()
-            .map(|s| s.build(&Making::default()).unwrap())
-            .collect();
+        let made = build(&old, &[], &Making::default()).unwrap();
+        let mut functions: Vec<_> = made.into_iter().flatten().collect();
         let before: *const dyn Function = &*functions[0];
         let wrong = stages(&["forward", "xor(key=1)", "xor(key=300)"]);
-        assert!(replace(&mut functions, &mut None, Member::default(), &old, &wrong).is_err());
+        assert!(replace(&mut functions, &mut None, &Making::default(), &old, &wrong).is_err());
         assert_eq!(functions.len(), 1);
         assert!(std::ptr::addr_eq(&*functions[0], before));
     }

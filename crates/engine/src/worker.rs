@@ -1,5 +1,6 @@
 //! The worker: one thread that runs receive -> functions -> send to completion.
 
+use crate::chain::Making;
 use crate::handoff::Handoff;
 use crate::interrupted::Interrupted;
 use crate::lanes::Lanes;
@@ -10,7 +11,7 @@ use crate::update::{self, Leaving, Replaced, Request};
 use crate::{ChainError, Counters, CountersView, DEFAULT_BURST, Flush, Stage, Updates, Wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_function::{Context, Function, Member, Spread};
+use taut_function::{Context, Function, Member, Shared, Spread};
 use taut_port::{
     BATCH_CAPACITY, Batch, Breakdown, Clock, Direction, InterruptionLog, Link, Packet, Pairs,
     PoolHandle, Port, PortCounters, PortError, Supply, ticks,
@@ -538,9 +539,13 @@ impl Worker {
     ) -> bool {
         let mut changed = false;
         if self.leaving.is_none()
-            && let Some(Request { stages, answer }) = self.updates.take()
+            && let Some(Request {
+                stages,
+                shared,
+                answer,
+            }) = self.updates.take()
         {
-            let replaced = self.replace(stages, now_ticks);
+            let replaced = self.replace(stages, &shared, now_ticks);
             changed = replaced.is_ok();
             // Who asked may have gone.
             let _ = answer.send(replaced);
@@ -557,11 +562,20 @@ impl Worker {
         changed
     }
 
-    fn replace(&mut self, stages: Vec<Stage>, now_ticks: u64) -> Result<Replaced, ChainError> {
+    fn replace(
+        &mut self,
+        stages: Vec<Stage>,
+        shared: &[Shared],
+        now_ticks: u64,
+    ) -> Result<Replaced, ChainError> {
         let leaving = update::replace(
             &mut self.functions,
             &mut self.lanes.slow,
-            self.member,
+            &Making {
+                member: self.member,
+                shared,
+                ..Making::default()
+            },
             &self.stages,
             &stages,
         )?;
@@ -666,21 +680,15 @@ impl Worker {
         own.asleep_ticks = self.rest.asleep_ticks;
         self.interrupted.adapt(own);
         let mut sum = PortCounters::default();
+        let of = self.ports.len();
         for (number, port) in self.ports.iter_mut().enumerate() {
-            let c = port.counters();
+            let counted = port.counters();
             if number == 0 {
-                own.first_rx_packets = c.rx_packets;
-                own.first_tx_packets = c.tx_packets;
+                own.first_rx_packets = counted.rx_packets;
+                own.first_tx_packets = counted.tx_packets;
             }
-            sum.rx_packets += c.rx_packets;
-            sum.rx_bytes += c.rx_bytes;
-            sum.tx_packets += c.tx_packets;
-            sum.tx_bytes += c.tx_bytes;
-            sum.rx_overrun += c.rx_overrun;
-            sum.rx_malformed += c.rx_malformed;
-            sum.rx_too_long += c.rx_too_long;
-            sum.tx_too_long += c.tx_too_long;
-            sum.tx_failed += c.tx_failed;
+            self.counters.publish_port(number, of, &counted);
+            sum = sum + counted;
         }
         own.rx_packets = sum.rx_packets;
         own.rx_bytes = sum.rx_bytes;

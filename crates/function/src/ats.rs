@@ -14,6 +14,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "ats",
     summary: "appends to UDP payloads when packets were received and handed on, ns of CLOCK_MONOTONIC",
     class: Class::Basic,
+    ports: None,
     build: |table| {
         let Settings { mtu } = settings(table)?;
         Ok(Box::new(Ats {

@@ -13,6 +13,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "balance",
     summary: "spreads flows that leave through `port` over the MAC addresses `hops`, by consistent hashing",
     class: Class::Basic,
+    ports: Some("port"),
     build: |table| Ok(Box::new(Balance::new(settings(table)?)?) as Box<dyn Function>),
 };
 
@@ -155,10 +156,6 @@ impl Function for Balance {
                 }
             }
         }
-    }
-
-    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
-        Some(("port", std::slice::from_ref(&self.port)))
     }
 
     fn fates(&self) -> Vec<(&'static str, u64)> {

@@ -20,6 +20,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "burn",
     summary: "spends `cycles` cycles of the time-stamp counter per packet",
     class: Class::Advanced,
+    ports: None,
     build: |table| {
         settings(table).and_then(|settings: Settings| {
             Ok(Box::new(Burn::new(settings.check()?.cycles)) as Box<dyn Function>)

@@ -13,6 +13,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "filter",
     summary: "accepts or drops IP packets by addresses, protocol and ports; the first rule that fits decides",
     class: Class::Basic,
+    ports: None,
     build: |table| {
         Filter::new(settings(table)?).map(|filter| Box::new(filter) as Box<dyn Function>)
     },

@@ -8,6 +8,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "forward",
     summary: "passes every packet on untouched",
     class: Class::Elementary,
+    ports: None,
     build: |table| settings(table).map(|Settings {}| Box::new(Forward) as Box<dyn Function>),
 };
 

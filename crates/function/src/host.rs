@@ -18,6 +18,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "host",
     summary: "gives a port addresses of its own, which answer ARP, neighbour discovery and echo; other packets pass",
     class: Class::Basic,
+    ports: Some("port"),
     build: |table| Ok(Box::new(Host::new(settings(table)?)?) as Box<dyn Function>),
 };
 
@@ -56,8 +57,7 @@ struct Counts {
 }
 
 struct Host {
-    /// A list, as only the first port is one by itself.
-    ports: [usize; 1],
+    port: usize,
     mac: Mac,
     addresses: Arc<[IpAddr]>,
     /// Name of the interface by which the kernel is this host, and the interface until the slow path has it.
@@ -102,7 +102,7 @@ impl Host {
             ));
         }
         Ok(Self {
-            ports: [port],
+            port,
             mac,
             addresses: addresses.into(),
             tap_name: tap,
@@ -149,7 +149,7 @@ impl Host {
 
 impl Function for Host {
     fn process(&mut self, batch: &mut Batch, context: &Context) {
-        if context.from_port != self.ports[0] {
+        if context.from_port != self.port {
             return;
         }
         let mut concerned = 0;
@@ -177,7 +177,7 @@ impl Function for Host {
     }
 
     fn handler(&mut self) -> Option<Box<dyn Handler>> {
-        let (port, counts) = (self.ports[0], Arc::clone(&self.counts));
+        let (port, counts) = (self.port, Arc::clone(&self.counts));
         Some(match self.tap.take() {
             Some(tap) => Box::new(Kernel {
                 tap,
@@ -193,10 +193,6 @@ impl Function for Host {
                 reply: Vec::new(),
             }),
         })
-    }
-
-    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
-        Some(("port", &self.ports))
     }
 
     fn fates(&self) -> Vec<(&'static str, u64)> {

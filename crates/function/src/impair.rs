@@ -19,6 +19,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "impair",
     summary: "loses, doubles, reorders, delays or damages packets on purpose, and notes which",
     class: Class::Advanced,
+    ports: None,
     build: |table| {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Impair::new(settings)?) as Box<dyn Function>)

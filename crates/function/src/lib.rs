@@ -28,6 +28,7 @@ mod mtu;
 mod nat;
 mod resize;
 pub mod rlnc;
+mod shared;
 mod size;
 mod slow;
 mod switch;
@@ -37,6 +38,7 @@ mod xor;
 
 pub use class::Class;
 pub use in_kernel::{in_kernel, kernel_gateway};
+pub use shared::Shared;
 pub use slow::{Handler, Punted, Send};
 
 use serde::de::DeserializeOwned;
@@ -103,11 +105,12 @@ pub trait Function {
         Spread::No
     }
 
-    /// Says which of several it is: called, if at all, before [`Function::prepare`], of functions that are [`Spread::Homes`].
+    /// Says which of several it is, and where what they share is: called, if at all, before [`Function::prepare`], of one
+    /// after the other.
     ///
     /// # Errors
     /// When what its settings give it is not enough for so many.
-    fn join(&mut self, _: Member) -> Result<(), SettingsError> {
+    fn join(&mut self, _: Member, _: &Shared) -> Result<(), SettingsError> {
         Ok(())
     }
 
@@ -133,11 +136,6 @@ pub trait Function {
     /// As [`Function::prepare`]; when it was stopped.
     fn prepare_watched(&mut self, _: &Watcher<'_>) -> Result<(), PortError> {
         self.prepare()
-    }
-
-    /// The key of its settings that names ports of the chain, and their numbers: a chain refuses those that it has not.
-    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
-        None
     }
 
     /// Whether it sends packets to ports of its own choice ([`Batch::send_to`]): then a chain may have any number of them.
@@ -225,6 +223,8 @@ pub struct Entry {
     pub summary: &'static str,
     /// How much of a packet it touches.
     pub class: Class,
+    /// The key of its settings that names ports of the chain: a number from 0 or a list of them, in chain files also their names.
+    pub ports: Option<&'static str>,
     /// Makes it from the keys of its table in the chain file.
     pub build: fn(toml::Table) -> Result<Box<dyn Function>, SettingsError>,
 }

@@ -9,6 +9,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "lose",
     summary: "drops one packet in `one_in`, evenly",
     class: Class::Elementary,
+    ports: None,
     build: |table| {
         settings(table).map(|settings| Box::new(Lose::new(settings)) as Box<dyn Function>)
     },

@@ -10,6 +10,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "mac-rewrite",
     summary: "sets `source` and `destination` MAC address, one for all or one per outgoing port",
     class: Class::Basic,
+    ports: None,
     build: |table| {
         MacRewrite::new(settings(table)?).map(|rewrite| Box::new(rewrite) as Box<dyn Function>)
     },

@@ -10,6 +10,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "mac-swap",
     summary: "swaps source and destination MAC address; drops what is too short to have them",
     class: Class::Basic,
+    ports: None,
     build: |table| settings(table).map(|Settings {}| Box::new(MacSwap) as Box<dyn Function>),
 };
 

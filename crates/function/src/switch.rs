@@ -14,6 +14,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "switch",
     summary: "sends each frame to the port of its destination address, which it learns; to all others while it is not known",
     class: Class::Basic,
+    ports: None,
     build: |table| Ok(Box::new(Switch::new(settings(table)?)?) as Box<dyn Function>),
 };
 

@@ -22,6 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "walk",
     summary: "takes `steps` steps per packet through a list of `bytes`, for a set number of cache misses",
     class: Class::Advanced,
+    ports: None,
     build: |table| {
         settings(table).and_then(|settings: Settings| {
             Ok(Box::new(Walk::new(settings.check()?)) as Box<dyn Function>)

@@ -11,6 +11,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "xor",
     summary: "every byte of UDP payloads exclusive or `key`; drops what is cut short",
     class: Class::Basic,
+    ports: None,
     build: |table| {
         Ok(Box::new(Xor {
             key: key(table)?,

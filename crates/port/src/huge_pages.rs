@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 /// `count` times `value`, written now, on huge pages where the kernel has some. What is searched at random meets fewer
 /// misses of the translation cache so.
-pub fn filled_on_huge_pages<T: Copy>(count: usize, value: T) -> Vec<T> {
+pub fn filled_on_huge_pages<T: Clone>(count: usize, value: T) -> Vec<T> {
     let mut memory = Vec::with_capacity(count);
     prefer_huge_pages(memory.spare_capacity_mut());
     memory.resize(count, value);

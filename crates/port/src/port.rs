@@ -197,3 +197,72 @@ pub struct PortCounters {
     /// Taken, but the kernel or the other side refused it.
     pub tx_failed: u64,
 }
+
+impl PortCounters {
+    /// All counts, in the order of the fields.
+    #[must_use]
+    pub const fn counts(&self) -> [u64; 9] {
+        [
+            self.rx_packets,
+            self.rx_bytes,
+            self.tx_packets,
+            self.tx_bytes,
+            self.rx_overrun,
+            self.rx_malformed,
+            self.rx_too_long,
+            self.tx_too_long,
+            self.tx_failed,
+        ]
+    }
+
+    /// Of all counts, in the order of the fields.
+    #[must_use]
+    pub const fn of(counts: [u64; 9]) -> Self {
+        let [
+            rx_packets,
+            rx_bytes,
+            tx_packets,
+            tx_bytes,
+            rx_overrun,
+            rx_malformed,
+            rx_too_long,
+            tx_too_long,
+            tx_failed,
+        ] = counts;
+        Self {
+            rx_packets,
+            rx_bytes,
+            tx_packets,
+            tx_bytes,
+            rx_overrun,
+            rx_malformed,
+            rx_too_long,
+            tx_too_long,
+            tx_failed,
+        }
+    }
+}
+
+impl std::ops::Add for PortCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let mut counts = self.counts();
+        for (count, more) in counts.iter_mut().zip(other.counts()) {
+            *count = count.wrapping_add(more);
+        }
+        Self::of(counts)
+    }
+}
+
+impl std::ops::Sub for PortCounters {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        let mut counts = self.counts();
+        for (count, less) in counts.iter_mut().zip(earlier.counts()) {
+            *count = count.wrapping_sub(less);
+        }
+        Self::of(counts)
+    }
+}

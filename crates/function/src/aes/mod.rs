@@ -33,6 +33,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "aes",
     summary: "encrypts UDP payloads out of the ports `encrypt` by AES, decrypts them out of the others",
     class: Class::Advanced,
+    ports: Some("encrypt"),
     build: |table| simulated(table, clock::of_the_machine, POOL_SLOTS),
 };
 
@@ -332,10 +333,6 @@ impl Function for Aes {
                 batch.mark_dropped(i);
             }
         }
-    }
-
-    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
-        Some(("encrypt", &self.encrypt))
     }
 
     fn fates(&self) -> Vec<(&'static str, u64)> {

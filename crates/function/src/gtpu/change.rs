@@ -63,6 +63,97 @@ pub(super) struct Sender {
     pub fates: Arc<Published>,
 }
 
+/// The ways to all workers, each of which has a copy of the table.
+#[derive(Debug)]
+pub(super) struct Senders {
+    /// To the one that does what is to be done once: it begins meters, which all share, and sends end markers.
+    pub first: Sender,
+    others: Vec<Sender>,
+    /// Of workers that have ended, too.
+    fates: Vec<Arc<Published>>,
+}
+
+impl Senders {
+    pub fn new(first: Sender) -> Self {
+        Self {
+            fates: vec![Arc::clone(&first.fates)],
+            first,
+            others: Vec::new(),
+        }
+    }
+
+    /// Has another worker hear of changes from now on.
+    pub fn add(&mut self, sender: Sender) {
+        self.fates.push(Arc::clone(&sender.fates));
+        self.others.push(sender);
+    }
+
+    /// As [`Sender::mirror`].
+    pub fn mirror(&self, changes: &[Change]) -> io::Result<()> {
+        self.first.mirror(changes)
+    }
+
+    /// Workers that have ended are waited for no more, as long as there is one that has not.
+    fn leave_out_the_dead(&mut self) {
+        self.others.retain(|sender| !sender.ring.is_abandoned());
+        if self.first.ring.is_abandoned()
+            && let Some(next) = self.others.pop()
+        {
+            self.first = next;
+        }
+    }
+
+    /// As [`Sender::send`], to all of them. An end marker follows the last packet that any of them sends on the old path.
+    pub fn send(&mut self, changes: &[Change]) {
+        if !self.others.is_empty() {
+            self.leave_out_the_dead();
+            let is_once =
+                |it: &&Change| matches!(it, Change::Meter { .. } | Change::EndMarker { .. });
+            let for_all: Vec<_> = changes.iter().filter(|it| !is_once(it)).copied().collect();
+            for sender in &mut self.others {
+                sender.send(&for_all);
+            }
+            if changes
+                .iter()
+                .any(|it| matches!(it, Change::EndMarker { .. }))
+            {
+                for sender in &mut self.others {
+                    // One that is stuck is told of when it is to take more.
+                    let _ = sender.settle();
+                }
+            }
+        }
+        self.first.send(changes);
+    }
+
+    /// As [`Sender::catch_up`].
+    pub fn catch_up(&mut self) -> Result<(), Stuck> {
+        self.leave_out_the_dead();
+        let others = self.others.iter_mut().map(Sender::catch_up);
+        let others = others.fold(Ok(()), Result::and);
+        self.first.catch_up().and(others)
+    }
+
+    /// As [`Sender::settle`].
+    pub fn settle(&mut self) -> Result<(), Stuck> {
+        self.leave_out_the_dead();
+        self.first.settle()?;
+        self.others.iter_mut().try_for_each(Sender::settle)
+    }
+
+    /// What became of packets at all workers.
+    pub fn fates(&self) -> Vec<(&'static str, u64)> {
+        let mut each = self.fates.iter().map(|it| it.read());
+        let mut sums = each.next().unwrap_or_default();
+        for more in each {
+            for (sum, (_, count)) in sums.iter_mut().zip(more) {
+                sum.1 += count;
+            }
+        }
+        sums
+    }
+}
+
 /// The worker's end.
 #[derive(Debug)]
 pub(super) struct Receiver {

@@ -2,7 +2,7 @@
 //! of it, so that a set of changes is made as a whole or not at all.
 
 use super::bearer::{Bearer, Match, Path};
-use super::change::{Change, Sender, Stuck};
+use super::change::{Change, Sender, Senders, Stuck};
 use super::limit::{Limited, Limits, Taken};
 use super::pfcp::Counts;
 use super::policing::{METERS_PER_BEARER, Meters, UNMETERED};
@@ -21,7 +21,7 @@ pub struct Control {
     table: Table,
     paths: Paths,
     limited: Limited,
-    sender: Sender,
+    senders: Senders,
     /// Changes that the kernel had made when it refused another one of their set, and would not take back.
     owed: Vec<Change>,
     /// What PFCP has counted, where it is spoken.
@@ -89,10 +89,24 @@ impl Control {
             table: Table::new(Matching::Hash, room),
             paths: Paths::default(),
             limited: Limited::new(room),
-            sender,
+            senders: Senders::new(sender),
             owed: Vec::new(),
             signalling: None,
         }
+    }
+
+    /// Has another worker follow: `make` is told all there is, and `sender` what changes from now on.
+    pub(super) fn add_worker(&mut self, sender: Sender, mut make: impl FnMut(Change)) {
+        for (path, number) in self.paths.users.iter().zip(1..) {
+            if let (Some(path), _) = path {
+                make(Change::Path(number, *path));
+            }
+        }
+        self.table.entries().map(Change::Set).for_each(&mut make);
+        for (key, meters) in self.limited.bearers() {
+            make(Change::Police { key, meters });
+        }
+        self.senders.add(sender);
     }
 
     /// The gateway's own addresses.
@@ -124,7 +138,7 @@ impl Control {
 
     /// What became of packets so far.
     pub fn fates(&self) -> Vec<(&'static str, u64)> {
-        self.sender.fates.read()
+        self.senders.fates()
     }
 
     /// Numbers of the meters of a key's bearer.
@@ -157,7 +171,7 @@ impl Control {
                 return Err((number, refused));
             }
         }
-        if let Err(e) = self.sender.mirror(&plan.changes) {
+        if let Err(e) = self.senders.mirror(&plan.changes) {
             let changes = plan.changes.clone();
             self.undo(plan);
             let refused = Refused::Kernel(e.to_string());
@@ -171,14 +185,14 @@ impl Control {
         for meter in plan.meters_let_go {
             self.limited.release(meter);
         }
-        self.sender.send(&plan.changes);
+        self.senders.send(&plan.changes);
         Ok(())
     }
 
     /// Whether everything has what was granted so far, but for what is on its way to the worker: nothing is granted on
     /// top of what could not be sent, so that what waits is one set of changes at most.
     fn catch_up(&mut self) -> Result<(), Refused> {
-        self.sender.catch_up()?;
+        self.senders.catch_up()?;
         if !self.owed.is_empty() {
             let owed = std::mem::take(&mut self.owed);
             self.owed = self.still_refused(owed);
@@ -208,7 +222,7 @@ impl Control {
                 // No bearer names a path that is new.
                 Change::Path(..) | Change::EndMarker { .. } => return false,
             };
-            self.sender.mirror(&[now]).is_err()
+            self.senders.mirror(&[now]).is_err()
         });
         changes
     }
@@ -244,7 +258,7 @@ impl Control {
     /// # Errors
     /// `Stuck`; what was granted is made once the worker takes changes again.
     pub fn settle(&mut self) -> Result<(), Refused> {
-        Ok(self.sender.settle()?)
+        Ok(self.senders.settle()?)
     }
 
     fn decide(&mut self, wish: Wish, plan: &mut Plan) -> Result<(), Refused> {
@@ -453,7 +467,7 @@ mod tests {
     #[test]
     fn what_a_worker_did_not_take_it_gets_before_anything_else() {
         let (mut control, mut receiver) = control(10_000);
-        control.sender.patience = Duration::ZERO;
+        control.senders.first.patience = Duration::ZERO;
         // More than the ring holds, and nobody takes any.
         let many: Vec<_> = (1..=6000).map(|teid| Wish::Add(relay(teid, 7))).collect();
         let granted = control.grant(&many);

@@ -60,6 +60,11 @@ impl Limited {
         }
     }
 
+    /// Keys and meters of all bearers that have some.
+    pub fn bearers(&self) -> impl Iterator<Item = (u64, Meters)> {
+        self.bearers.iter().map(|(key, meters)| (*key, *meters))
+    }
+
     pub fn meters_of(&self, key: u64) -> Meters {
         self.bearers.get(&key).copied().unwrap_or(UNMETERED)
     }

@@ -4,6 +4,7 @@
 //! ebpf/xdp_gateway.bpf.c reckons alike.
 
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Moments and lengths of time are in these: 64 bits of them last for nine years.
 pub(super) const UNITS_PER_NS: u64 = 64;
@@ -45,11 +46,76 @@ impl Meter {
     }
 }
 
+/// A meter that several workers count by. What passes at the same moment at several of them may exceed it by a packet of each.
+#[derive(Debug, Default)]
+pub(super) struct SharedMeter {
+    due: AtomicU64,
+    cost: AtomicU64,
+}
+
+impl Clone for SharedMeter {
+    fn clone(&self) -> Self {
+        let Meter { due, cost } = self.read();
+        Self {
+            due: due.into(),
+            cost: cost.into(),
+        }
+    }
+}
+
+impl SharedMeter {
+    /// As it is at this moment. Nothing else is known by it, so that no order is needed.
+    #[inline(always)]
+    pub fn read(&self) -> Meter {
+        Meter {
+            due: self.due.load(Ordering::Relaxed),
+            cost: self.cost.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Begins anew, at another cost.
+    pub fn begin(&self, cost: u64) {
+        self.cost.store(cost, Ordering::Relaxed);
+        self.due.store(0, Ordering::Relaxed);
+    }
+
+    /// As [`Meter::charge`].
+    #[inline(always)]
+    pub fn charge(&self, now: u64, bytes: u16) {
+        let mut seen = self.read();
+        loop {
+            let mut charged = seen;
+            charged.charge(now, bytes);
+            let (before, after) = (seen.due, charged.due);
+            let order = Ordering::Relaxed;
+            match self.due.compare_exchange_weak(before, after, order, order) {
+                Ok(_) => return,
+                Err(due) => seen.due = due,
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_several_workers_charge_at_once_is_all_counted() {
+        let shared = SharedMeter::default();
+        shared.begin(cost(NonZeroU64::new(1_000_000).unwrap()));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| shared.charge(SECOND, 100)));
+            }
+        });
+        let mut alone = shared.clone().read();
+        alone.due = 0;
+        (0..40_000).for_each(|_| alone.charge(SECOND, 100));
+        assert_eq!(shared.read(), alone);
+    }
 
     const SECOND: u64 = 1_000_000_000 * UNITS_PER_NS;
 

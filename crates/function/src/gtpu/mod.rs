@@ -36,20 +36,20 @@ pub use server::{Answer, MOST_FILE_BYTES, Request};
 pub use table::{BYTES_PER_BEARER, Matching};
 
 use crate::mac_rewrite::{self, Macs};
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, Member, SettingsError, Shared, Spread, settings};
 use answer::Answers;
 use bearer::Kind;
 use change::{Change, Receiver, changes};
 use fate::Counts;
 use in_kernel::Kernel;
 use known_paths::KnownPaths;
-use policing::Policing;
+use policing::{Policing, SharedMeters};
 use seen::{Own, Seen, Tunnelled};
 use serde::Deserialize;
 use server::Server;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use table::{Slot, Table};
 use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{Alarm, BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError};
@@ -60,6 +60,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "gtpu",
     summary: "a mobile gateway: relays between GTP-U tunnels and is the end of them",
     class: Class::Basic,
+    ports: Some("tunnels"),
     build: |table| {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Gateway::new(settings.check()?)) as Box<dyn Function>)
@@ -188,10 +189,16 @@ struct Gateway {
     checked: Checked,
     kernel: Kernel,
     plane: Option<Plane>,
-    /// Ends, and its socket goes, with the function.
-    server: Option<Server>,
-    /// As well.
-    pfcp: Option<pfcp::Server>,
+    /// Where [`Deciding`] is.
+    shared: Shared,
+}
+
+/// Whoever decides, and by whom that is asked: one for the gateways of all workers. Sockets go with the last of them.
+struct Deciding {
+    control: Arc<Mutex<Control>>,
+    meters: Option<SharedMeters>,
+    _server: Option<Server>,
+    _pfcp: Option<pfcp::Server>,
 }
 
 impl Gateway {
@@ -200,8 +207,7 @@ impl Gateway {
             checked,
             kernel: None,
             plane: None,
-            server: None,
-            pfcp: None,
+            shared: Shared::default(),
         }
     }
 
@@ -229,9 +235,53 @@ impl Gateway {
         self.plane = Some(plane);
         Ok(control)
     }
+
+    /// The gateway of the first worker: it makes what all of them share.
+    fn begin(&mut self) -> Result<Deciding, PortError> {
+        let control = Arc::new(Mutex::new(self.start()?));
+        let settings = &self.checked.settings;
+        let server = settings.control.as_ref();
+        let server = server
+            .map(|path| Server::start(path, &control))
+            .transpose()?;
+        let pfcp = self.checked.pfcp.as_ref();
+        let pfcp = pfcp
+            .map(|terms| pfcp::Server::start(terms, &control))
+            .transpose()?;
+        Ok(Deciding {
+            meters: self.plane.as_ref().map(|plane| plane.policing.meters()),
+            control,
+            _server: server,
+            _pfcp: pfcp,
+        })
+    }
+
+    /// That of another worker: it gets a copy of the table.
+    fn follow(&mut self, deciding: &Deciding) -> Result<(), PortError> {
+        let (sender, receiver) = changes(None)?;
+        let mut plane = Plane::new(&self.checked, receiver, None)?;
+        if let Some(meters) = &deciding.meters {
+            let bearers = self.checked.settings.metered_bearers();
+            plane.policing = Policing::with(bearers, meters.clone());
+        }
+        let control = deciding.control.lock();
+        let mut control = control.unwrap_or_else(PoisonError::into_inner);
+        control.add_worker(sender, |change| plane.copy(change));
+        self.plane = Some(plane);
+        Ok(())
+    }
 }
 
 impl Function for Gateway {
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
+    fn join(&mut self, _: Member, shared: &Shared) -> Result<(), SettingsError> {
+        self.shared = shared.clone();
+        Ok(())
+    }
+
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         if let Some(plane) = &mut self.plane {
             plane.process(batch, context);
@@ -269,19 +319,14 @@ impl Function for Gateway {
     }
 
     fn prepare(&mut self) -> Result<(), PortError> {
-        let control = Arc::new(Mutex::new(self.start()?));
-        if let Some(path) = &self.checked.settings.control {
-            self.server = Some(Server::start(path, &control)?);
-        }
-        if let Some(terms) = &self.checked.pfcp {
-            self.pfcp = Some(pfcp::Server::start(terms, &control)?);
-        }
-        Ok(())
-    }
-
-    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
-        let tunnels = self.checked.settings.tunnels.as_deref()?;
-        Some(("tunnels", tunnels))
+        let shared = self.shared.clone();
+        shared.lock(|deciding| match deciding {
+            Some(deciding) => self.follow(deciding),
+            None => {
+                *deciding = Some(self.begin()?);
+                Ok(())
+            }
+        })
     }
 
     fn fates(&self) -> Vec<(&'static str, u64)> {
@@ -348,6 +393,17 @@ impl Plane {
             while self.take_changes(0) {}
         }
         Ok(())
+    }
+
+    /// Puts in what another worker has.
+    fn copy(&mut self, change: Change) {
+        match change {
+            Change::Set(slot) => drop(self.table.set(slot)),
+            Change::Path(number, path) => self.paths.set(number, path, 0),
+            Change::Police { key, meters } => self.policing.assign(key, meters),
+            // These are of no table.
+            Change::Remove(_) | Change::Meter { .. } | Change::EndMarker { .. } => {}
+        }
     }
 
     /// Makes a few of the changes that wait; true if there were any.

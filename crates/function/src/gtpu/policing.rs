@@ -1,8 +1,9 @@
 //! The meters that the worker has, and whose packets they count.
 
-use super::meter::{Meter, UNITS_PER_NS};
+use super::meter::{SharedMeter, UNITS_PER_NS};
 use super::table::{Matching, Slot, Table};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 use taut_port::{Clock, filled_on_huge_pages, ticks};
 
@@ -22,8 +23,14 @@ pub(super) struct Policing {
     /// By bearer. Entries are as those of other tables, with numbers of meters where those have a tunnel: they fill as
     /// much of a cache line, and are looked up a batch at a time.
     bearers: Table,
+    meters: SharedMeters,
+}
+
+/// The meters of all workers, and their clock.
+#[derive(Debug, Clone)]
+pub(super) struct SharedMeters {
     /// By number less 1.
-    meters: Vec<Meter>,
+    all: Arc<Vec<SharedMeter>>,
     begun_ticks: u64,
     units_per_tick: f64,
 }
@@ -35,18 +42,34 @@ impl Policing {
             0 => 0.0,
             _ => UNITS_PER_NS as f64 * Clock::calibrate(CALIBRATION).to_ns(1),
         };
+        let meters = filled_on_huge_pages(bearers * METERS_PER_BEARER, SharedMeter::default());
+        Self::with(
+            bearers,
+            SharedMeters {
+                all: Arc::new(meters),
+                begun_ticks: ticks(),
+                units_per_tick,
+            },
+        )
+    }
+
+    /// With the meters of another worker.
+    pub fn with(bearers: usize, meters: SharedMeters) -> Self {
         Self {
             bearers: Table::new(Matching::Hash, bearers),
-            meters: filled_on_huge_pages(bearers * METERS_PER_BEARER, Meter::default()),
-            begun_ticks: ticks(),
-            units_per_tick,
+            meters,
         }
     }
 
+    /// For another worker.
+    pub fn meters(&self) -> SharedMeters {
+        self.meters.clone()
+    }
+
     /// Begins a meter anew, at which a byte costs so much.
-    pub fn set(&mut self, number: u32, cost: u64) {
-        if let Some(meter) = self.meters.get_mut((number as usize).wrapping_sub(1)) {
-            *meter = Meter { due: 0, cost };
+    pub fn set(&self, number: u32, cost: u64) {
+        if let Some(meter) = self.meters.all.get((number as usize).wrapping_sub(1)) {
+            meter.begin(cost);
         }
     }
 
@@ -69,7 +92,12 @@ impl Policing {
 
     /// The moment of these ticks, in a meter's units.
     pub fn moment(&self, ticks: u64) -> u64 {
-        (ticks.saturating_sub(self.begun_ticks) as f64 * self.units_per_tick) as u64
+        let SharedMeters {
+            begun_ticks,
+            units_per_tick,
+            ..
+        } = self.meters;
+        (ticks.saturating_sub(begun_ticks) as f64 * units_per_tick) as u64
     }
 
     /// Finds the meters of a batch's bearers.
@@ -78,23 +106,25 @@ impl Policing {
         // Loads that do not wait for each other, as the table's: packet by packet they would.
         let costs = found.iter().flat_map(places);
         black_box(costs.fold(0, |sum, place| {
-            sum ^ self.meters.get(place).map_or(0, |meter| meter.cost)
+            sum ^ self
+                .meters
+                .all
+                .get(place)
+                .map_or(0, |meter| meter.read().cost)
         }));
     }
 
     /// Whether a packet of a bearer, of which [`Policing::look_up`] has found the meters, is within all of its rates;
     /// it is counted if so.
     #[inline(always)]
-    pub fn admits(&mut self, found: &Slot, now: u64, bytes: u16) -> bool {
-        let places = places(found);
-        let admits = |place: &usize| self.meters.get(*place).is_none_or(|m| m.passes(now));
-        if !places.iter().all(admits) {
+    pub fn admits(&self, found: &Slot, now: u64, bytes: u16) -> bool {
+        let meters = places(found).map(|place| self.meters.all.get(place));
+        let admits = |meter: &Option<&SharedMeter>| meter.is_none_or(|m| m.read().passes(now));
+        if !meters.iter().all(admits) {
             return false;
         }
-        for place in places {
-            if let Some(meter) = self.meters.get_mut(place) {
-                meter.charge(now, bytes);
-            }
+        for meter in meters.into_iter().flatten() {
+            meter.charge(now, bytes);
         }
         true
     }
@@ -143,7 +173,7 @@ mod tests {
     }
 
     /// Packets of 1500 bytes that pass at a moment.
-    fn burst(policing: &mut Policing, key: u64, now: u64) -> usize {
+    fn burst(policing: &Policing, key: u64, now: u64) -> usize {
         let found = found(policing, key);
         (0..1000)
             .take_while(|_| policing.admits(&found, now, 1500))
@@ -162,26 +192,26 @@ mod tests {
         policing.assign(8, [1, 2]);
         policing.assign(9, [3, 1]);
         // The flow's rate keeps it; what it may not send is not counted for the session.
-        assert_eq!(burst(&mut policing, 8, 0), 11);
-        assert!((20..=21).contains(&burst(&mut policing, 9, 0)));
-        assert!((68..=70).contains(&burst(&mut policing, 7, 0)));
-        assert_eq!(burst(&mut policing, 9, 0), 0);
+        assert_eq!(burst(&policing, 8, 0), 11);
+        assert!((20..=21).contains(&burst(&policing, 9, 0)));
+        assert!((68..=70).contains(&burst(&policing, 7, 0)));
+        assert_eq!(burst(&policing, 9, 0), 0);
         // What is not there limits nothing.
-        assert_eq!(burst(&mut policing, 10, 0), 1000);
+        assert_eq!(burst(&policing, 10, 0), 1000);
         policing.assign(8, UNMETERED);
-        assert_eq!(burst(&mut policing, 8, 0), 1000);
+        assert_eq!(burst(&policing, 8, 0), 1000);
         policing.assign(8, [2, 0]);
-        assert_eq!(burst(&mut policing, 8, 0), 0);
+        assert_eq!(burst(&policing, 8, 0), 0);
         // With a rate that is new it has counted nothing.
         policing.set(2, kbps(1000));
-        assert_eq!(burst(&mut policing, 8, 0), 11);
+        assert_eq!(burst(&policing, 8, 0), 11);
     }
 
     #[test]
     fn moments_are_those_of_the_clock() {
         let policing = Policing::new(1);
         let clock = Clock::calibrate(CALIBRATION);
-        let second = policing.begun_ticks + clock.to_ticks(1e9) as u64;
+        let second = policing.meters.begun_ticks + clock.to_ticks(1e9) as u64;
         let error = policing.moment(second) as f64 / (1e9 * UNITS_PER_NS as f64) - 1.0;
         // Two calibrations of 20 ms, on a machine that may be busy.
         assert!(error.abs() < 0.01, "{error}");
@@ -190,7 +220,7 @@ mod tests {
 
     #[test]
     fn meters_of_a_bearer_take_as_much_memory_as_it_does_itself() {
-        let meters = METERS_PER_BEARER * size_of::<Meter>();
+        let meters = METERS_PER_BEARER * size_of::<SharedMeter>();
         assert_eq!(meters, super::super::BYTES_PER_BEARER);
     }
 

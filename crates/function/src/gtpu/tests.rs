@@ -1175,3 +1175,97 @@ fn containers_name_the_downlink() {
     let (uplink, qfi) = (false, 7);
     assert_eq!(gtpu.pdu_session(), Some(PduSession { uplink, qfi }));
 }
+
+/// The gateways of two workers, made one after the other.
+fn of_two_workers(settings_text: &str) -> impl FnMut() -> Gateway {
+    let (shared, mut number) = (Shared::default(), 0);
+    let text = format!("address = \"{OWN4}\"\n{settings_text}");
+    move || {
+        let settings: Settings = settings(text.parse().unwrap()).unwrap();
+        let mut gateway = Gateway::new(settings.check().map_err(|e| e.0).unwrap());
+        gateway.join(Member { number, of: 2 }, &shared).unwrap();
+        gateway.prepare().unwrap();
+        number += 1;
+        gateway
+    }
+}
+
+fn grant(gateway: &Gateway, lines: &str) {
+    let bearers = read_csv(lines, &[address(OWN4)]).unwrap();
+    let wishes: Vec<_> = bearers.iter().map(|(_, b)| Wish::Put(*b)).collect();
+    let control = gateway
+        .shared
+        .lock(|it: &mut Option<Deciding>| Arc::clone(&it.as_ref().unwrap().control));
+    control.lock().unwrap().grant(&wishes).unwrap();
+}
+
+fn take(gateway: &mut Gateway) -> &mut Plane {
+    let plane = gateway.plane.as_mut().unwrap();
+    while plane.take_changes(1) {}
+    plane
+}
+
+#[test]
+fn the_gateways_of_several_workers_have_the_same_bearers_whenever_they_come() {
+    let line = |n: u32| format!("{n:#x},relay,{n:#x},198.18.0.{}\n", n % 200 + 1);
+    let lines = |numbers: std::ops::Range<u32>| numbers.map(line).collect::<String>();
+    let mut next = of_two_workers("bearers = 5000");
+    let mut first = next();
+    grant(&first, &lines(1..300));
+    let mut second = next();
+    grant(&second, &lines(200..600));
+    let both = [&mut first, &mut second].map(|gateway| {
+        let plane = take(gateway);
+        let all = plane.table.entries();
+        let mut all: Vec<_> = all
+            .map(|slot| {
+                (
+                    slot.key,
+                    slot.teid,
+                    plane.paths.last(slot.path).map(|(path, _)| path),
+                )
+            })
+            .collect();
+        all.sort_unstable_by_key(|it| it.0);
+        all
+    });
+    assert_eq!(both[0].len(), 599);
+    assert!(both[0] == both[1]);
+    // A worker that has ended holds nobody up, whichever it was.
+    drop(first);
+    for part in 0..4 {
+        grant(&second, &lines(600 + part * 1100..600 + (part + 1) * 1100));
+        take(&mut second);
+    }
+    assert_eq!(take(&mut second).table.len(), 4999);
+}
+
+#[test]
+fn an_end_marker_leaves_once_and_behind_what_any_worker_sends_on_the_old_path() {
+    let mut next = of_two_workers("bearers = 10");
+    let (mut first, mut second) = (next(), next());
+    grant(&first, "0x1,relay,0x2,198.18.0.9\n");
+    take(&mut first);
+    take(&mut second);
+    let path = Path {
+        local: address(OWN4),
+        remote: address("198.18.0.9"),
+    };
+    let control = first
+        .shared
+        .lock(|it: &mut Option<Deciding>| Arc::clone(&it.as_ref().unwrap().control));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let away = read_csv("0x1,relay,0x3,198.18.0.7\n", &[address(OWN4)]).unwrap();
+            let wishes = [Wish::Put(away[0].1), Wish::EndMarker { teid: 2, path }];
+            control.lock().unwrap().grant(&wishes).unwrap();
+        });
+        for _ in 0..50 {
+            assert_eq!(take(&mut first).answers_waiting(), 0);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        while take(&mut second).table.get(1).unwrap().teid != 3 {}
+    });
+    assert_eq!(take(&mut first).answers_waiting(), 1);
+    assert_eq!(take(&mut second).answers_waiting(), 0);
+}

@@ -11,7 +11,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::{ANY, Class, Context, Entry, Function, Member, SettingsError, Spread, settings};
+use crate::{
+    ANY, Class, Context, Entry, Function, Member, SettingsError, Shared, Spread, settings,
+};
 use connection::{Connection, state};
 use fate::{FATES, Fate};
 use rewrite::{End, replace, replace_error};
@@ -27,6 +29,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "nat",
     summary: "translates IPv4 addresses and ports of packets that leave through the ports `outside`, and of answers",
     class: Class::Basic,
+    ports: Some("outside"),
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
         Ok(Box::new(Nat {
@@ -219,7 +222,7 @@ impl Function for Nat {
         Spread::Homes
     }
 
-    fn join(&mut self, member: Member) -> Result<(), SettingsError> {
+    fn join(&mut self, member: Member, _: &Shared) -> Result<(), SettingsError> {
         let checked = &mut self.checked;
         let choice = &mut checked.choice;
         choice.member = member;
@@ -309,10 +312,6 @@ impl Function for Nat {
                 batch.mark_dropped(i);
             }
         }
-    }
-
-    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
-        Some(("outside", &self.checked.outside))
     }
 
     fn fates(&self) -> Vec<(&'static str, u64)> {

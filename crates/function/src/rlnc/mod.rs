@@ -33,6 +33,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "rlnc",
     summary: "network coding: makes lost UDP packets good by repairs sent along; encodes, decodes and recodes",
     class: Class::Advanced,
+    ports: Some("encode"),
     build: |table| simulated(table, SLOTS),
 };
 
@@ -429,10 +430,6 @@ impl Function for Rlnc {
         };
         let waiting: usize = self.own.waiting.iter().map(VecDeque::len).sum();
         waiting + self.directions.iter().map(owes).sum::<usize>()
-    }
-
-    fn named_ports(&self) -> Option<(&'static str, &[usize])> {
-        Some(("encode", &self.settings.encode))
     }
 
     fn fates(&self) -> Vec<(&'static str, u64)> {

@@ -1,0 +1,45 @@
+//! What functions of several workers share.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What functions of several workers share: the first one that is prepared puts it there, and it goes with the last of them.
+#[derive(Clone, Default)]
+pub struct Shared(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
+
+impl Shared {
+    /// What is there, of the type that these functions put there; none before the first one has.
+    pub fn lock<T: Send + 'static, R>(&self, use_it: impl FnOnce(&mut Option<T>) -> R) -> R {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = slot.take().and_then(|it| it.downcast().ok());
+        let mut there = there.map(|it| *it);
+        let result = use_it(&mut there);
+        *slot = there.map(|it| Box::new(it) as Box<dyn Any + Send>);
+        result
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_first_one_puts_there_the_others_find_and_it_goes_with_the_last() {
+        let first = Shared::default();
+        let second = first.clone();
+        let kept = Arc::new(7);
+        first.lock(|it| *it = Some(Arc::clone(&kept)));
+        let found = second.lock(|it: &mut Option<Arc<i32>>| it.as_ref().map(|it| **it));
+        assert_eq!(found, Some(7));
+        drop(first);
+        assert_eq!(Arc::strong_count(&kept), 2);
+        drop(second);
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
+}
