@@ -24,7 +24,7 @@ const CHAINS: [(&str, &[&str]); 3] = [
         ],
     ),
     (
-        "nat, of which all packets are one flow's",
+        "nat, which reads packets twice to know whose they are, and passes these",
         &["nat(outside=[1], address=192.0.2.1)"],
     ),
 ];

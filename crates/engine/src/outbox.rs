@@ -1,7 +1,7 @@
 //! What a worker holds for one outgoing port, and when it lets go of it.
 
 use crate::Flush;
-use taut_port::{BATCH_CAPACITY, Batch, Clock, Port, ticks};
+use taut_port::{BATCH_CAPACITY, Batch, Clock, Packet, Port, ticks};
 
 /// A [`Flush`] policy in ticks, and the packets it holds back.
 pub(crate) struct Outbox {
@@ -86,6 +86,30 @@ impl Outbox {
                 });
                 refused
             }
+        }
+    }
+
+    /// Takes one packet of a batch of which others go elsewhere. Returns how many the port had no room for; they are dropped.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, packet: Packet, port: &mut dyn Port) -> usize {
+        let most = match self.policy {
+            Policy::Each => 1,
+            Policy::Full { n, .. } | Policy::Idle { n } => n,
+            Policy::Every { .. } => BATCH_CAPACITY,
+        };
+        self.held.push(packet);
+        if self.held.len() < most {
+            return 0;
+        }
+        send(&mut self.held, port)
+    }
+
+    /// After the last packet of such a batch: sends what the policy does not hold any longer, if the queue has run dry.
+    #[inline(always)]
+    pub(crate) fn end_of_batch(&mut self, ran_dry: bool, port: &mut dyn Port) -> usize {
+        match self.policy {
+            Policy::Idle { .. } if ran_dry => send(&mut self.held, port),
+            _ => 0,
         }
     }
 

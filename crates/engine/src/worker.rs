@@ -497,9 +497,37 @@ impl Worker {
     /// Hands on a batch whose packets leave through different ports, and copies of them. Packets for one port stay in their order.
     #[inline(never)]
     fn send_apart(&mut self, way: Way, batch: &mut Batch, ran_dry: bool, own: &mut CountersView) {
-        let (parts, copies) = (&mut self.parts, &self.copies);
+        if way.patient {
+            return self.send_apart_patiently(way, batch, ran_dry, own);
+        }
+        let (outboxes, ports) = (&mut self.outboxes[..], &mut self.ports[..]);
+        let add = |packet, to: usize, own: &mut CountersView| match (
+            outboxes.get_mut(to),
+            ports.get_mut(to),
+        ) {
+            (Some(outbox), Some(port)) => {
+                own.dropped_tx_full += outbox.push(packet, &mut **port) as u64;
+            }
+            _ => own.dropped_no_port += 1,
+        };
+        take_apart(batch, way.to, self.copies.as_ref(), own, add);
+        for (outbox, port) in self.outboxes.iter_mut().zip(&mut self.ports) {
+            own.dropped_tx_full += outbox.end_of_batch(ran_dry, &mut **port) as u64;
+        }
+    }
+
+    /// As [`Worker::send_apart`], where nothing is to be lost for want of room.
+    #[cold]
+    fn send_apart_patiently(
+        &mut self,
+        way: Way,
+        batch: &mut Batch,
+        ran_dry: bool,
+        own: &mut CountersView,
+    ) {
+        let parts = &mut self.parts;
         let (outboxes, ports) = (&mut self.outboxes, &mut self.ports);
-        let mut add = |packet: Packet, to: usize, own: &mut CountersView| {
+        let add = |packet, to: usize, own: &mut CountersView| {
             let Some(part) = parts.get_mut(to) else {
                 own.dropped_no_port += 1;
                 return;
@@ -510,15 +538,7 @@ impl Worker {
             }
             part.push(packet);
         };
-        batch.scatter(|packet, to, of_it| {
-            for (_, to) in of_it {
-                match copies.as_ref().and_then(|pool| copy(pool, &packet)) {
-                    Some(copy) => add(copy, usize::from(*to), own),
-                    None => own.dropped_no_copy += 1,
-                }
-            }
-            add(packet, to.map_or(way.to, usize::from), own);
-        });
+        take_apart(batch, way.to, self.copies.as_ref(), own, add);
         for (to, part) in self.parts.iter_mut().enumerate() {
             if !part.is_empty() {
                 let (outbox, out) = (&mut self.outboxes[to], &mut *self.ports[to]);
@@ -701,6 +721,27 @@ impl Worker {
         own.sleeps = self.rest.sleeps;
         self.counters.publish(own);
     }
+}
+
+/// Gives `add` each packet of a batch, and the copies that are to be made of it, with the port that it leaves through: `usual`, where
+/// no function has sent it elsewhere.
+#[inline(always)]
+fn take_apart(
+    batch: &mut Batch,
+    usual: usize,
+    copies: Option<&PoolHandle>,
+    own: &mut CountersView,
+    mut add: impl FnMut(Packet, usize, &mut CountersView),
+) {
+    batch.scatter(|packet, to, of_it| {
+        for (_, to) in of_it {
+            match copies.and_then(|pool| copy(pool, &packet)) {
+                Some(copy) => add(copy, usize::from(*to), own),
+                None => own.dropped_no_copy += 1,
+            }
+        }
+        add(packet, to.map_or(usual, usize::from), own);
+    });
 }
 
 /// A packet of the same bytes in `pool`; none if that is empty or its slots are too small.

@@ -220,16 +220,26 @@ impl Batch {
     }
 
     /// Takes all packets out, in order, and gives each to `each` with the port that it was sent to and those of its copies.
+    #[inline(always)]
     pub fn scatter(&mut self, mut each: impl FnMut(Packet, Option<u8>, &[(u8, u8)])) {
         let (redirected, egress) = (self.redirected, self.egress);
+        let to = |index: usize| (redirected & (1 << index) != 0).then_some(egress[index & 63]);
+        if self.copied == 0 {
+            self.redirected = 0;
+            let mut index = 0;
+            self.take_front(self.packets.len(), |packet| {
+                each(packet, to(index), &[]);
+                index += 1;
+            });
+            return;
+        }
         let mut copies = std::mem::take(&mut self.copies);
         let mut rest = copies.as_slice();
         for (index, packet) in self.packets.drain(..).enumerate() {
             let of_it = rest.iter().take_while(|(of, _)| usize::from(*of) == index);
             let (of_it, others) = rest.split_at(of_it.count());
             rest = others;
-            let to = (redirected & (1 << index) != 0).then_some(egress[index]);
-            each(packet, to, of_it);
+            each(packet, to(index), of_it);
         }
         copies.clear();
         self.copies = copies;
