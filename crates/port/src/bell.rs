@@ -71,6 +71,12 @@ impl Bell {
         }
     }
 
+    /// Whether the receiver sleeps, or is about to.
+    #[cfg(test)]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     #[cold]
     fn wake(&self) {
         if self.asked.swap(false, Ordering::Relaxed) {
