@@ -248,13 +248,16 @@ impl Links {
         let Some(all) = it.by_worker.iter().cloned().collect::<Option<Vec<_>>>() else {
             return;
         };
-        let several = all.len() > 1;
+        // Which one is said where others are up.
+        let some_are_up = all.iter().any(Link::is_up);
         let down = all
             .iter()
             .enumerate()
             .find_map(|(worker, link)| match link {
                 Link::Up => None,
-                Link::Down(why) if several => Some(Link::Down(format!("worker {worker}: {why}"))),
+                Link::Down(why) if some_are_up => {
+                    Some(Link::Down(format!("worker {worker}: {why}")))
+                }
                 Link::Down(why) => Some(Link::Down(why.clone())),
             });
         let now = down.unwrap_or(Link::Up);
