@@ -198,7 +198,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         };
         print::line(json_or_text(
             arguments.json,
-            || numbered(&chains, number, started_json(chain)),
+            || of_chain(&chains, number, started_json(chain), &[]),
             || match name {
                 Some(name) => format!("{name}: {}", line()),
                 None => line(),
@@ -224,19 +224,14 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                 .zip(&*before)
                 .map(|(now, before)| *now - *before)
                 .collect();
+            let sum = passed.iter().copied().sum();
             print::line(json_or_text(
                 arguments.json,
-                || {
-                    numbered(
-                        &chains,
-                        number,
-                        with_each(line_json(second, sum(&passed)), &passed),
-                    )
-                },
+                || of_chain(&chains, number, line_json(second, sum), &passed),
                 || {
                     named(
                         &chains[number].0,
-                        line(second, sum(&passed)) + &busy_of_each(&passed),
+                        line(second, sum) + &busy_of_each(&passed),
                     )
                 },
             ));
@@ -254,20 +249,14 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         let (name, chain) = &chains[number];
         let (ends, fates) = team.join();
         let each = exchanges[number].each();
-        let total = sum(&each);
+        let total = each.iter().copied().sum();
         let seconds = begun.elapsed().as_secs_f64();
         print::line(json_or_text(
             arguments.json,
             || {
-                numbered(
-                    &chains,
-                    number,
-                    with_ports(
-                        with_each(summary_json(&total, seconds, &clock, &fates), &each),
-                        chain,
-                        &exchanges[number].ports(),
-                    ),
-                )
+                let summary = summary_json(&total, seconds, &clock, &fates);
+                let summary = with_ports(summary, chain, &exchanges[number].ports());
+                of_chain(&chains, number, summary, &each)
             },
             || named(name, summary(&total, seconds, &fates)),
         ));
@@ -380,10 +369,13 @@ fn started_json(chain: &Chain) -> Value {
     event
 }
 
-/// An event with the number of its chain file, where there are several.
-fn numbered(chains: &Chains, number: usize, mut event: Value) -> Value {
+/// An event with the number of its chain file, where there are several, and what each of several workers has counted.
+fn of_chain(chains: &Chains, number: usize, mut event: Value, each: &[CountersView]) -> Value {
     if chains.len() > 1 {
         event["worker"] = number.into();
+    }
+    if each.len() > 1 {
+        event["workers"] = json!(each);
     }
     event
 }
@@ -394,19 +386,6 @@ fn named(name: &Option<String>, line: String) -> String {
         Some(name) => format!("{name:<12}{line}"),
         None => line,
     }
-}
-
-fn sum(each: &[CountersView]) -> CountersView {
-    each.iter()
-        .fold(CountersView::default(), |sum, it| sum + *it)
-}
-
-/// An event with what each of several workers has counted.
-fn with_each(mut event: Value, each: &[CountersView]) -> Value {
-    if each.len() > 1 {
-        event["workers"] = json!(each);
-    }
-    event
 }
 
 /// An event with what was counted at each port.

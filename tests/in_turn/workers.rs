@@ -2,9 +2,7 @@
 
 use crate::support::hosts::{FAR, Hosts, Transport, in_namespace, ip, ping, transfer, two_hosts};
 use crate::support::program::{Program, run};
-use crate::support::{
-    Sockets, alone, alone_and_root, is_installed, scratch, taut, within_attempts,
-};
+use crate::support::{Sockets, alone, alone_and_root, scratch, taut, within_attempts};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -26,6 +24,12 @@ fn of_each(event: &Value, counter: &str) -> Vec<u64> {
     let workers = event["workers"].as_array().unwrap();
     let count = |it: &Value| it[counter].as_u64().unwrap();
     workers.iter().map(count).collect()
+}
+
+fn both_links_up(forward: &mut Program) {
+    forward.wait_until("both links up", |_, stderr| {
+        stderr.matches(": up").count() == 2
+    });
 }
 
 /// The MAC address of an interface in a namespace.
@@ -106,14 +110,10 @@ fn workers_of_a_translator_pass_each_other_what_is_the_others() {
 
 #[test]
 fn the_kernel_spreads_flows_over_sockets_and_queues() {
-    let Some(_turn) = alone_and_root() else {
+    let Some(_turn) = Hosts::new(0, &TOOLS) else {
         return;
     };
     if !has_two_cores() {
-        return;
-    }
-    if TOOLS.iter().any(|(program, _)| !is_installed(program)) {
-        println!("skipped: needs ping and iperf3 (packages iputils-ping and iperf3)");
         return;
     }
     let testbed = Testbed::builder().build().unwrap();
@@ -129,9 +129,7 @@ fn the_kernel_spreads_flows_over_sockets_and_queues() {
     ]);
     command.args(["--port", "af_packet:dut0", "--port", "af_packet:dut1"]);
     let mut forward = Program::start(&mut command);
-    forward.wait_until("all links up", |_, stderr| {
-        stderr.matches(": up").count() == 2
-    });
+    both_links_up(&mut forward);
     let near = testbed.generator_namespace();
     for port in 5201..5213 {
         transfer(Transport::Tcp, (&far.0, port), near, (FAR, port));
@@ -169,9 +167,7 @@ fn workers_of_a_gateway_have_the_same_bearers() {
     let testbed = Testbed::builder().build().unwrap();
     let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
     let mut forward = Program::start(command.args(["forward", "--json", &path("gateway.toml")]));
-    forward.wait_until("all links up", |_, stderr| {
-        stderr.matches(": up").count() == 2
-    });
+    both_links_up(&mut forward);
     let bearer = |words: &[&str]| {
         let control = path("control.sock");
         run(taut(&["bearer", "--control", &control]).args(words)).success()

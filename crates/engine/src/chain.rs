@@ -531,7 +531,7 @@ impl Chain {
         chain
             .check_workers()
             .map_err(|reason| wrong(at_workers, reason))?;
-        chain.check().map_err(|reason| wrong(None, reason))?;
+        chain.check_rest().map_err(|reason| wrong(None, reason))?;
         Ok(chain)
     }
 
@@ -540,6 +540,12 @@ impl Chain {
     /// # Errors
     /// What is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
+        self.check_workers()?;
+        self.check_rest()
+    }
+
+    /// All but what has to do with how many workers there are.
+    fn check_rest(&self) -> Result<(), String> {
         let made: Vec<_> = self.functions.iter().map(Stage::made).collect();
         let mut functions = made.iter().flatten();
         match self.ports.len() {
@@ -551,7 +557,6 @@ impl Chain {
             )),
             ports => {
                 check_burst(self.burst)?;
-                self.check_workers()?;
                 let mut with_stages = self.functions.iter().zip(&made);
                 let asleep =
                     with_stages.find(|(_, made)| made.as_ref().is_some_and(|f| !f.wakes()));

@@ -58,6 +58,12 @@ macro_rules! counters {
             }
         }
 
+        impl std::iter::Sum for CountersView {
+            fn sum<I: Iterator<Item = Self>>(each: I) -> Self {
+                each.fold(Self::default(), |sum, it| sum + it)
+            }
+        }
+
         impl std::ops::Sub for CountersView {
             type Output = Self;
 

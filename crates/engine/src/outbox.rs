@@ -89,16 +89,21 @@ impl Outbox {
         }
     }
 
-    /// Takes one packet of a batch of which others go elsewhere. Returns how many the port had no room for; they are dropped.
+    /// As soon as so many are held, they are sent.
     #[inline(always)]
-    pub(crate) fn push(&mut self, packet: Packet, port: &mut dyn Port) -> usize {
-        let most = match self.policy {
+    fn most(&self) -> usize {
+        match self.policy {
             Policy::Each => 1,
             Policy::Full { n, .. } | Policy::Idle { n } => n,
             Policy::Every { .. } => BATCH_CAPACITY,
-        };
+        }
+    }
+
+    /// Takes one packet of a batch of which others go elsewhere. Returns how many the port had no room for; they are dropped.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, packet: Packet, port: &mut dyn Port) -> usize {
         self.held.push(packet);
-        if self.held.len() < most {
+        if self.held.len() < self.most() {
             return 0;
         }
         send(&mut self.held, port)
@@ -114,11 +119,7 @@ impl Outbox {
     }
 
     fn accept_patiently(&mut self, arrived: &mut Batch, ran_dry: bool, port: &mut dyn Port) {
-        let n = match self.policy {
-            Policy::Each => 1,
-            Policy::Full { n, .. } | Policy::Idle { n } => n,
-            Policy::Every { .. } => BATCH_CAPACITY,
-        };
+        let n = self.most();
         while !arrived.is_empty() && self.refused.is_empty() {
             arrived.move_up_to(n - self.held.len(), &mut self.held);
             if self.held.len() >= n {

@@ -145,8 +145,7 @@ impl Exchange {
 
     /// What all of them have counted.
     pub fn sum(&self) -> CountersView {
-        let each = self.counters.iter().map(|it| it.read());
-        each.fold(CountersView::default(), |sum, it| sum + it)
+        self.counters.iter().map(|it| it.read()).sum()
     }
 
     /// What all of them have counted at each port.

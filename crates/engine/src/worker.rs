@@ -74,7 +74,7 @@ pub struct Worker {
     lanes: Lanes,
     /// Which of its chain's workers it is.
     member: Member,
-    /// The function that knows to which of them packets belong.
+    /// The function that knows to which of them packets belong; none where there are no others.
     knows_homes: Option<usize>,
     rest: Rest,
     interrupted: Interrupted,
@@ -144,7 +144,10 @@ impl Worker {
         self.holds_packets = self.functions.iter().any(|f| f.holds_packets());
         self.sends = self.functions.iter().any(|f| f.sends());
         let mut functions = self.functions.iter();
-        self.knows_homes = functions.position(|f| f.spread() == Spread::Homes);
+        self.knows_homes = match self.lanes.handoff {
+            Some(_) => functions.position(|f| f.spread() == Spread::Homes),
+            None => None,
+        };
         self.burst = if self.holds_packets {
             // Those that put packets of their own in find room for them in every batch.
             self.asked_burst.min(BATCH_CAPACITY / 2)
@@ -189,6 +192,7 @@ impl Worker {
     pub(crate) fn join(&mut self, member: Member, handoff: Handoff) {
         self.member = member;
         self.lanes.handoff = Some(handoff);
+        self.suit_functions();
     }
 
     /// Notes when the core was taken away from it in `log`, too.
@@ -354,7 +358,7 @@ impl Worker {
                 ports: self.ports.len(),
             };
             let more = &mut more[..used];
-            if self.lanes.handoff.is_some() {
+            if self.knows_homes.is_some() {
                 self.hand_over(first, &context, punted, own);
                 for batch in &mut *more {
                     self.hand_over(batch, &context, punted, own);

@@ -124,6 +124,18 @@ pub(crate) struct Opened {
     pub(crate) resources: Resources,
 }
 
+/// The parts that so many workers have of a port, each with resources of its own, on the right.
+pub(crate) fn parts_of(bed: &Testbed, spec: &PortSpec, workers: usize) -> Vec<Opened> {
+    let parts = spec.parts(workers).unwrap().into_iter();
+    parts
+        .map(|part| {
+            let mut resources = Resources::for_ports(std::slice::from_ref(spec)).unwrap();
+            let port = bed.in_right(|| part(&mut resources).unwrap());
+            Opened { port, resources }
+        })
+        .collect()
+}
+
 pub(crate) fn open(text: &str) -> Result<Opened, PortError> {
     let spec = PortSpec::parse(text)?;
     let mut resources = Resources::for_ports(std::slice::from_ref(&spec))?;

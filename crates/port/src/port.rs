@@ -254,15 +254,3 @@ impl std::ops::Add for PortCounters {
         Self::of(counts)
     }
 }
-
-impl std::ops::Sub for PortCounters {
-    type Output = Self;
-
-    fn sub(self, earlier: Self) -> Self {
-        let mut counts = self.counts();
-        for (count, less) in counts.iter_mut().zip(earlier.counts()) {
-            *count = count.wrapping_sub(less);
-        }
-        Self::of(counts)
-    }
-}

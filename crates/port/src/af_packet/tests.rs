@@ -1,7 +1,7 @@
 //! The backend on real interfaces; needs root, and says so where it is lacking.
 #![allow(clippy::unwrap_used)]
 
-use crate::interface_tests::{self as each_backend, Opened, Testbed, both_ends, frame_bytes, open};
+use crate::interface_tests::{self as each_backend, Testbed, both_ends, frame_bytes, open};
 use crate::{Batch, PortSpec, Resources};
 
 #[test]
@@ -115,15 +115,7 @@ fn workers_get_whole_flows_and_both_directions_of_one() {
     let Some(bed) = Testbed::new(1) else { return };
     let mut left = bed.in_left(|| open("af_packet:left0").unwrap());
     let spec = PortSpec::parse("af_packet:right0").unwrap();
-    let parts = spec.parts(2).unwrap();
-    let mut workers: Vec<_> = parts
-        .into_iter()
-        .map(|part| {
-            let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
-            let port = bed.in_right(|| part(&mut resources).unwrap());
-            Opened { port, resources }
-        })
-        .collect();
+    let mut workers = each_backend::parts_of(&bed, &spec, 2);
     let mut shares = [0; 2];
     for number in 0..64 {
         let (here, there) = (([10, 0, 0, 1], 1000 + number), ([10, 0, 0, 2], 53));

@@ -3,7 +3,7 @@
 
 use super::program::{Program, Settings};
 use crate::interface::Interface;
-use crate::interface_tests::{self as each_backend, Opened, Testbed, both_ends, frame_bytes, open};
+use crate::interface_tests::{self as each_backend, Testbed, both_ends, frame_bytes, open};
 use crate::xdp_program::Mode;
 use crate::{Batch, ClockReading, PortSpec, Resources, StampClock};
 
@@ -140,15 +140,7 @@ fn each_worker_has_queues_of_its_own_behind_one_program() {
     let [mut first, mut second] = ["af_xdp:left0,queue=0", "af_xdp:left0,queue=1"]
         .map(|text| bed.in_left(|| open(text).unwrap()));
     let spec = PortSpec::parse("af_xdp:right0,queue=0-1").unwrap();
-    let parts = spec.parts(2).unwrap();
-    let mut opened: Vec<_> = parts
-        .into_iter()
-        .map(|part| {
-            let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
-            let port = bed.in_right(|| part(&mut resources).unwrap());
-            Opened { port, resources }
-        })
-        .collect();
+    let mut opened = each_backend::parts_of(&bed, &spec, 2);
     for number in 0..100 {
         for (sender, worker) in [(&mut first, 0), (&mut second, 1)] {
             sender.send(&frame_bytes(number, 60));
