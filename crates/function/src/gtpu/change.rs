@@ -4,7 +4,7 @@
 use super::Path;
 use super::fate::Published;
 use super::in_kernel::Kernel;
-use super::policing::Meters;
+use super::policing::{Meters, SharedMeters};
 use super::table::Slot;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(super) enum Change {
     Remove(u64),
     /// Gives a path its number, before any entry uses it.
     Path(u16, Path),
-    /// Begins a meter anew: of this number, at which a byte costs so much.
+    /// Begins a meter anew: of this number, at which a byte costs so much. Workers are not told: they share it.
     Meter { number: u32, cost: u64 },
     /// Gives the bearer of this key its meters, or takes them away.
     Police { key: u64, meters: Meters },
@@ -66,19 +66,21 @@ pub(super) struct Sender {
 /// The ways to all workers, each of which has a copy of the table.
 #[derive(Debug)]
 pub(super) struct Senders {
-    /// To the one that does what is to be done once: it begins meters, which all share, and sends end markers.
+    /// To the one that does what is to be done once: it sends end markers.
     pub first: Sender,
     others: Vec<Sender>,
+    pub meters: SharedMeters,
     /// Of workers that have ended, too.
     fates: Vec<Arc<Published>>,
 }
 
 impl Senders {
-    pub fn new(first: Sender) -> Self {
+    pub fn new(first: Sender, meters: SharedMeters) -> Self {
         Self {
             fates: vec![Arc::clone(&first.fates)],
             first,
             others: Vec::new(),
+            meters,
         }
     }
 
@@ -105,25 +107,28 @@ impl Senders {
 
     /// As [`Sender::send`], to all of them. An end marker follows the last packet that any of them sends on the old path.
     pub fn send(&mut self, changes: &[Change]) {
+        let is_marker = |it: &Change| matches!(it, Change::EndMarker { .. });
+        let mut told = Vec::with_capacity(changes.len());
+        for change in changes {
+            match *change {
+                Change::Meter { number, cost } => self.meters.begin(number, cost),
+                other => told.push(other),
+            }
+        }
         if !self.others.is_empty() {
             self.leave_out_the_dead();
-            let is_once =
-                |it: &&Change| matches!(it, Change::Meter { .. } | Change::EndMarker { .. });
-            let for_all: Vec<_> = changes.iter().filter(|it| !is_once(it)).copied().collect();
+            let for_all: Vec<_> = told.iter().filter(|it| !is_marker(it)).copied().collect();
             for sender in &mut self.others {
                 sender.send(&for_all);
             }
-            if changes
-                .iter()
-                .any(|it| matches!(it, Change::EndMarker { .. }))
-            {
+            if told.iter().any(is_marker) {
                 for sender in &mut self.others {
                     // One that is stuck is told of when it is to take more.
                     let _ = sender.settle();
                 }
             }
         }
-        self.first.send(changes);
+        self.first.send(&told);
     }
 
     /// As [`Sender::catch_up`].

@@ -5,7 +5,7 @@ use super::bearer::{Bearer, Match, Path};
 use super::change::{Change, Sender, Senders, Stuck};
 use super::limit::{Limited, Limits, Taken};
 use super::pfcp::Counts;
-use super::policing::{METERS_PER_BEARER, Meters, UNMETERED};
+use super::policing::{METERS_PER_BEARER, Meters, SharedMeters, UNMETERED};
 use super::table::{Matching, Slot, Table};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -83,13 +83,14 @@ pub enum Wish {
 }
 
 impl Control {
-    pub(super) fn new(own: Vec<IpAddr>, room: usize, sender: Sender) -> Self {
+    /// Of the worker at the other end of `sender`, whose meters these are.
+    pub(super) fn new(own: Vec<IpAddr>, room: usize, sender: Sender, meters: SharedMeters) -> Self {
         Self {
             own,
             table: Table::new(Matching::Hash, room),
             paths: Paths::default(),
             limited: Limited::new(room),
-            senders: Senders::new(sender),
+            senders: Senders::new(sender, meters),
             owed: Vec::new(),
             signalling: None,
         }
@@ -107,6 +108,11 @@ impl Control {
             make(Change::Police { key, meters });
         }
         self.senders.add(sender);
+    }
+
+    /// The meters that all workers share.
+    pub(super) fn meters(&self) -> SharedMeters {
+        self.senders.meters.clone()
     }
 
     /// The gateway's own addresses.
@@ -419,10 +425,12 @@ mod tests {
 
     fn control(room: usize) -> (Control, Receiver) {
         let (sender, receiver) = changes(None).unwrap();
-        (
-            Control::new(vec![[192, 0, 2, 1].into()], room, sender),
-            receiver,
-        )
+        (control_of(room, sender), receiver)
+    }
+
+    fn control_of(room: usize, sender: Sender) -> Control {
+        let own = vec![[192, 0, 2, 1].into()];
+        Control::new(own, room, sender, SharedMeters::new(room))
     }
 
     fn relay(teid: u32, remote: u8) -> Bearer {
@@ -538,7 +546,7 @@ mod tests {
                 let kernel = Fickle::default();
                 let (sender, mut receiver) = changes(None).unwrap();
                 let sender = sender.with_mirror(kernel.clone());
-                let mut control = Control::new(vec![[192, 0, 2, 1].into()], 9, sender);
+                let mut control = control_of(9, sender);
                 kernel.takes.store(usize::MAX, Ordering::Relaxed);
                 control.grant(&before).unwrap();
                 sent(&mut receiver);
@@ -615,14 +623,16 @@ mod tests {
 
     #[test]
     fn meters_are_shared_by_name_and_go_with_their_last_bearer() {
-        let (mut control, mut receiver) = control(10);
+        // The worker is not told of meters; the kernel's programs, which have their own, are.
+        let kernel = Fickle::default();
+        kernel.takes.store(usize::MAX, Ordering::Relaxed);
+        let (sender, mut receiver) = changes(None).unwrap();
+        let mut control = control_of(10, sender.with_mirror(kernel.clone()));
         let [one, two] = [1, 2].map(Match::Teid);
-        let begun = |changes: &[Change]| {
-            let meters = changes.iter().filter_map(|change| match change {
-                Change::Meter { number, .. } => Some(*number),
-                _ => None,
-            });
-            meters.collect::<Vec<_>>()
+        let begun = || {
+            let made = std::mem::take(&mut *kernel.made.lock().unwrap());
+            let is_meter = |change: &&Change| matches!(change, Change::Meter { .. });
+            made.iter().filter(is_meter).count()
         };
         for round in 0..3 {
             let wishes = [
@@ -633,7 +643,7 @@ mod tests {
             ];
             control.grant(&wishes).unwrap();
             let changes = sent(&mut receiver);
-            assert_eq!(begun(&changes).len(), 2, "round {round}: {changes:?}");
+            assert_eq!(begun(), 2, "round {round}: {changes:?}");
             // Where its meters are is known before it is looked for.
             let at = |wanted: fn(&Change) -> bool| changes.iter().position(wanted).unwrap();
             let police = at(|c| matches!(c, Change::Police { key: 1, .. }));
@@ -643,7 +653,7 @@ mod tests {
             // Another way and the same rates: the meters go on. Another rate: one begins anew, for both.
             control.grant(&[Wish::Put(relay(2, 8))]).unwrap();
             let changes = sent(&mut receiver);
-            assert!(begun(&changes).is_empty());
+            assert_eq!(begun(), 0, "{changes:?}");
             let metered = |c: &Change| matches!(c, Change::Set(slot) if slot.is_metered());
             assert!(changes.iter().any(metered), "{changes:?}");
             let faster = [
@@ -652,7 +662,7 @@ mod tests {
             ];
             control.grant(&faster).unwrap();
             let changes = sent(&mut receiver);
-            assert_eq!(begun(&changes).len(), 1, "{changes:?}");
+            assert_eq!(begun(), 1, "{changes:?}");
             assert_eq!(control.limits(two), [limit(1, 2000), None]);
             let none = Change::Police {
                 key: 1,

@@ -196,7 +196,6 @@ struct Gateway {
 /// Whoever decides, and by whom that is asked: one for the gateways of all workers. Sockets go with the last of them.
 struct Deciding {
     control: Arc<Mutex<Control>>,
-    meters: Option<SharedMeters>,
     _server: Option<Server>,
     _pfcp: Option<pfcp::Server>,
 }
@@ -214,8 +213,10 @@ impl Gateway {
     fn start(&mut self) -> Result<Control, PortError> {
         let Checked { own, settings, .. } = &self.checked;
         let (sender, receiver) = changes(self.kernel.clone())?;
-        let mut control = Control::new(own.clone(), settings.bearers, sender);
-        let mut plane = Plane::new(&self.checked, receiver, self.kernel.clone())?;
+        let meters = SharedMeters::new(settings.metered_bearers());
+        let kernel = self.kernel.clone();
+        let mut plane = Plane::new(&self.checked, receiver, kernel, meters.clone())?;
+        let mut control = Control::new(own.clone(), settings.bearers, sender, meters);
         if let Some(file) = &settings.load {
             let wrong = |line: Option<usize>, what: String| {
                 let line = line.map_or(String::new(), |line| format!("{line}: "));
@@ -249,7 +250,6 @@ impl Gateway {
             .map(|terms| pfcp::Server::start(terms, &control))
             .transpose()?;
         Ok(Deciding {
-            meters: self.plane.as_ref().map(|plane| plane.policing.meters()),
             control,
             _server: server,
             _pfcp: pfcp,
@@ -259,13 +259,9 @@ impl Gateway {
     /// That of another worker: it gets a copy of the table.
     fn follow(&mut self, deciding: &Deciding) -> Result<(), PortError> {
         let (sender, receiver) = changes(None)?;
-        let mut plane = Plane::new(&self.checked, receiver, None)?;
-        if let Some(meters) = &deciding.meters {
-            let bearers = self.checked.settings.metered_bearers();
-            plane.policing = Policing::with(bearers, meters.clone());
-        }
         let control = deciding.control.lock();
         let mut control = control.unwrap_or_else(PoisonError::into_inner);
+        let mut plane = Plane::new(&self.checked, receiver, None, control.meters())?;
         control.add_worker(sender, |change| plane.copy(change));
         self.plane = Some(plane);
         Ok(())
@@ -357,13 +353,18 @@ struct Plane {
 }
 
 impl Plane {
-    fn new(checked: &Checked, receiver: Receiver, kernel: Kernel) -> Result<Self, PortError> {
+    fn new(
+        checked: &Checked,
+        receiver: Receiver,
+        kernel: Kernel,
+        meters: SharedMeters,
+    ) -> Result<Self, PortError> {
         let settings = &checked.settings;
         let own = Own::new(&checked.own);
         Ok(Self {
             table: Table::new(settings.matching, settings.bearers),
             paths: KnownPaths::new(&own),
-            policing: Policing::new(settings.metered_bearers()),
+            policing: Policing::new(settings.metered_bearers(), meters),
             own,
             closed: Own::new(&checked.closed),
             tunnels: settings.tunnels.clone(),
@@ -425,7 +426,8 @@ impl Plane {
                     table.remove(key);
                 }
                 Change::Path(number, path) => paths.set(number, path, to_port),
-                Change::Meter { number, cost } => policing.set(number, cost),
+                // Begun by whoever decides.
+                Change::Meter { .. } => {}
                 Change::Police { key, meters } => policing.assign(key, meters),
                 Change::EndMarker { path, teid } => {
                     if let Some((known, last_port)) = paths.last(path) {

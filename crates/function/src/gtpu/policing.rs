@@ -35,7 +35,7 @@ pub(super) struct SharedMeters {
     units_per_tick: f64,
 }
 
-impl Policing {
+impl SharedMeters {
     /// With room for the meters of so many bearers.
     pub fn new(bearers: usize) -> Self {
         let units_per_tick = match bearers {
@@ -43,33 +43,27 @@ impl Policing {
             _ => UNITS_PER_NS as f64 * Clock::calibrate(CALIBRATION).to_ns(1),
         };
         let meters = filled_on_huge_pages(bearers * METERS_PER_BEARER, SharedMeter::default());
-        Self::with(
-            bearers,
-            SharedMeters {
-                all: Arc::new(meters),
-                begun_ticks: ticks(),
-                units_per_tick,
-            },
-        )
-    }
-
-    /// With the meters of another worker.
-    pub fn with(bearers: usize, meters: SharedMeters) -> Self {
         Self {
-            bearers: Table::new(Matching::Hash, bearers),
-            meters,
+            all: Arc::new(meters),
+            begun_ticks: ticks(),
+            units_per_tick,
         }
     }
 
-    /// For another worker.
-    pub fn meters(&self) -> SharedMeters {
-        self.meters.clone()
-    }
-
     /// Begins a meter anew, at which a byte costs so much.
-    pub fn set(&self, number: u32, cost: u64) {
-        if let Some(meter) = self.meters.all.get((number as usize).wrapping_sub(1)) {
+    pub fn begin(&self, number: u32, cost: u64) {
+        if let Some(meter) = self.all.get((number as usize).wrapping_sub(1)) {
             meter.begin(cost);
+        }
+    }
+}
+
+impl Policing {
+    /// Of so many bearers at most, which others may look up as well.
+    pub fn new(bearers: usize, meters: SharedMeters) -> Self {
+        Self {
+            bearers: Table::new(Matching::Hash, bearers),
+            meters,
         }
     }
 
@@ -182,11 +176,12 @@ mod tests {
 
     #[test]
     fn bearers_share_a_meter_and_have_to_keep_all_of_theirs() {
-        let mut policing = Policing::new(10);
+        let meters = SharedMeters::new(10);
+        let mut policing = Policing::new(10, meters.clone());
         let kbps = |kbps| cost(NonZeroU64::new(kbps).unwrap());
         // Bursts of 150000, of 15000, and of 30000 bytes.
         for (number, rate) in [(1, 120_000), (2, 1000), (3, 24_000)] {
-            policing.set(number, kbps(rate));
+            meters.begin(number, kbps(rate));
         }
         policing.assign(7, [1, 0]);
         policing.assign(8, [1, 2]);
@@ -203,13 +198,13 @@ mod tests {
         policing.assign(8, [2, 0]);
         assert_eq!(burst(&policing, 8, 0), 0);
         // With a rate that is new it has counted nothing.
-        policing.set(2, kbps(1000));
+        meters.begin(2, kbps(1000));
         assert_eq!(burst(&policing, 8, 0), 11);
     }
 
     #[test]
     fn moments_are_those_of_the_clock() {
-        let policing = Policing::new(1);
+        let policing = Policing::new(1, SharedMeters::new(1));
         let clock = Clock::calibrate(CALIBRATION);
         let second = policing.meters.begun_ticks + clock.to_ticks(1e9) as u64;
         let error = policing.moment(second) as f64 / (1e9 * UNITS_PER_NS as f64) - 1.0;

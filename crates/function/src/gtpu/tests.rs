@@ -1176,13 +1176,18 @@ fn containers_name_the_downlink() {
     assert_eq!(gtpu.pdu_session(), Some(PduSession { uplink, qfi }));
 }
 
+/// A gateway of these settings, before it has anything.
+fn unprepared(text: &str) -> Gateway {
+    let settings: Settings = settings(text.parse().unwrap()).unwrap();
+    Gateway::new(settings.check().map_err(|e| e.0).unwrap())
+}
+
 /// The gateways of two workers, made one after the other.
 fn of_two_workers(settings_text: &str) -> impl FnMut() -> Gateway {
     let (shared, mut number) = (Shared::default(), 0);
     let text = format!("address = \"{OWN4}\"\n{settings_text}");
     move || {
-        let settings: Settings = settings(text.parse().unwrap()).unwrap();
-        let mut gateway = Gateway::new(settings.check().map_err(|e| e.0).unwrap());
+        let mut gateway = unprepared(&text);
         gateway.join(Member { number, of: 2 }, &shared).unwrap();
         gateway.prepare().unwrap();
         number += 1;
@@ -1268,4 +1273,39 @@ fn an_end_marker_leaves_once_and_behind_what_any_worker_sends_on_the_old_path() 
     });
     assert_eq!(take(&mut first).answers_waiting(), 1);
     assert_eq!(take(&mut second).answers_waiting(), 0);
+}
+
+#[test]
+fn a_meter_begins_for_all_though_the_worker_that_came_first_ends_with_changes_in_its_ring() {
+    let text = format!(
+        "address = \"{OWN4}\"\nbearers = 10\npfcp = {{ address = \"{OWN4}\", peers = [\"192.0.2.100\"] }}"
+    );
+    let mut first = unprepared(&text);
+    let control = first.start().unwrap();
+    let control = Arc::new(Mutex::new(control));
+    let deciding = Deciding {
+        control: Arc::clone(&control),
+        _server: None,
+        _pfcp: None,
+    };
+    let mut second = unprepared(&text);
+    second.follow(&deciding).unwrap();
+    let bearer = read_csv("0x1,relay,0x2,198.18.0.9\n", &[address(OWN4)]).unwrap()[0].1;
+    let meter = MeterName {
+        session: 1,
+        rule: 1,
+        is_uplink: true,
+    };
+    let kbps = std::num::NonZeroU64::new(1000).unwrap();
+    let wishes = [
+        Wish::Add(bearer),
+        Wish::Limit(bearer.matched, [Some(Limit { meter, kbps }), None]),
+    ];
+    control.lock().unwrap().grant(&wishes).unwrap();
+    drop(first);
+    let policing = &take(&mut second).policing;
+    let mut found = [Slot::default()];
+    policing.look_up(&[bearer.matched.key()], &mut found);
+    let passed = (0..1000).filter(|_| policing.admits(&found[0], 0, 1500));
+    assert_eq!(passed.count(), 11);
 }

@@ -3,6 +3,7 @@
 mod scapy;
 
 use super::super::change::{Receiver, changes};
+use super::super::policing::SharedMeters;
 use super::super::{Action, Bearer, Match, Path, Wish};
 use super::settings::Filters;
 use super::*;
@@ -279,7 +280,7 @@ impl Core {
         let (now, counts) = (Instant::now(), Arc::new(Counts::default()));
         Self {
             node: Node::new(&terms.unwrap(), Arc::clone(&counts), now),
-            control: Control::new(vec![ip(OWN)], room, sender),
+            control: Control::new(vec![ip(OWN)], room, sender, SharedMeters::new(room)),
             receiver,
             sequence: 0,
             now,
