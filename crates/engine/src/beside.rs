@@ -1,6 +1,7 @@
 //! The worker beside a gateway in the kernel: has the same functions, and passes what the programs hand up.
 
 use crate::chain::Making;
+use crate::team::shared_by;
 use crate::{Chain, ChainError, Counters, CountersView, Flush, Wait, Worker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -97,8 +98,12 @@ fn set_up(
     let ports = ports
         .map(|(number, spec)| gateway.port(number, spec))
         .collect::<Result<_, _>>()?;
+    let shared = shared_by(&chain.functions);
+    for each in &shared {
+        each.lock(|kernel| *kernel = Some(Arc::clone(gateway)));
+    }
     let functions = chain.build_functions_for(&Making {
-        gateway: Some(gateway),
+        shared: &shared,
         ..Making::default()
     })?;
     let mut worker = Worker::new(ports, functions, Flush::default(), clock);

@@ -16,11 +16,9 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 use taut_function::{Function, Member, SettingsError, Shared, Spread, Watcher};
 use taut_host::affinity::AffinityError;
-use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{PortError, PortSpec, SettingsFileError, backends, duration, place_in, suggestion};
 
 /// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
@@ -178,12 +176,7 @@ impl Stage {
         };
         let built = taut_function::build(&self.name, self.settings.clone());
         let mut function = built.map_err(wrong)?;
-        if making.member.of > 1 {
-            function.join(making.member, shared).map_err(wrong)?;
-        }
-        if let Some(gateway) = making.gateway {
-            function.share(gateway);
-        }
+        function.join(making.member, shared).map_err(wrong)?;
         match making.watcher {
             Some(watcher) => function.prepare_watched(watcher)?,
             None => function.prepare()?,
@@ -207,13 +200,12 @@ pub(crate) fn build(
     kept: &[bool],
     making: &Making<'_>,
 ) -> Result<Vec<Option<Box<dyn Function>>>, ChainError> {
-    let none = Shared::default();
     let each = stages.iter().enumerate().map(|(at, stage)| {
         if kept.get(at) == Some(&true) {
             return Ok(None);
         }
-        let shared = making.shared.get(at).unwrap_or(&none);
-        stage.build(shared, making).map(Some)
+        let shared = making.shared.get(at).cloned().unwrap_or_default();
+        stage.build(&shared, making).map(Some)
     });
     each.collect()
 }
@@ -225,8 +217,6 @@ pub(crate) struct Making<'a> {
     pub(crate) member: Member,
     /// By stage, what the functions of all workers share.
     pub(crate) shared: &'a [Shared],
-    /// The gateway in the kernel that they are to share their bearers with.
-    pub(crate) gateway: Option<&'a Arc<KernelGateway>>,
     /// Who wants to be told what takes seconds, and may want them no more.
     pub(crate) watcher: Option<&'a Watcher<'a>>,
 }

@@ -196,7 +196,7 @@ impl Exchange {
 }
 
 /// A place for what functions share, by stage.
-fn shared_by(stages: &[Stage]) -> Vec<Shared> {
+pub(crate) fn shared_by(stages: &[Stage]) -> Vec<Shared> {
     stages.iter().map(|_| Shared::default()).collect()
 }
 
@@ -359,7 +359,6 @@ impl Work {
             member: self.member,
             shared: &shared,
             watcher: Some(&watcher),
-            ..Making::default()
         })?;
         let mut worker = Worker::new(ports, functions, chain.flush, &self.start.clock);
         worker.set_pool(resources.pool());

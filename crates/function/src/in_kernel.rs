@@ -77,7 +77,9 @@ fn why_not(name: &str) -> &'static str {
     }
 }
 
-/// What programs of a gateway need to know of the function of that name; none where it is no gateway.
+/// What programs of a gateway need to know of the function of that name; none where it is no gateway. Where a
+/// [`taut_port::xdp_gateway::KernelGateway`] is among what it shares ([`crate::Shared`]), it keeps what it decides by there as
+/// well, and the programs pass most packets without it.
 ///
 /// # Errors
 /// When its settings are wrong, or cannot be in the kernel.

@@ -42,9 +42,7 @@ pub use shared::Shared;
 pub use slow::{Handler, Punted, Send};
 
 use serde::de::DeserializeOwned;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{Alarm, BATCH_CAPACITY, Batch, PortError, in_words, suggestion};
 
 /// One network function: looks at the packets of a batch, changes them in place, and marks those that
@@ -105,8 +103,8 @@ pub trait Function {
         Spread::No
     }
 
-    /// Says which of several it is, and where what they share is: called, if at all, before [`Function::prepare`], of one
-    /// after the other.
+    /// Says which of the workers' it is, and where what they share is: called before [`Function::prepare`], of one after the
+    /// other.
     ///
     /// # Errors
     /// When what its settings give it is not enough for so many.
@@ -117,10 +115,6 @@ pub trait Function {
     /// For functions that are [`Spread::Homes`]: writes down whose each packet of the batch is, by place; [`ANY`] leaves it
     /// where it is. Only frames as they come in from a port are asked about.
     fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
-
-    /// Keeps what it decides by in the kernel as well, whose programs then pass most packets without it: called, if at
-    /// all, before [`Function::prepare`], of functions that [`kernel_gateway`] names.
-    fn share(&mut self, _kernel: &Arc<KernelGateway>) {}
 
     /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
     ///

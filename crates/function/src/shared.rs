@@ -3,18 +3,20 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What functions of several workers share: the first one that is prepared puts it there, and it goes with the last of them.
+/// What functions of several workers share, one thing of a type: the first one that is prepared puts it there, or who has them
+/// made, and it goes with the last of them.
 #[derive(Clone, Default)]
-pub struct Shared(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
+pub struct Shared(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
 impl Shared {
-    /// What is there, of the type that these functions put there; none before the first one has.
+    /// What is there of that type; none before somebody has put it there.
     pub fn lock<T: Send + 'static, R>(&self, use_it: impl FnOnce(&mut Option<T>) -> R) -> R {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = slot.take().and_then(|it| it.downcast().ok());
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = all.iter().position(|it| it.is::<T>());
+        let there = at.and_then(|at| all.swap_remove(at).downcast().ok());
         let mut there = there.map(|it| *it);
         let result = use_it(&mut there);
-        *slot = there.map(|it| Box::new(it) as Box<dyn Any + Send>);
+        all.extend(there.map(|it| Box::new(it) as Box<dyn Any + Send>));
         result
     }
 }
@@ -35,8 +37,11 @@ mod tests {
         let second = first.clone();
         let kept = Arc::new(7);
         first.lock(|it| *it = Some(Arc::clone(&kept)));
+        first.lock(|it| *it = Some("of another type"));
         let found = second.lock(|it: &mut Option<Arc<i32>>| it.as_ref().map(|it| **it));
         assert_eq!(found, Some(7));
+        assert_eq!(second.lock(|it| *it), Some("of another type"));
+        assert_eq!(second.lock(|it: &mut Option<bool>| *it), None);
         drop(first);
         assert_eq!(Arc::strong_count(&kept), 2);
         drop(second);

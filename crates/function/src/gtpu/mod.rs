@@ -275,6 +275,7 @@ impl Function for Gateway {
 
     fn join(&mut self, _: Member, shared: &Shared) -> Result<(), SettingsError> {
         self.shared = shared.clone();
+        self.kernel = shared.lock(|kernel: &mut Option<Arc<KernelGateway>>| kernel.clone());
         Ok(())
     }
 
@@ -308,10 +309,6 @@ impl Function for Gateway {
     fn held(&self) -> usize {
         let waiting = |plane: &Plane| plane.answers.len();
         self.plane.as_ref().map_or(0, waiting)
-    }
-
-    fn share(&mut self, kernel: &Arc<KernelGateway>) {
-        self.kernel = Some(Arc::clone(kernel));
     }
 
     fn prepare(&mut self) -> Result<(), PortError> {

@@ -230,7 +230,7 @@ impl Function for Nat {
             usize::from(choice.first_port),
             usize::from(choice.last_port),
         );
-        if last + 1 - first < 2 * member.of {
+        if member.of > 1 && last + 1 - first < 2 * member.of {
             return Err(SettingsError(format!(
                 "ports = \"{first}-{last}\": {} workers want {} or more",
                 member.of,
