@@ -2,10 +2,11 @@
 #![allow(dead_code)] // each target uses one of the bodies
 
 use taut_wire::{
-    Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Gtpu, GtpuRepr, Icmpv4, Icmpv4Repr,
-    IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mac, Neighbour, NeighbourRepr, Received,
-    StampLayout, Tcp, TcpRepr, Udp, UdpRepr, checksum, claimed_stamp, classify,
+    Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Fault, Gtpu, GtpuRepr, Headers, IcmpError,
+    Icmpv4, Icmpv4Repr, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mac, Neighbour, NeighbourRepr,
+    Received, StampLayout, Tcp, TcpRepr, Udp, UdpRepr, checksum, claimed_stamp, classify,
     gtpu::{ErrorIndication, MOST_EXTENSIONS, MOST_QFI, UDP_PORT},
+    icmp_error,
     stamp::{MAGIC, STAMP_LEN_BYTES},
 };
 
@@ -19,6 +20,8 @@ pub fn parse(bytes: &[u8]) {
     walk_transport(IpProtocol::ICMP, bytes, 2);
     walk_gtpu(bytes, 2);
 
+    headers(bytes);
+    told(bytes);
     let Ok(view) = Ethernet::new(bytes) else {
         return;
     };
@@ -32,6 +35,69 @@ pub fn parse(bytes: &[u8]) {
         EtherType::IPV4 => walk_ipv4(view.payload(), 2),
         EtherType::IPV6 => walk_ipv6(view.payload(), 2),
         _ => {}
+    }
+}
+
+/// What the sender is told of a packet that goes no further is a whole frame, of which it is told nothing.
+fn told(bytes: &[u8]) {
+    for from in ["192.0.2.1", "2001:db8::1"].map(|it| it.parse().expect("an address")) {
+        let mut reply = [0; icmp_error::LONGEST_BYTES];
+        let error = IcmpError::TimeExceeded;
+        if let Some(length) = icmp_error(bytes, error, from, &mut reply) {
+            let frame = &reply[..length];
+            assert_eq!(Headers::of(frame).fault(), None);
+            assert_eq!(
+                icmp_error(frame, error, from, &mut [0; icmp_error::LONGEST_BYTES]),
+                None
+            );
+        }
+    }
+}
+
+/// One look at all headers, which says the same as a look at each.
+fn headers(bytes: &[u8]) {
+    let found = Headers::of(bytes);
+    if bytes.len() > usize::from(u16::MAX) {
+        return assert_eq!(found.fault(), Some(Fault::Ethernet));
+    }
+    let (ip, transport, end) = (found.ip(), found.transport(), found.end());
+    assert!(ip <= bytes.len() && transport <= end && end <= bytes.len());
+    let Ok(view) = Ethernet::new(bytes) else {
+        assert_eq!(found.fault(), Some(Fault::Ethernet));
+        return;
+    };
+    let addresses = match view.ethertype() {
+        EtherType::IPV4 => Ipv4::new(view.payload()).ok().map(|it| {
+            assert_eq!(found.transport_in(bytes), it.payload());
+            assert_eq!(
+                (found.protocol(), found.is_fragment()),
+                (it.protocol(), it.is_fragment())
+            );
+            let [source, destination] =
+                [it.source(), it.destination()].map(|it| it.to_ipv6_mapped());
+            (source, destination)
+        }),
+        EtherType::IPV6 => Ipv6::new(view.payload()).ok().map(|it| {
+            if let Ok(transport) = it.transport() {
+                assert_eq!(found.transport_in(bytes), transport.payload);
+                assert_eq!(found.protocol(), transport.protocol);
+                assert_eq!(found.is_fragment(), transport.fragment.is_some());
+            } else {
+                assert_eq!(found.fault(), Some(Fault::Extension));
+            }
+            (it.source(), it.destination())
+        }),
+        _ => return assert_eq!((found.fault(), transport, end), (None, 0, 0)),
+    };
+    assert_eq!(addresses.is_none(), found.fault() == Some(Fault::Ip));
+    let (source, destination) = found.addresses_in(bytes);
+    if let Some((from, to)) = addresses {
+        assert_eq!((source, destination), (from.to_bits(), to.to_bits()));
+    }
+    if let Some((source, destination)) = found.ports() {
+        let header = found.transport_in(bytes);
+        assert_eq!(header[..2], source.to_be_bytes());
+        assert_eq!(header[2..4], destination.to_be_bytes());
     }
 }
 

@@ -192,7 +192,8 @@ fn every_block_that_is_not_run_says_why() {
     assert_eq!(ways, [Way::NotRun, Way::Run]);
 }
 
-/// Pages that keep both cores busy for long: beside the other tests they would disturb those, and be disturbed.
+/// Pages that keep both cores busy for long: beside other tests they would disturb those, and be disturbed. `./run test` runs
+/// them by themselves.
 const MEASURING: [&str; 14] = [
     "docs/how-to/an-encrypted-loss-protected-chain.md",
     "docs/how-to/benchmark-a-device.md",
@@ -218,7 +219,6 @@ fn pages_work_as_they_are_typed() {
 }
 
 #[test]
-#[ignore = "three minutes of both cores: cargo test --test beside -- --ignored pages"]
 fn pages_that_measure_work_as_they_are_typed() {
     if is_root() {
         work_as_typed(|page| MEASURING.contains(&page));

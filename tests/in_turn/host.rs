@@ -34,6 +34,14 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
         }
         // Nobody has this one.
         ping(host, "10.8.1.3", 1, &[], 0);
+        // And at this one nobody listens: the kernel takes the error for its own.
+        let mut command = in_namespace(&host.0, "bash");
+        let asked = "exec 3<>/dev/udp/10.8.1.1/33434; echo a >&3; sleep 0.5; echo b >&3";
+        let finished = run(command.args(["-c", asked]));
+        assert!(
+            finished.stderr.contains("Connection refused"),
+            "{finished:?}"
+        );
         let mut command = in_namespace(&host.0, "ip");
         let finished = run(command.args(["neighbour", "show", "to", "10.8.1.1"]));
         assert!(

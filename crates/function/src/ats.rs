@@ -123,8 +123,9 @@ impl Function for Ats {
             if !batch.is_kept(i) {
                 continue;
             }
-            let packet = &mut batch.packets_mut()[i];
-            let fate = match Seen::of(packet.bytes()) {
+            let headers = batch.headers(i);
+            let packet = batch.packet_mut(i);
+            let fate = match Seen::of(&headers, packet.bytes()) {
                 Seen::Datagram(it) => Self::stamp(packet, it, self.mtu, pool, stamps_ns),
                 Seen::Other => Fate::Passed,
                 Seen::Malformed => Fate::Malformed,

@@ -140,8 +140,9 @@ impl Function for Balance {
             if !batch.is_kept(i) {
                 continue;
             }
-            let frame = batch.packets_mut()[i].bytes_mut();
-            match (Seen::of(frame), Ethernet::new(frame)) {
+            let headers = batch.headers(i);
+            let frame = batch.packet_mut_but_headers(i).bytes_mut();
+            match (Seen::of(&headers, frame), Ethernet::new(frame)) {
                 // Neighbour discovery, for one, is for all.
                 (Seen::Tuple(tuple), Ok(mut ethernet))
                     if !ethernet.destination().is_multicast() =>
@@ -172,7 +173,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use taut_port::PoolHandle;
-    use taut_wire::UdpFlow;
+    use taut_wire::{Headers, UdpFlow};
 
     const FLOWS: u16 = 20_000;
 
@@ -216,7 +217,8 @@ mod tests {
     fn places(balance: &Balance) -> Vec<u8> {
         (0..FLOWS)
             .map(|number| {
-                let Seen::Tuple(tuple) = Seen::of(&flow(number)) else {
+                let flow = flow(number);
+                let Seen::Tuple(tuple) = Seen::of(&Headers::of(&flow), &flow) else {
                     panic!("a flow")
                 };
                 balance.hop(&tuple).0[5]

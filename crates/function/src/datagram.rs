@@ -4,7 +4,7 @@ use crate::resize::move_start;
 use taut_port::{Packet, PoolHandle};
 use taut_wire::checksum::{Sum, update_u16};
 use taut_wire::udp::{HEADER_LEN_BYTES, nonzero};
-use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Udp};
+use taut_wire::{Fault, Headers, IpProtocol, Layer3, Udp};
 
 /// What a frame is to a function that changes UDP payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,51 +31,35 @@ pub(crate) struct Datagram {
 }
 
 impl Seen {
-    /// Reads a frame.
+    /// Of the headers that were read of a frame.
     #[inline]
-    pub(crate) fn of(frame: &[u8]) -> Self {
-        let Ok(ethernet) = Ethernet::new(frame) else {
-            return Self::Malformed;
-        };
-        let ip_at = ethernet.header_len_bytes();
-        let (udp_at, udp) = match ethernet.ethertype() {
-            EtherType::IPV4 => {
-                let Ok(ip) = Ipv4::new(&frame[ip_at..]) else {
-                    return Self::Malformed;
-                };
-                if ip.protocol() != IpProtocol::UDP || ip.is_fragment() {
-                    return Self::Other;
-                }
-                (
-                    ip_at + ip.header_len_bytes(),
-                    Udp::new(ip.payload()).map(|it| it.length()),
-                )
-            }
-            EtherType::IPV6 => {
-                let Ok(ip) = Ipv6::new(&frame[ip_at..]) else {
-                    return Self::Malformed;
-                };
-                let Ok(transport) = ip.transport() else {
-                    return Self::Malformed;
-                };
-                if transport.protocol != IpProtocol::UDP || transport.fragment.is_some() {
-                    return Self::Other;
-                }
-                let at = ip_at + 40 + transport.extensions_len_bytes;
-                (at, Udp::new(transport.payload).map(|it| it.length()))
-            }
-            _ => return Self::Other,
-        };
-        match udp {
-            Ok(length) => Self::Datagram(Datagram {
-                ip: ip_at,
-                is_v4: ethernet.ethertype() == EtherType::IPV4,
-                udp: udp_at,
-                end: udp_at + usize::from(length),
+    pub(crate) fn of(headers: &Headers, frame: &[u8]) -> Self {
+        match headers.fault() {
+            None | Some(Fault::Ports) => {}
+            Some(_) => return Self::Malformed,
+        }
+        if headers.layer3() == Layer3::Other || !is_udp(headers) || headers.is_fragment() {
+            return Self::Other;
+        }
+        match Udp::new(headers.transport_in(frame)) {
+            Ok(udp) => Self::Datagram(Datagram {
+                ip: headers.ip(),
+                is_v4: headers.layer3() == Layer3::Ipv4,
+                udp: headers.transport(),
+                end: headers.transport() + usize::from(udp.length()),
             }),
             Err(_) => Self::Malformed,
         }
     }
+}
+
+fn is_udp(headers: &Headers) -> bool {
+    headers.protocol() == IpProtocol::UDP
+}
+
+/// Whether a frame carries a fragment of a UDP datagram.
+pub(crate) fn is_fragment(headers: &Headers) -> bool {
+    is_udp(headers) && headers.is_fragment()
 }
 
 impl Datagram {
@@ -168,27 +152,17 @@ impl Datagram {
     }
 }
 
-/// Whether a frame carries a fragment of a UDP datagram.
-pub(crate) fn is_fragment(frame: &[u8]) -> bool {
-    let Ok(ethernet) = Ethernet::new(frame) else {
-        return false;
-    };
-    match ethernet.ethertype() {
-        EtherType::IPV4 => Ipv4::new(ethernet.payload())
-            .is_ok_and(|ip| ip.protocol() == IpProtocol::UDP && ip.is_fragment()),
-        EtherType::IPV6 => Ipv6::new(ethernet.payload()).is_ok_and(|ip| {
-            ip.transport()
-                .is_ok_and(|it| it.protocol == IpProtocol::UDP && it.fragment.is_some())
-        }),
-        _ => false,
-    }
+/// What a frame is, for tests of functions that change payloads.
+#[cfg(test)]
+pub(crate) fn seen(frame: &[u8]) -> Seen {
+    Seen::of(&Headers::of(frame), frame)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use taut_wire::UdpFlow;
+    use taut_wire::{Ethernet, Ipv4, Ipv6, UdpFlow};
 
     #[test]
     fn a_datagram_is_found_and_what_is_cut_short_or_something_else_is_told_apart() {
@@ -206,27 +180,27 @@ mod tests {
                 udp,
                 end,
             };
-            assert_eq!(Seen::of(&frame), Seen::Datagram(found));
+            assert_eq!(seen(&frame), Seen::Datagram(found));
             // A frame may be padded.
             let mut padded = frame.clone();
             padded.extend([0; 7]);
-            assert_eq!(Seen::of(&padded), Seen::Datagram(found));
+            assert_eq!(seen(&padded), Seen::Datagram(found));
             for length in 0..end {
-                assert_eq!(Seen::of(&frame[..length]), Seen::Malformed, "{length}");
+                assert_eq!(seen(&frame[..length]), Seen::Malformed, "{length}");
             }
             let mut lying = frame.clone();
             lying[udp + 5] += 1;
-            assert_eq!(Seen::of(&lying), Seen::Malformed);
+            assert_eq!(seen(&lying), Seen::Malformed);
             let mut other = frame.clone();
             other[if v6 { 20 } else { 23 }] = 6;
-            assert_eq!(Seen::of(&other), Seen::Other);
+            assert_eq!(seen(&other), Seen::Other);
         }
         let mut fragment = UdpFlow::default().frame(100).unwrap();
         fragment[20] = 0x20;
-        assert_eq!(Seen::of(&fragment), Seen::Other);
+        assert_eq!(seen(&fragment), Seen::Other);
         let mut arp = UdpFlow::default().frame(64).unwrap();
         arp[12..14].copy_from_slice(&[8, 6]);
-        assert_eq!(Seen::of(&arp), Seen::Other);
+        assert_eq!(seen(&arp), Seen::Other);
     }
 
     /// Both checksums of a frame are right.
@@ -263,7 +237,7 @@ mod tests {
             let udp = if v6 { 54 } else { 34 };
             let length = frame.len();
             frame[length - 10..].copy_from_slice(b"0123456789");
-            let datagram = match Seen::of(&frame) {
+            let datagram = match seen(&frame) {
                 Seen::Datagram(datagram) => datagram,
                 other => panic!("{other:?}"),
             };
@@ -299,7 +273,7 @@ mod tests {
             assert_eq!(packet.len(), length + 16);
             assert_eq!(is_right(packet.bytes(), v6), !spoil);
             assert_eq!(packet.bytes()[udp + 8..udp + 24], [0xAB; 16]);
-            let Seen::Datagram(longer) = Seen::of(packet.bytes()) else {
+            let Seen::Datagram(longer) = seen(packet.bytes()) else {
                 panic!("no datagram");
             };
             assert_eq!(longer.end, length + 16);

@@ -1,6 +1,6 @@
 //! Accepts or drops packets by addresses, protocol and ports: the first rule that fits decides.
 
-use crate::tuple::{PROTOCOLS_WITH_PORTS, SCTP, Seen, Tuple, mapped};
+use crate::tuple::{Seen, Tuple, mapped};
 use crate::{Class, Context, Entry, Function, SettingsError, Spread, each, settings};
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -144,9 +144,8 @@ impl Rule {
             source_port: ports("source_port", text.source_port)?,
             destination_port: ports("destination_port", text.destination_port)?,
         };
-        let has_ports = |it: IpProtocol| PROTOCOLS_WITH_PORTS.contains(&it);
         let asks_ports = rule.source_port.is_some() || rule.destination_port.is_some();
-        if asks_ports && rule.protocol.is_some_and(|it| !has_ports(it)) {
+        if asks_ports && rule.protocol.is_some_and(|it| !it.has_ports()) {
             return Err(SettingsError(
                 "a rule with ports and a protocol that has none: leave either out".to_string(),
             ));
@@ -192,7 +191,7 @@ fn protocol(text: ProtocolText) -> Result<IpProtocol, SettingsError> {
         ("udp", IpProtocol::UDP),
         ("icmp", IpProtocol(1)),
         ("icmpv6", IpProtocol(58)),
-        ("sctp", SCTP),
+        ("sctp", IpProtocol::SCTP),
     ];
     known
         .iter()
@@ -251,8 +250,8 @@ impl Filter {
 
     /// Whether the packet goes on.
     #[inline]
-    fn decide(&mut self, frame: &[u8]) -> bool {
-        let tuple = match Seen::of(frame) {
+    fn decide(&mut self, seen: Seen) -> bool {
+        let tuple = match seen {
             Seen::Tuple(tuple) => tuple,
             Seen::NoIp => {
                 self.no_ip += 1;
@@ -290,7 +289,9 @@ impl Function for Filter {
             if !batch.is_kept(i) {
                 continue;
             }
-            if !self.decide(batch.packets()[i].bytes()) {
+            let headers = batch.headers(i);
+            let seen = Seen::of(&headers, batch.packets()[i].bytes());
+            if !self.decide(seen) {
                 batch.mark_dropped(i);
             }
         }
@@ -312,7 +313,11 @@ impl Function for Filter {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use taut_wire::UdpFlow;
+    use taut_wire::{Headers, UdpFlow};
+
+    fn seen(frame: &[u8]) -> Seen {
+        Seen::of(&Headers::of(frame), frame)
+    }
 
     fn filter(text: &str) -> Result<Filter, SettingsError> {
         let table: toml::Table = text.parse().unwrap();
@@ -359,7 +364,7 @@ mod tests {
         ] {
             let frame = frame(source, destination, ports);
             assert_eq!(
-                filter.decide(&frame),
+                filter.decide(seen(&frame)),
                 goes_on,
                 "{source} {destination} {ports:?}"
             );
@@ -375,23 +380,23 @@ mod tests {
         )
         .unwrap();
         let udp = frame("10.0.0.1", "10.0.0.2", (1, 2));
-        assert!(!filter.decide(&udp));
+        assert!(!filter.decide(seen(&udp)));
         let mut icmp = udp.clone();
         icmp[23] = 1;
-        assert!(filter.decide(&icmp));
+        assert!(filter.decide(seen(&icmp)));
         let mut later = udp.clone();
         later[21] = 5;
-        assert!(filter.decide(&later));
+        assert!(filter.decide(seen(&later)));
         let mut arp = udp.clone();
         arp[12..14].copy_from_slice(&[8, 6]);
-        assert!(filter.decide(&arp));
+        assert!(filter.decide(seen(&arp)));
         // A first fragment that ends in front of its ports.
         let mut short = udp[..36].to_vec();
         short[16..18].copy_from_slice(&22_u16.to_be_bytes());
         short[20] = 0x20;
-        assert!(!filter.decide(&short));
+        assert!(!filter.decide(seen(&short)));
         for length in 0..34 {
-            assert!(!filter.decide(&udp[..length]), "{length}");
+            assert!(!filter.decide(seen(&udp[..length])), "{length}");
         }
         assert_eq!(filter.fates()[5].1, 35);
     }

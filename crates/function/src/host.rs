@@ -1,18 +1,22 @@
 //! HOST: makes a port of the chain a host with addresses of its own, which answers who asks for them: ARP (RFC 826),
-//! neighbour discovery (RFC 4861), echo (RFC 792, RFC 4443 section 4.2).
+//! neighbour discovery (RFC 4861), echo (RFC 792, RFC 4443 section 4.2); and who sends UDP is told that nobody listens.
 //!
 //! The worker only tells such packets from others; the answers are made on the slow path.
 
-use crate::slow::{Handler, Punted, Send};
+use crate::slow::{ErrorLimit, Handler, Punted, Send};
 use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use taut_port::tap::{Tap, is_name};
 use taut_port::{Alarm, Batch, PortError, Punt};
 use taut_wire::checksum::{Sum, pseudo_header_v6};
-use taut_wire::{EtherType, Ethernet, Icmpv4, IpProtocol, Ipv4, Ipv6, Mac, resolution};
+use taut_wire::{
+    EtherType, Ethernet, Headers, IcmpError, Icmpv4, IpProtocol, Ipv4, Ipv6, Layer3, Mac, Udp,
+    icmp_error, resolution,
+};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "host",
@@ -50,6 +54,7 @@ struct Counts {
     for_itself: AtomicU64,
     neighbour_answered: AtomicU64,
     echo_answered: AtomicU64,
+    port_unreachable: AtomicU64,
     to_kernel: AtomicU64,
     from_kernel: AtomicU64,
     unanswered: AtomicU64,
@@ -191,6 +196,7 @@ impl Function for Host {
                 addresses: Arc::clone(&self.addresses),
                 counts,
                 reply: Vec::new(),
+                errors: ErrorLimit::new(Instant::now()),
             }),
         })
     }
@@ -201,6 +207,7 @@ impl Function for Host {
             ("for a port's own addresses", &counts.for_itself),
             ("neighbour answered", &counts.neighbour_answered),
             ("echo answered", &counts.echo_answered),
+            ("told that no port listens", &counts.port_unreachable),
             ("to the kernel", &counts.to_kernel),
             ("from the kernel", &counts.from_kernel),
             ("not understood", &counts.not_understood),
@@ -218,6 +225,40 @@ struct Answers {
     addresses: Arc<[IpAddr]>,
     counts: Arc<Counts>,
     reply: Vec<u8>,
+    errors: ErrorLimit,
+}
+
+impl Answers {
+    /// Tells who sends a datagram that nobody listens at its port; none if it is no whole and right one.
+    fn refuse(&mut self, frame: &[u8], send: &mut Send<'_>) -> Option<bool> {
+        let own = datagram_for(frame)?;
+        let mut reply = [0; icmp_error::LONGEST_BYTES];
+        let length = icmp_error(frame, IcmpError::NoPort, own, &mut reply)?;
+        Some(self.errors.admits(Instant::now()) && send(self.port, &reply[..length]))
+    }
+}
+
+/// The address that a UDP datagram is for, which is whole, and right by its checksums.
+fn datagram_for(frame: &[u8]) -> Option<IpAddr> {
+    let headers = Headers::of(frame);
+    if headers.protocol() != IpProtocol::UDP || headers.is_fragment() {
+        return None;
+    }
+    let udp = Udp::new(headers.transport_in(frame)).ok()?;
+    let packet = frame.get(headers.ip()..)?;
+    let pseudo_header = match headers.layer3() {
+        Layer3::Ipv4 => {
+            let ip = Ipv4::new(packet).ok()?;
+            ip.verify_checksum().ok()?;
+            ip.pseudo_header(udp.length())
+        }
+        _ => Ipv6::new(packet)
+            .ok()?
+            .pseudo_header(IpProtocol::UDP, udp.length().into()),
+    };
+    udp.verify_checksum(pseudo_header).ok()?;
+    let (_, destination) = headers.addresses_in(frame);
+    Some(Ipv6Addr::from_bits(destination).to_canonical())
 }
 
 impl Handler for Answers {
@@ -236,8 +277,16 @@ impl Handler for Answers {
             Punt::Local => {
                 self.reply.clear();
                 self.reply.extend_from_slice(punted.frame);
-                let sent = echo(&mut self.reply).map(|()| send(self.port, &self.reply));
-                (&self.counts.echo_answered, sent)
+                match echo(&mut self.reply) {
+                    Some(()) => {
+                        let sent = send(self.port, &self.reply);
+                        (&self.counts.echo_answered, Some(sent))
+                    }
+                    None => {
+                        let sent = self.refuse(punted.frame, send);
+                        (&self.counts.port_unreachable, sent)
+                    }
+                }
             }
         };
         let count = match sent {
@@ -565,7 +614,46 @@ mod tests {
             }
         }
         let counted = |host: &Host| -> Vec<u64> { host.fates().iter().map(|f| f.1).collect() };
-        assert_eq!(counted(&host), [0, 2, 2, 0, 0, 0, 0]);
+        assert_eq!(counted(&host), [0, 2, 2, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn who_sends_udp_is_told_that_nobody_listens_but_not_without_end() {
+        let mut host = host();
+        for (v6, own, sender) in [
+            (false, "192.0.2.1", "192.0.2.7"),
+            (true, "2001:db8::1", "2001:db8::7"),
+        ] {
+            let flow = taut_wire::UdpFlow {
+                src_mac: OTHER,
+                dst_mac: OWN,
+                src_ip: sender.parse().unwrap(),
+                dst_ip: own.parse().unwrap(),
+                ..taut_wire::UdpFlow::default()
+            };
+            let frame = flow.frame(100).unwrap();
+            let sent = answers(&mut host, &frame, Punt::Local);
+            let answer = Headers::of(&sent[0]);
+            let mapped = |text: &str| match text.parse().unwrap() {
+                IpAddr::V4(it) => it.to_ipv6_mapped().to_bits(),
+                IpAddr::V6(it) => it.to_bits(),
+            };
+            assert_eq!(answer.addresses_in(&sent[0]), (mapped(own), mapped(sender)));
+            let head = if v6 { [1, 4] } else { [3, 3] };
+            assert_eq!(answer.transport_in(&sent[0])[..2], head);
+            // With a wrong checksum, and a part of one.
+            for at in [frame.len() - 1, if v6 { 60 } else { 20 }] {
+                let mut broken = frame.clone();
+                broken[at] ^= 0x20;
+                assert!(
+                    answers(&mut host, &broken, Punt::Local).is_empty(),
+                    "{v6} {at}"
+                );
+            }
+        }
+        let counts = &host.counts;
+        assert_eq!(counts.port_unreachable.load(Ordering::Relaxed), 2);
+        assert_eq!(counts.not_understood.load(Ordering::Relaxed), 4);
     }
 
     #[test]

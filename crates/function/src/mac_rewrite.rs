@@ -113,7 +113,7 @@ impl Function for MacRewrite {
         let source = self.source.of(context.to_port);
         let destination = self.destination.of(context.to_port);
         for i in 0..batch.len() {
-            let Ok(mut frame) = Ethernet::new(batch.packets_mut()[i].bytes_mut()) else {
+            let Ok(mut frame) = Ethernet::new(batch.packet_mut_but_headers(i).bytes_mut()) else {
                 batch.mark_dropped(i);
                 continue;
             };

@@ -27,7 +27,7 @@ impl Function for MacSwap {
 
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         for i in 0..batch.len() {
-            match Ethernet::new(batch.packets_mut()[i].bytes_mut()) {
+            match Ethernet::new(batch.packet_mut_but_headers(i).bytes_mut()) {
                 Ok(mut frame) => frame.swap_addresses(),
                 Err(_) => batch.mark_dropped(i),
             }

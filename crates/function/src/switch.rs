@@ -141,7 +141,7 @@ impl Function for Switch {
             if !batch.is_kept(index) {
                 continue;
             }
-            let frame = batch.packets_mut()[index].bytes_mut();
+            let frame = batch.packets()[index].bytes();
             let Ok(ethernet) = Ethernet::new(frame) else {
                 batch.mark_dropped(index);
                 self.malformed += 1;

@@ -55,8 +55,9 @@ impl Function for Xor {
             if !batch.is_kept(i) {
                 continue;
             }
-            let frame = batch.packets_mut()[i].bytes_mut();
-            match Seen::of(frame) {
+            let headers = batch.headers(i);
+            let frame = batch.packet_mut_but_headers(i).bytes_mut();
+            match Seen::of(&headers, frame) {
                 Seen::Datagram(it) => {
                     let before = it.sum(frame);
                     frame[it.payload()]

@@ -1,6 +1,7 @@
 //! A batch: up to 64 packets that travel together, who of them dropped out, and who goes another way than the others.
 
 use crate::{Packet, Pool};
+use taut_wire::Headers;
 
 /// Packets a batch holds at most: the bits of its drop-out masks.
 pub const BATCH_CAPACITY: usize = 64;
@@ -55,6 +56,9 @@ pub struct Batch {
     causes: [Punt; BATCH_CAPACITY],
     /// Places of packets, and the ports through which a copy of each leaves, in order of the places.
     copies: Vec<(u8, u8)>,
+    /// Packets whose `headers` were read and have not been changed since; none behind the last packet.
+    read: u64,
+    headers: [Headers; BATCH_CAPACITY],
 }
 
 impl Default for Batch {
@@ -82,6 +86,8 @@ impl Batch {
             egress: [0; BATCH_CAPACITY],
             causes: [Punt::Local; BATCH_CAPACITY],
             copies: Vec::with_capacity(MOST_COPIES),
+            read: 0,
+            headers: [Headers::default(); BATCH_CAPACITY],
         }
     }
 
@@ -151,7 +157,47 @@ impl Batch {
     /// All packets, to change in place.
     #[inline(always)]
     pub fn packets_mut(&mut self) -> &mut [Packet] {
+        self.read = 0;
         &mut self.packets
+    }
+
+    /// Packet `index`, to change in place.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[inline(always)]
+    pub fn packet_mut(&mut self, index: usize) -> &mut Packet {
+        self.read &= !(1 << (index & 63));
+        &mut self.packets[index]
+    }
+
+    /// As [`Batch::packet_mut`], for changes of what [`Headers`] says nothing about, such as MAC addresses, payloads and checksums:
+    /// what was read stays known to the functions that follow.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[inline(always)]
+    pub fn packet_mut_but_headers(&mut self, index: usize) -> &mut Packet {
+        &mut self.packets[index]
+    }
+
+    /// The headers of packet `index`: read once, by whoever asks first, as long as nobody changes it.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[inline(always)]
+    pub fn headers(&mut self, index: usize) -> Headers {
+        let (bit, place) = (1 << (index & 63), index & 63);
+        if self.read & bit == 0 {
+            self.headers[place] = Headers::of(self.packets[index].bytes());
+            self.read |= bit;
+        }
+        debug_assert_eq!(
+            self.headers[place],
+            Headers::of(self.packets[index].bytes()),
+            "changed by whoever said that it would not"
+        );
+        self.headers[place]
     }
 
     /// Marks packet `index` to be dropped.
@@ -245,6 +291,7 @@ impl Batch {
         self.copies = copies;
         self.redirected = 0;
         self.copied = 0;
+        self.read = 0;
     }
 
     /// True if packet `index` is still on the fast path.
@@ -312,6 +359,7 @@ impl Batch {
         unsafe { self.packets.set_len(kept) };
         self.dropped = 0;
         self.punted = 0;
+        self.read = 0;
         if !self.goes_together() {
             self.move_ways(marked);
         }
@@ -357,6 +405,7 @@ impl Batch {
     pub fn take_front(&mut self, n: usize, mut each: impl FnMut(Packet)) {
         let len = self.packets.len();
         let n = n.min(len);
+        self.read = 0;
         // SAFETY: 0 is below the capacity; should `each` panic, the packets leak instead of being
         // dropped twice.
         unsafe { self.packets.set_len(0) };
@@ -380,6 +429,7 @@ impl Batch {
     pub fn drop_front(&mut self, n: usize) {
         let len = self.packets.len();
         let n = n.min(len);
+        self.read = 0;
         let start = self.packets.as_mut_ptr();
         // SAFETY: 0 is below the capacity; the first `len` are initialised and the vector no longer owns them. Those behind the
         // first `n` move to the front and are owned again.
@@ -509,6 +559,49 @@ mod tests {
         );
         assert!(batch.is_empty() && batch.goes_together());
         assert_eq!(pool.outstanding(), 0);
+    }
+
+    #[test]
+    fn headers_are_read_anew_where_packets_change_leave_or_move() {
+        let pool = PoolHandle::new(8, false).unwrap();
+        let (mut batch, mut other) = (Batch::new(), Batch::new());
+        let push = |batch: &mut Batch, src_port: u16| {
+            let flow = taut_wire::UdpFlow {
+                src_port,
+                ..taut_wire::UdpFlow::default()
+            };
+            let frame = flow.frame(64).unwrap();
+            let mut packet = pool.take(frame.len() as u16).unwrap();
+            packet.bytes_mut().copy_from_slice(&frame);
+            batch.push(packet);
+        };
+        let ports = |batch: &mut Batch| {
+            let all = 0..batch.len();
+            all.map(|i| batch.headers(i).ports().unwrap().0)
+                .collect::<Vec<_>>()
+        };
+        // The lower byte of the source port.
+        const PORT_AT: usize = 35;
+        (1..4).for_each(|port| push(&mut batch, port));
+        assert_eq!(ports(&mut batch), [1, 2, 3]);
+        batch.packet_mut(1).bytes_mut()[PORT_AT] = 9;
+        assert_eq!(ports(&mut batch), [1, 9, 3]);
+        batch.packet_mut_but_headers(0).bytes_mut()[0] = 2;
+        assert_eq!(ports(&mut batch), [1, 9, 3]);
+        batch.mark_dropped(0);
+        batch.settle(&mut other);
+        assert_eq!(ports(&mut batch), [9, 3]);
+        batch.move_up_to(1, &mut other);
+        assert_eq!((ports(&mut batch), ports(&mut other)), (vec![3], vec![9]));
+        batch.packets_mut()[0].bytes_mut()[PORT_AT] = 4;
+        assert_eq!(ports(&mut batch), [4]);
+        batch.clear();
+        push(&mut batch, 5);
+        assert_eq!(ports(&mut batch), [5]);
+        batch.copy_to(0, 1);
+        batch.scatter(|_, _, _| {});
+        push(&mut batch, 6);
+        assert_eq!(ports(&mut batch), [6]);
     }
 
     #[test]

@@ -23,4 +23,12 @@ impl IpProtocol {
     pub const NO_NEXT_HEADER: Self = Self(59);
     /// IPv6 destination options (RFC 8200 section 4.6).
     pub const DESTINATION: Self = Self(60);
+    /// SCTP (RFC 9260).
+    pub const SCTP: Self = Self(132);
+
+    /// Whether its header begins with the ports of source and destination: TCP's, UDP's and SCTP's.
+    #[inline]
+    pub fn has_ports(self) -> bool {
+        [Self::TCP, Self::UDP, Self::SCTP].contains(&self)
+    }
 }

@@ -348,7 +348,7 @@ pub(crate) fn quantity_of(metric: &str) -> Quantity {
     let last = metric.rsplit('.').next().unwrap_or(metric);
     match () {
         () if last.ends_with("_ns2") => Quantity::SquaredNs,
-        () if last.ends_with("_ns") => Quantity::TimeNs,
+        () if last.ends_with("_ns") || last == "ns" => Quantity::TimeNs,
         () if metric.contains("_pps") || last == "rate" => Quantity::RatePps,
         () if last.ends_with("_share") || last == "loss" => Quantity::Share,
         () if last.ends_with("_bytes") => Quantity::Bytes,
@@ -409,4 +409,23 @@ pub(crate) fn nodes_of(folder: &Folder) -> BTreeMap<String, crate::agent::Facts>
         .iter()
         .filter_map(|(role, name)| Some((role.clone(), folder.facts(name).ok()?)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_metric_is_stands_at_the_end_of_its_name() {
+        for (metric, quantity) in [
+            ("latency_ns.p50_ns", Quantity::TimeNs),
+            ("gateway.sizes.0.latency.0.quantiles.0.ns", Quantity::TimeNs),
+            ("time.columns", Quantity::Number),
+            ("squared_error_ns2", Quantity::SquaredNs),
+            ("sizes.0.throughput.mean_pps", Quantity::RatePps),
+            ("latency.0.loss", Quantity::Share),
+        ] {
+            assert_eq!(quantity_of(metric), quantity, "{metric}");
+        }
+    }
 }

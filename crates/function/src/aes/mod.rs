@@ -320,11 +320,12 @@ impl Function for Aes {
             if !batch.is_kept(i) {
                 continue;
             }
-            let packet = &mut batch.packets_mut()[i];
-            let fate = match Seen::of(packet.bytes()) {
+            let headers = batch.headers(i);
+            let packet = batch.packet_mut(i);
+            let fate = match Seen::of(&headers, packet.bytes()) {
                 Seen::Datagram(it) if encrypts => self.encrypt(packet, it),
                 Seen::Datagram(it) => self.decrypt(packet, it),
-                Seen::Other if datagram::is_fragment(packet.bytes()) => Fate::Fragment,
+                Seen::Other if datagram::is_fragment(&headers) => Fate::Fragment,
                 Seen::Other => Fate::Passed,
                 Seen::Malformed => Fate::Malformed,
             };

@@ -2,6 +2,7 @@
 use super::senders::{MOST_SESSIONS, NEW_AT_ONCE};
 use super::*;
 use crate::batch_of::batch_of;
+use crate::datagram::seen;
 use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -89,7 +90,7 @@ fn frame(v6: bool, size: usize, seed: u64) -> Vec<u8> {
         flow.dst_ip = "2001:db8::2".parse().unwrap();
     }
     let mut frame = flow.frame(2000).unwrap();
-    let Seen::Datagram(it) = Seen::of(&frame) else {
+    let Seen::Datagram(it) = seen(&frame) else {
         panic!("a datagram")
     };
     let before = it.sum(&frame);

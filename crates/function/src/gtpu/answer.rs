@@ -2,24 +2,21 @@
 //! and end markers.
 
 use super::Path;
-use super::rewrite::{icmpv6_checksum, outer_len, write_outer};
+use super::rewrite::{outer_len, write_outer};
 use super::seen::{Own, Tunnelled};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use taut_port::{Batch, Packet, PoolHandle};
 use taut_wire::gtpu::{ErrorIndication, emit_echo_response, emit_end_marker};
 use taut_wire::{
-    EtherType, Ethernet, EthernetRepr, Gtpu, Icmpv4, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr,
-    Mac, resolution,
+    EtherType, Ethernet, EthernetRepr, Gtpu, Headers, IcmpError, Ipv4, Ipv6, Layer3, Mac,
+    icmp_error, resolution,
 };
 
 /// Frames that may wait to be sent.
 const MOST_WAITING: usize = 128;
 /// Longest GTP-U message that is made: an error indication about an IPv6 peer.
 const MESSAGE_BYTES: usize = 36;
-/// Of the user packet that was too big, an ICMP message holds its header and 8 bytes (RFC 792), an ICMPv6 one as
-/// much as fits (RFC 4443 section 3.2); this is enough for both.
-const MOST_QUOTED_BYTES: usize = 512;
 
 /// Frames of the gateway's own, until a batch for their port comes by.
 pub(super) struct Answers {
@@ -114,11 +111,7 @@ impl Answers {
         let Some(length) = resolution::answer(frame, mac_of, &mut reply) else {
             return false;
         };
-        let packet = pool.take(length as u16).map(|mut packet| {
-            packet.bytes_mut().copy_from_slice(&reply[..length]);
-            packet
-        });
-        self.queue(port, packet)
+        self.queue(port, copied(pool, &reply[..length]))
     }
 
     /// Ends the stream of packets of a tunnel (section 7.3.2). The MAC addresses are zero: those of the next
@@ -140,103 +133,25 @@ impl Answers {
         pool: &PoolHandle,
         port: usize,
         frame: &[u8],
-        ip_at: usize,
         fits: usize,
         own: &Own,
     ) -> bool {
-        let packet = &frame[ip_at..];
-        let made = match packet.first().map(|byte| byte >> 4) {
-            Some(4) => too_big_v4(pool, frame, packet, fits, own),
-            _ => too_big_v6(pool, frame, packet, fits, own),
+        let from = match Headers::of(frame).layer3() {
+            Layer3::Ipv4 => own.v4().map(IpAddr::V4),
+            _ => own.v6().map(IpAddr::V6),
         };
-        self.queue(port, made)
+        let mut reply = [0; icmp_error::LONGEST_BYTES];
+        let error = IcmpError::TooBig(fits as u16);
+        let length = from.and_then(|from| icmp_error(frame, error, from, &mut reply));
+        let packet = length.and_then(|length| copied(pool, &reply[..length]));
+        self.queue(port, packet)
     }
 }
 
-fn too_big_v4(
-    pool: &PoolHandle,
-    frame: &[u8],
-    packet: &[u8],
-    fits: usize,
-    own: &Own,
-) -> Option<Packet> {
-    let ip = Ipv4::new(packet).ok()?;
-    // Without the bit there is no way to say it, and no errors about later fragments (RFC 1122 section 3.2.2).
-    if !ip.dont_fragment() || ip.fragment_offset_bytes() > 0 || ip.protocol() == IpProtocol::ICMP {
-        return None;
-    }
-    let quoted = packet.get(..ip.header_len_bytes() + 8)?;
-    let repr = Ipv4Repr {
-        traffic_class: 0,
-        identification: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset_bytes: 0,
-        ttl: 64,
-        protocol: IpProtocol::ICMP,
-        source: own.v4()?,
-        destination: ip.source(),
-        options: &[],
-        payload_len_bytes: 8 + quoted.len(),
-    };
-    framed(
-        pool,
-        swapped(frame)?,
-        EtherType::IPV4,
-        28 + quoted.len(),
-        |bytes| {
-            let mut ip = repr.emit(bytes).ok()?;
-            let message = ip.payload_mut();
-            message[..8].copy_from_slice(&[3, 4, 0, 0, 0, 0, 0, 0]);
-            message[6..8].copy_from_slice(&(fits as u16).to_be_bytes());
-            message[8..].copy_from_slice(quoted);
-            Icmpv4::new(message).ok()?.fill_checksum();
-            Some(())
-        },
-    )
-}
-
-fn too_big_v6(
-    pool: &PoolHandle,
-    frame: &[u8],
-    packet: &[u8],
-    fits: usize,
-    own: &Own,
-) -> Option<Packet> {
-    let ip = Ipv6::new(packet).ok()?;
-    // No errors about errors (RFC 4443 section 2.4); their types are below 128.
-    let transport = ip.transport().ok()?;
-    let is_error = transport.payload.first().is_none_or(|kind| *kind < 128);
-    if transport.protocol == IpProtocol::ICMPV6 && is_error {
-        return None;
-    }
-    let quoted = &packet[..packet.len().min(MOST_QUOTED_BYTES)];
-    let (source, destination) = (own.v6()?, ip.source());
-    let repr = Ipv6Repr {
-        traffic_class: 0,
-        flow_label: 0,
-        next_header: IpProtocol::ICMPV6,
-        hop_limit: 64,
-        source,
-        destination,
-        payload_len_bytes: 8 + quoted.len(),
-    };
-    framed(
-        pool,
-        swapped(frame)?,
-        EtherType::IPV6,
-        48 + quoted.len(),
-        |bytes| {
-            let mut ip = repr.emit(bytes).ok()?;
-            let message = ip.payload_mut();
-            message[..4].copy_from_slice(&[2, 0, 0, 0]);
-            message[4..8].copy_from_slice(&(fits as u32).to_be_bytes());
-            message[8..].copy_from_slice(quoted);
-            let checksum = icmpv6_checksum((source, destination), message);
-            message[2..4].copy_from_slice(&checksum.to_be_bytes());
-            Some(())
-        },
-    )
+fn copied(pool: &PoolHandle, frame: &[u8]) -> Option<Packet> {
+    let mut packet = pool.take(frame.len() as u16)?;
+    packet.bytes_mut().copy_from_slice(frame);
+    Some(packet)
 }
 
 /// Outer source and destination address.

@@ -468,7 +468,7 @@ impl Plane {
         let tunnels = self.tunnels.as_ref();
         let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
         for i in 0..len {
-            let packet = &mut batch.packets_mut()[i];
+            let packet = batch.packet_mut(i);
             let fate = match &seen[i] {
                 Seen::Gone => continue,
                 Seen::Settled(fate) => *fate,
@@ -608,7 +608,7 @@ impl Plane {
             Err(Fate::TooBig) => {
                 let fits = self.mtu - rewrite::overhead(slot, &path);
                 let (answers, port) = (&mut self.answers, context.from_port);
-                answers.too_big(&self.pool, port, packet.bytes(), ip, fits, &self.own);
+                answers.too_big(&self.pool, port, packet.bytes(), fits, &self.own);
                 Fate::TooBig
             }
             Err(fate) => fate,

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use taut_port::{Packet, PoolHandle};
 use taut_wire::gtpu::{Extensions, MessageType, PDU_SESSION_CONTAINER, PduSession, UDP_PORT};
 use taut_wire::{
-    EtherType, GtpuRepr, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Sum, UdpRepr, checksum, udp,
+    EtherType, GtpuRepr, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Sum, UdpRepr, udp,
 };
 
 /// Hops that outer packets begin with.
@@ -306,14 +306,4 @@ fn set_ethertype(frame: &mut [u8], header_len: usize, is_v4: bool) {
         EtherType::IPV6
     };
     frame[header_len - 2..header_len].copy_from_slice(&kind.0.to_be_bytes());
-}
-
-/// The checksum of an ICMPv6 message between those ends.
-pub(super) fn icmpv6_checksum(
-    path: (std::net::Ipv6Addr, std::net::Ipv6Addr),
-    message: &[u8],
-) -> u16 {
-    checksum::pseudo_header_v6(path.0, path.1, IpProtocol::ICMPV6, message.len() as u32)
-        .combine(Sum::of(message))
-        .checksum()
 }

@@ -4,7 +4,7 @@ use super::Match;
 use super::fate::Fate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taut_wire::gtpu::{Extension, MessageType, PDU_SESSION_CONTAINER, UDP_PORT};
-use taut_wire::{Error, EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, Sum, Udp};
+use taut_wire::{Error, EtherType, Fault, Gtpu, Headers, IpProtocol, Layer3, Sum, Udp};
 
 /// Extension headers that the end of a tunnel knows: PDU session container, and the PDCP numbers (short and
 /// long), which are of base stations and of no meaning here (TS 29.281 section 5.2.1, figure 5.2.1-3).
@@ -147,57 +147,45 @@ impl Seen {
     /// Reads a frame of whatever kind.
     #[inline(never)]
     fn any(frame: &[u8], own: &Own) -> Self {
-        let Ok(ethernet) = Ethernet::new(frame) else {
-            return Self::Settled(Fate::Malformed);
+        let headers = Headers::of(frame);
+        let ip_at = headers.ip();
+        let is_v4 = match (headers.layer3(), headers.fault()) {
+            (_, Some(Fault::Ethernet | Fault::Ip)) => return Self::Settled(Fate::Malformed),
+            (Layer3::Other, _) => return Self::Settled(Fate::Other),
+            (layer3, _) => layer3 == Layer3::Ipv4,
         };
-        let ip_at = ethernet.header_len_bytes();
-        match ethernet.ethertype() {
-            EtherType::IPV4 => {
-                let Ok(ip) = Ipv4::new(&frame[ip_at..]) else {
-                    return Self::Settled(Fate::Malformed);
-                };
-                if ip.verify_checksum().is_err() {
-                    return Self::Settled(Fate::BadChecksum);
-                }
-                let destination = ip.destination();
-                if !own.v4.contains(&destination) {
-                    let key = Match::User(destination.into()).key();
-                    let ip = ip_at as u16;
-                    return Self::Plain { ip, key };
-                }
-                if ip.protocol() != IpProtocol::UDP {
-                    return Self::Settled(Fate::Other);
-                }
-                if ip.is_fragment() {
-                    return Self::Settled(Fate::Fragment);
-                }
-                let udp_at = ip_at + ip.header_len_bytes();
-                Self::in_udp(ip.payload(), ip_at, udp_at, true)
-            }
-            EtherType::IPV6 => {
-                let Ok(ip) = Ipv6::new(&frame[ip_at..]) else {
-                    return Self::Settled(Fate::Malformed);
-                };
-                let destination = ip.destination();
-                if !own.v6.contains(&destination) {
-                    let key = Match::User(destination.into()).key();
-                    let ip = ip_at as u16;
-                    return Self::Plain { ip, key };
-                }
-                let Ok(transport) = ip.transport() else {
-                    return Self::Settled(Fate::Malformed);
-                };
-                if transport.protocol != IpProtocol::UDP {
-                    return Self::Settled(Fate::Other);
-                }
-                if transport.fragment.is_some() {
-                    return Self::Settled(Fate::Fragment);
-                }
-                let udp_at = ip_at + 40 + transport.extensions_len_bytes;
-                Self::in_udp(transport.payload, ip_at, udp_at, false)
-            }
-            _ => Self::Settled(Fate::Other),
+        let header = &frame[ip_at..headers.transport().max(ip_at)];
+        if is_v4 && !Sum::of(header).is_valid() {
+            return Self::Settled(Fate::BadChecksum);
         }
+        let destination = headers.addresses_in(frame).1;
+        let destination = Ipv6Addr::from_bits(destination);
+        let (is_own, key) = match is_v4.then(|| destination.to_ipv4_mapped()).flatten() {
+            Some(address) => (own.v4.contains(&address), Match::User(address.into()).key()),
+            None => (
+                own.v6.contains(&destination),
+                Match::User(destination.into()).key(),
+            ),
+        };
+        if !is_own {
+            let ip = ip_at as u16;
+            return Self::Plain { ip, key };
+        }
+        if headers.fault() == Some(Fault::Extension) {
+            return Self::Settled(Fate::Malformed);
+        }
+        if headers.protocol() != IpProtocol::UDP {
+            return Self::Settled(Fate::Other);
+        }
+        if headers.is_fragment() {
+            return Self::Settled(Fate::Fragment);
+        }
+        Self::in_udp(
+            headers.transport_in(frame),
+            ip_at,
+            headers.transport(),
+            is_v4,
+        )
     }
 
     #[inline(always)]

@@ -192,18 +192,17 @@ impl Nat {
 
 impl Nat {
     /// Whose a frame is.
-    fn home(&self, frame: &[u8], is_outwards: bool) -> Option<usize> {
+    fn home(&self, seen: &Seen, is_outwards: bool) -> Option<usize> {
         let choice = &self.checked.choice;
-        let seen = Seen::of(frame);
         if is_outwards {
-            let host = match &seen {
+            let host = match seen {
                 Seen::Flow(flow) => flow.source.0,
                 Seen::Error { about, .. } => about.destination.0,
                 Seen::Settled(_) => return None,
             };
             return Some(choice.home_of_host(host));
         }
-        let (class, outside) = match &seen {
+        let (class, outside) = match seen {
             Seen::Flow(flow) => (flow.class, flow.destination),
             Seen::Error { about, .. } => (about.class, about.source),
             Seen::Settled(_) => return None,
@@ -244,10 +243,12 @@ impl Function for Nat {
         Ok(())
     }
 
-    fn homes(&self, batch: &Batch, context: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
+    fn homes(&self, batch: &mut Batch, context: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
         let is_outwards = self.checked.outside.contains(&context.to_port);
-        for (packet, home) in batch.packets().iter().zip(homes) {
-            let found = self.home(packet.bytes(), is_outwards);
+        for (i, home) in homes.iter_mut().enumerate().take(batch.len()) {
+            let headers = batch.headers(i);
+            let seen = Seen::of(&headers, batch.packets()[i].bytes());
+            let found = self.home(&seen, is_outwards);
             *home = found.map_or(ANY, |home| home as u8);
         }
     }
@@ -287,8 +288,10 @@ impl Function for Nat {
         let now = context.now_ticks;
         let seen = &mut self.seen;
         seen.clear();
-        let packets = batch.packets().iter();
-        seen.extend(packets.map(|packet| (Seen::of(packet.bytes()), None)));
+        for i in 0..batch.len() {
+            let headers = batch.headers(i);
+            seen.push((Seen::of(&headers, batch.packets()[i].bytes()), None));
+        }
         if is_outwards {
             // All at once, so that their misses overlap.
             for (seen, found) in &mut *seen {
@@ -301,7 +304,7 @@ impl Function for Nat {
             if !batch.is_kept(i) {
                 continue;
             }
-            let frame = batch.packets_mut()[i].bytes_mut();
+            let frame = batch.packet_mut(i).bytes_mut();
             let fate = if is_outwards {
                 Self::outwards(table, frame, seen, *found, now)
             } else {

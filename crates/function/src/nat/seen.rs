@@ -2,7 +2,7 @@
 
 use super::connection::{FIN, SYN};
 use super::fate::Fate;
-use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Tcp, Udp};
+use taut_wire::{Fault, Headers, IpProtocol, Layer3, Tcp, Udp};
 
 /// What ports are of. ICMP queries have an identifier in their place (RFC 5508).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,27 +74,32 @@ const PARAMETER_PROBLEM: u8 = 12;
 const QUOTED: usize = 8;
 
 impl Seen {
-    /// Reads a frame.
+    /// Of the headers that were read of a frame.
     #[inline]
-    pub fn of(frame: &[u8]) -> Self {
-        Self::read(frame).unwrap_or_else(Self::Settled)
+    pub fn of(headers: &Headers, frame: &[u8]) -> Self {
+        Self::read(headers, frame).unwrap_or_else(Self::Settled)
     }
 
     #[inline]
-    fn read(frame: &[u8]) -> Result<Self, Fate> {
-        let ethernet = Ethernet::new(frame).map_err(|_| Fate::Malformed)?;
-        if ethernet.ethertype() != EtherType::IPV4 {
-            return Err(Fate::Passed);
+    fn read(headers: &Headers, frame: &[u8]) -> Result<Self, Fate> {
+        match (headers.layer3(), headers.fault()) {
+            (_, Some(Fault::Ethernet)) | (Layer3::Ipv4, Some(Fault::Ip)) => {
+                return Err(Fate::Malformed);
+            }
+            (Layer3::Ipv4, _) => {}
+            _ => return Err(Fate::Passed),
         }
-        let at = ethernet.header_len_bytes();
-        let ip = Ipv4::new(&frame[at..]).map_err(|_| Fate::Malformed)?;
-        if ip.is_fragment() {
+        if headers.is_fragment() {
             return Err(Fate::Fragment);
         }
-        let transport = at + ip.header_len_bytes();
-        let payload = ip.payload();
+        let (at, transport) = (headers.ip(), headers.transport());
+        let payload = headers.transport_in(frame);
+        let addresses = frame.get(at + 12..).and_then(|it| it.first_chunk());
+        let [a, b, c, d, e, f, g, h] = *addresses.ok_or(Fate::Malformed)?;
+        let source = u32::from_be_bytes([a, b, c, d]);
+        let destination = u32::from_be_bytes([e, f, g, h]);
         let mut segment = Segment::default();
-        let (class, ports) = match ip.protocol() {
+        let (class, ports) = match headers.protocol() {
             IpProtocol::UDP => {
                 let udp = Udp::new(payload).map_err(|_| Fate::Malformed)?;
                 (Class::Udp, (udp.source_port(), udp.destination_port()))
@@ -118,8 +123,8 @@ impl Seen {
                         return Ok(Self::Error {
                             ip: at,
                             icmp: transport,
-                            source: ip.source().to_bits(),
-                            destination: ip.destination().to_bits(),
+                            source,
+                            destination,
                             about,
                         });
                     }
@@ -131,10 +136,10 @@ impl Seen {
         Ok(Self::Flow(Flow {
             ip: at,
             transport,
-            end: transport + payload.len(),
+            end: headers.end(),
             class,
-            source: (ip.source().to_bits(), ports.0),
-            destination: (ip.destination().to_bits(), ports.1),
+            source: (source, ports.0),
+            destination: (destination, ports.1),
             segment,
         }))
     }

@@ -389,8 +389,9 @@ impl Function for Rlnc {
             if !batch.is_kept(i) {
                 continue;
             }
-            let packet = &mut batch.packets_mut()[i];
-            let verdict = match Seen::of(packet.bytes()) {
+            let headers = batch.headers(i);
+            let packet = batch.packet_mut(i);
+            let verdict = match Seen::of(&headers, packet.bytes()) {
                 Seen::Datagram(datagram) => match direction {
                     Direction::Encode(it) => it.handle(packet, &datagram, port, own, counts),
                     Direction::Decode(it) => it.handle(packet, &datagram, port, own, counts),

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::build;
+use crate::datagram::seen;
 use std::net::IpAddr;
 use taut_wire::UdpFlow;
 
@@ -29,7 +30,7 @@ fn frame(number: usize) -> Vec<u8> {
         ..UdpFlow::default()
     };
     let mut frame = flow.frame(90 + (number * 37) % 1300).unwrap();
-    let Seen::Datagram(datagram) = Seen::of(&frame) else {
+    let Seen::Datagram(datagram) = seen(&frame) else {
         panic!("no datagram");
     };
     let mut random = fastrand::Rng::with_seed(number as u64);
@@ -92,7 +93,7 @@ fn count(function: &dyn Function, fate: &str) -> u64 {
 }
 
 fn is_sound(frame: &[u8]) {
-    let Seen::Datagram(datagram) = Seen::of(frame) else {
+    let Seen::Datagram(datagram) = seen(frame) else {
         panic!("no datagram: {frame:?}");
     };
     let mut again = frame.to_vec();
@@ -186,7 +187,7 @@ fn a_restarted_encoder_is_followed_and_forged_sessions_are_not() {
     for _ in 0..2 {
         let mut encoder = function("encode = [1]");
         let mut coded = pass(&mut *encoder, &sent, 1, 32);
-        let Seen::Datagram(datagram) = Seen::of(&coded[20]) else {
+        let Seen::Datagram(datagram) = seen(&coded[20]) else {
             panic!("no datagram");
         };
         let mut forged = coded[20].clone();
@@ -223,7 +224,7 @@ fn broken_headers_are_dropped_others_pass_and_nothing_forged_breaks_it() {
     for _ in 0..20 {
         for it in &coded {
             let mut it = it.clone();
-            let Seen::Datagram(datagram) = Seen::of(&it) else {
+            let Seen::Datagram(datagram) = seen(&it) else {
                 continue;
             };
             let at = datagram.payload().start + random.usize(..30);
@@ -383,7 +384,7 @@ fn an_order_that_cannot_be_is_refused() {
 
 /// With another number in its header.
 fn numbered(frame: &[u8], number: u64) -> Vec<u8> {
-    let Seen::Datagram(datagram) = Seen::of(frame) else {
+    let Seen::Datagram(datagram) = seen(frame) else {
         panic!("no datagram");
     };
     let mut frame = frame.to_vec();
