@@ -136,6 +136,7 @@ impl Function for Balance {
             self.passed += batch.len() as u64;
             return;
         }
+        batch.read_headers();
         for i in 0..batch.len() {
             if !batch.is_kept(i) {
                 continue;

@@ -285,6 +285,7 @@ impl Function for Filter {
     }
 
     fn process(&mut self, batch: &mut Batch, _: &Context) {
+        batch.read_headers();
         for i in 0..batch.len() {
             if !batch.is_kept(i) {
                 continue;

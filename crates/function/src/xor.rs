@@ -51,6 +51,7 @@ impl Function for Xor {
     }
 
     fn process(&mut self, batch: &mut Batch, _: &Context) {
+        batch.read_headers();
         for i in 0..batch.len() {
             if !batch.is_kept(i) {
                 continue;

@@ -181,6 +181,24 @@ impl Batch {
         &mut self.packets[index]
     }
 
+    /// Reads the headers of all packets at once: what asks for each in turn is faster behind it.
+    #[inline(always)]
+    pub fn read_headers(&mut self) {
+        let all = u64::MAX
+            .checked_shl(self.packets.len() as u32)
+            .map_or(u64::MAX, |above| !above);
+        if self.read == all {
+            return;
+        }
+        let read = self.read;
+        for (index, (packet, headers)) in self.packets.iter().zip(&mut self.headers).enumerate() {
+            if read & (1 << index) == 0 {
+                *headers = Headers::of(packet.bytes());
+            }
+        }
+        self.read = all;
+    }
+
     /// The headers of packet `index`: read once, by whoever asks first, as long as nobody changes it.
     ///
     /// # Panics

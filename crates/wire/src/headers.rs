@@ -1,6 +1,7 @@
 //! One look at a frame's headers: where those of layers 3 and 4 lie, and what tells its flow apart.
 
 use crate::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6};
+use std::fmt;
 use std::net::Ipv4Addr;
 
 const IPV6_LEN_BYTES: usize = crate::ipv6::HEADER_LEN_BYTES;
@@ -21,7 +22,7 @@ pub enum Layer3 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// In the Ethernet header or its tags, or it is longer than any frame.
-    Ethernet,
+    Ethernet = 1,
     /// In the IP header.
     Ip,
     /// In an extension header of IPv6.
@@ -32,136 +33,166 @@ pub enum Fault {
 
 /// Where the headers of a frame lie, in bytes from its beginning, and what they say that tells flows apart. Nothing is said
 /// about checksums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+// Two words that are put together in registers: fields of their own would be written in small pieces, for which a copy of the
+// whole would have to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headers {
-    layer3: Layer3,
-    protocol: IpProtocol,
-    fault: Option<Fault>,
-    is_fragment: bool,
-    has_ports: bool,
-    ip: u16,
-    transport: u16,
-    end: u16,
-    ports: (u16, u16),
+    /// From the lowest bits on, 16 each: where the IP header begins, that of layer 4, and where both end. Then 8 each: layer 3,
+    /// fault.
+    places: u64,
+    /// From the lowest bits on, 16 each: ports of source and destination. Then protocol, and bits for what there is.
+    flow: u64,
 }
 
-impl Default for Headers {
-    /// Of a frame that carries no IP.
-    fn default() -> Self {
-        Self {
-            layer3: Layer3::Other,
-            protocol: IpProtocol::NO_NEXT_HEADER,
-            fault: None,
-            is_fragment: false,
-            has_ports: false,
-            ip: 0,
-            transport: 0,
-            end: 0,
-            ports: (0, 0),
-        }
-    }
-}
+const TRANSPORT_AT: u32 = 16;
+const END_AT: u32 = 32;
+const LAYER3_AT: u32 = 48;
+const FAULT_AT: u32 = 56;
+const DESTINATION_AT: u32 = 16;
+const PROTOCOL_AT: u32 = 32;
+const IS_FRAGMENT: u64 = 1 << 40;
+const HAS_PORTS: u64 = 1 << 41;
 
 impl Headers {
     /// Reads a frame, of 65,535 bytes at most.
     #[inline]
     pub fn of(frame: &[u8]) -> Self {
-        let mut headers = Self::default();
-        headers.fault = headers.read(frame).err();
-        headers
-    }
-
-    #[inline]
-    fn read(&mut self, frame: &[u8]) -> Result<(), Fault> {
-        if frame.len() > usize::from(u16::MAX) {
-            return Err(Fault::Ethernet);
-        }
-        let ethernet = Ethernet::new(frame).map_err(|_| Fault::Ethernet)?;
+        let ethernet = match Ethernet::new(frame) {
+            Ok(ethernet) if frame.len() <= usize::from(u16::MAX) => ethernet,
+            _ => return Self::up_to(0, Layer3::Other, Some(Fault::Ethernet)),
+        };
         let ip_at = ethernet.header_len_bytes();
         let ip_bytes = &frame[ip_at..];
-        self.ip = ip_at as u16;
-        let (transport, is_later) = match ethernet.ethertype() {
+        match ethernet.ethertype() {
             EtherType::IPV4 => {
-                self.layer3 = Layer3::Ipv4;
-                let ip = Ipv4::new(ip_bytes).map_err(|_| Fault::Ip)?;
-                self.protocol = ip.protocol();
-                self.is_fragment = ip.is_fragment();
-                let at = ip_at + ip.header_len_bytes();
-                let length = ip.payload().len();
-                (at..at + length, ip.fragment_offset_bytes() != 0)
+                let Ok(ip) = Ipv4::new(ip_bytes) else {
+                    return Self::up_to(ip_at, Layer3::Ipv4, Some(Fault::Ip));
+                };
+                let is_later = ip.fragment_offset_bytes() != 0;
+                let fragment = ip.is_fragment().then_some(is_later);
+                Self::up_to(ip_at, Layer3::Ipv4, None).and(
+                    ip_at + ip.header_len_bytes(),
+                    ip.payload(),
+                    ip.protocol(),
+                    fragment,
+                )
             }
             EtherType::IPV6 => {
-                self.layer3 = Layer3::Ipv6;
-                let ip = Ipv6::new(ip_bytes).map_err(|_| Fault::Ip)?;
-                let transport = ip.transport().map_err(|_| Fault::Extension)?;
-                self.protocol = transport.protocol;
-                self.is_fragment = transport.fragment.is_some();
-                let at = ip_at + IPV6_LEN_BYTES + transport.extensions_len_bytes;
-                let length = transport.payload.len();
-                let is_later = transport.fragment.is_some_and(|it| it.offset_bytes != 0);
-                (at..at + length, is_later)
+                let Ok(ip) = Ipv6::new(ip_bytes) else {
+                    return Self::up_to(ip_at, Layer3::Ipv6, Some(Fault::Ip));
+                };
+                let Ok(transport) = ip.transport() else {
+                    return Self::up_to(ip_at, Layer3::Ipv6, Some(Fault::Extension));
+                };
+                Self::up_to(ip_at, Layer3::Ipv6, None).and(
+                    ip_at + IPV6_LEN_BYTES + transport.extensions_len_bytes,
+                    transport.payload,
+                    transport.protocol,
+                    transport.fragment.map(|it| it.offset_bytes != 0),
+                )
             }
-            _ => return Ok(()),
-        };
-        self.transport = transport.start as u16;
-        self.end = transport.end as u16;
-        if is_later || !self.protocol.has_ports() {
-            return Ok(());
+            _ => Self::up_to(ip_at, Layer3::Other, None),
         }
-        let ports = frame[transport].first_chunk().ok_or(Fault::Ports)?;
-        let [a, b, c, d] = *ports;
-        self.ports = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-        self.has_ports = true;
-        Ok(())
+    }
+
+    /// Without what lies behind the IP header.
+    #[inline(always)]
+    fn up_to(ip_at: usize, layer3: Layer3, fault: Option<Fault>) -> Self {
+        let fault = fault.map_or(0, |fault| fault as u64);
+        Self {
+            places: ip_at as u64 | (layer3 as u64) << LAYER3_AT | fault << FAULT_AT,
+            flow: u64::from(IpProtocol::NO_NEXT_HEADER.0) << PROTOCOL_AT,
+        }
+    }
+
+    /// With layer 4, which lies at that place; of a fragment, whether it is a later one.
+    #[inline(always)]
+    fn and(
+        mut self,
+        at: usize,
+        transport: &[u8],
+        protocol: IpProtocol,
+        fragment: Option<bool>,
+    ) -> Self {
+        let end = at + transport.len();
+        self.places |= (at as u64) << TRANSPORT_AT | (end as u64) << END_AT;
+        self.flow = u64::from(protocol.0) << PROTOCOL_AT;
+        if fragment.is_some() {
+            self.flow |= IS_FRAGMENT;
+        }
+        if fragment == Some(true) || !protocol.has_ports() {
+            return self;
+        }
+        match transport.first_chunk() {
+            Some(&[a, b, c, d]) => {
+                let (source, destination) =
+                    (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+                self.flow |=
+                    u64::from(source) | u64::from(destination) << DESTINATION_AT | HAS_PORTS;
+            }
+            None => self.places |= (Fault::Ports as u64) << FAULT_AT,
+        }
+        self
     }
 
     /// What the frame carries, behind its tags.
     #[inline]
     pub fn layer3(&self) -> Layer3 {
-        self.layer3
+        match (self.places >> LAYER3_AT) as u8 {
+            1 => Layer3::Ipv4,
+            2 => Layer3::Ipv6,
+            _ => Layer3::Other,
+        }
     }
 
     /// Where it is cut short or lies; none if nowhere up to its ports.
     #[inline]
     pub fn fault(&self) -> Option<Fault> {
-        self.fault
+        match (self.places >> FAULT_AT) as u8 {
+            1 => Some(Fault::Ethernet),
+            2 => Some(Fault::Ip),
+            3 => Some(Fault::Extension),
+            4 => Some(Fault::Ports),
+            _ => None,
+        }
     }
 
     /// Where the IP header begins, or what else the frame carries.
     #[inline]
     pub fn ip(&self) -> usize {
-        usize::from(self.ip)
+        usize::from(self.places as u16)
     }
 
     /// Where the header of layer 4 begins, or what a later fragment has of it: behind options and extension headers. 0 where
     /// there is none, by [`Headers::fault`] or [`Headers::layer3`].
     #[inline]
     pub fn transport(&self) -> usize {
-        usize::from(self.transport)
+        usize::from((self.places >> TRANSPORT_AT) as u16)
     }
 
     /// Where the IP packet ends: a short frame goes on behind it. 0 as of [`Headers::transport`].
     #[inline]
     pub fn end(&self) -> usize {
-        usize::from(self.end)
+        usize::from((self.places >> END_AT) as u16)
     }
 
     /// What the header of layer 4 is of.
     #[inline]
     pub fn protocol(&self) -> IpProtocol {
-        self.protocol
+        IpProtocol((self.flow >> PROTOCOL_AT) as u8)
     }
 
     /// Whether it is a part of a packet, the first one among them.
     #[inline]
     pub fn is_fragment(&self) -> bool {
-        self.is_fragment
+        self.flow & IS_FRAGMENT != 0
     }
 
     /// Ports of source and destination: of TCP, UDP and SCTP but in later fragments.
     #[inline]
     pub fn ports(&self) -> Option<(u16, u16)> {
-        self.has_ports.then_some(self.ports)
+        let ports = (self.flow as u16, (self.flow >> DESTINATION_AT) as u16);
+        (self.flow & HAS_PORTS != 0).then_some(ports)
     }
 
     /// Header and payload of layer 4 in the frame that was read; nothing where there is none.
@@ -175,11 +206,24 @@ impl Headers {
     #[inline]
     pub fn addresses_in(&self, frame: &[u8]) -> (u128, u128) {
         let ip = frame.get(self.ip()..).unwrap_or_default();
-        match (self.layer3, self.fault) {
+        match (self.layer3(), self.fault()) {
             (_, Some(Fault::Ethernet | Fault::Ip)) | (Layer3::Other, _) => (0, 0),
             (Layer3::Ipv4, _) => (mapped(ip, 12), mapped(ip, 16)),
             (Layer3::Ipv6, _) => (number(ip, 8), number(ip, 24)),
         }
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Headers")
+            .field("layer3", &self.layer3())
+            .field("fault", &self.fault())
+            .field("places", &[self.ip(), self.transport(), self.end()])
+            .field("protocol", &self.protocol())
+            .field("is_fragment", &self.is_fragment())
+            .field("ports", &self.ports())
+            .finish()
     }
 }
 

@@ -245,6 +245,7 @@ impl Function for Nat {
 
     fn homes(&self, batch: &mut Batch, context: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
         let is_outwards = self.checked.outside.contains(&context.to_port);
+        batch.read_headers();
         for (i, home) in homes.iter_mut().enumerate().take(batch.len()) {
             let headers = batch.headers(i);
             let seen = Seen::of(&headers, batch.packets()[i].bytes());
@@ -288,10 +289,11 @@ impl Function for Nat {
         let now = context.now_ticks;
         let seen = &mut self.seen;
         seen.clear();
-        for i in 0..batch.len() {
+        batch.read_headers();
+        seen.extend((0..batch.len()).map(|i| {
             let headers = batch.headers(i);
-            seen.push((Seen::of(&headers, batch.packets()[i].bytes()), None));
-        }
+            (Seen::of(&headers, batch.packets()[i].bytes()), None)
+        }));
         if is_outwards {
             // All at once, so that their misses overlap.
             for (seen, found) in &mut *seen {
@@ -304,7 +306,7 @@ impl Function for Nat {
             if !batch.is_kept(i) {
                 continue;
             }
-            let frame = batch.packet_mut(i).bytes_mut();
+            let frame = batch.packets_mut()[i].bytes_mut();
             let fate = if is_outwards {
                 Self::outwards(table, frame, seen, *found, now)
             } else {
