@@ -23,7 +23,8 @@ pub(crate) use setting::Settings;
 use std::time::Duration;
 use table::{Refused, Table, Timeouts, key};
 use taut_port::xdp_functions::{KernelFunction, KernelNat};
-use taut_port::{BATCH_CAPACITY, Batch, Clock, PortError};
+use taut_port::{BATCH_CAPACITY, Batch, Clock, Packet, PortError};
+use taut_wire::Headers;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "nat",
@@ -245,10 +246,8 @@ impl Function for Nat {
 
     fn homes(&self, batch: &mut Batch, context: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
         let is_outwards = self.checked.outside.contains(&context.to_port);
-        batch.read_headers();
-        for (i, home) in homes.iter_mut().enumerate().take(batch.len()) {
-            let headers = batch.headers(i);
-            let seen = Seen::of(&headers, batch.packets()[i].bytes());
+        for ((packet, headers), home) in batch.with_headers().zip(homes) {
+            let seen = Seen::of(headers, packet.bytes());
             let found = self.home(&seen, is_outwards);
             *home = found.map_or(ANY, |home| home as u8);
         }
@@ -289,11 +288,9 @@ impl Function for Nat {
         let now = context.now_ticks;
         let seen = &mut self.seen;
         seen.clear();
-        batch.read_headers();
-        seen.extend((0..batch.len()).map(|i| {
-            let headers = batch.headers(i);
-            (Seen::of(&headers, batch.packets()[i].bytes()), None)
-        }));
+        // Not those that the batch keeps: they are read and used in one go, and all that passes here is changed.
+        let packets = batch.packets().iter().map(Packet::bytes);
+        seen.extend(packets.map(|frame| (Seen::of(&Headers::of(frame), frame), None)));
         if is_outwards {
             // All at once, so that their misses overlap.
             for (seen, found) in &mut *seen {
