@@ -132,7 +132,7 @@ mod tests {
     impl Function for ByFirstByte {
         fn process(&mut self, _: &mut Batch, _: &Context) {}
 
-        fn homes(&self, batch: &mut Batch, _: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
+        fn homes(&self, batch: &Batch, _: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
             for (packet, home) in batch.packets().iter().zip(homes) {
                 *home = packet.bytes()[0];
             }

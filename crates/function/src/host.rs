@@ -638,10 +638,7 @@ mod tests {
             let frame = flow.frame(100).unwrap();
             let sent = answers(&mut host, &frame, Punt::Local);
             let answer = Headers::of(&sent[0]);
-            let mapped = |text: &str| match text.parse().unwrap() {
-                IpAddr::V4(it) => it.to_ipv6_mapped().to_bits(),
-                IpAddr::V6(it) => it.to_bits(),
-            };
+            let mapped = |text: &str| crate::tuple::mapped(text.parse().unwrap());
             assert_eq!(answer.addresses_in(&sent[0]), (mapped(own), mapped(sender)));
             let head = if v6 { [1, 4] } else { [3, 3] };
             assert_eq!(answer.transport_in(&sent[0])[..2], head);

@@ -114,7 +114,7 @@ pub trait Function {
 
     /// For functions that are [`Spread::Homes`]: writes down whose each packet of the batch is, by place; [`ANY`] leaves it
     /// where it is. Only frames as they come in from a port are asked about.
-    fn homes(&self, _: &mut Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
+    fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
 
     /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
     ///

@@ -199,13 +199,6 @@ impl Batch {
         self.read = all;
     }
 
-    /// All packets with their headers.
-    #[inline(always)]
-    pub fn with_headers(&mut self) -> impl ExactSizeIterator<Item = (&Packet, &Headers)> {
-        self.read_headers();
-        self.packets.iter().zip(&self.headers)
-    }
-
     /// The headers of packet `index`: read once, by whoever asks first, as long as nobody changes it.
     ///
     /// # Panics

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::resolution::SHORTEST_BYTES;
 use crate::{
     EtherType, Ethernet, EthernetRepr, Headers, Icmpv4, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr,
     Layer3, Sum, checksum,
@@ -13,8 +14,6 @@ pub const LONGEST_BYTES: usize = 22 + LONGEST_V6_BYTES;
 /// Longest packets made here: as much as every host takes (RFC 1812 section 4.3.2.3, RFC 4443 section 2.4 c).
 const LONGEST_V4_BYTES: usize = 576;
 const LONGEST_V6_BYTES: usize = 1280;
-/// Bytes of the shortest frame, without check sequence.
-const SHORTEST_BYTES: usize = 60;
 const HEADER_BYTES: usize = 8;
 /// Precedence "internetwork control" (RFC 1812 section 4.3.2.5).
 const CONTROL: u8 = 0xc0;

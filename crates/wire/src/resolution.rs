@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Bytes of the shortest frame, without check sequence.
-const SHORTEST_BYTES: usize = 60;
+pub(crate) const SHORTEST_BYTES: usize = 60;
 
 /// Bytes of the longest frame made here: a neighbour message behind two VLAN tags.
 pub const LONGEST_BYTES: usize = 96;

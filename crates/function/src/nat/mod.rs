@@ -244,10 +244,11 @@ impl Function for Nat {
         Ok(())
     }
 
-    fn homes(&self, batch: &mut Batch, context: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
+    fn homes(&self, batch: &Batch, context: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
         let is_outwards = self.checked.outside.contains(&context.to_port);
-        for ((packet, headers), home) in batch.with_headers().zip(homes) {
-            let seen = Seen::of(headers, packet.bytes());
+        for (packet, home) in batch.packets().iter().zip(homes) {
+            let frame = packet.bytes();
+            let seen = Seen::of(&Headers::of(frame), frame);
             let found = self.home(&seen, is_outwards);
             *home = found.map_or(ANY, |home| home as u8);
         }
