@@ -3,8 +3,7 @@
 use crate::exit::{self, Failure};
 use crate::{forward_control, forward_in_kernel, print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use serde::Serialize;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -12,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use taut_engine::{
-    Chain, CountersView, DEFAULT_BURST, End, Exchange, Flush, NOT_IN_KERNEL, Place, Placement,
-    Stage, Start, Team, Wait,
+    AtPort, Chain, CountersView, DEFAULT_BURST, End, Event, Exchange, Flush, NOT_IN_KERNEL, Place,
+    Placement, Report, Second, Shares, Stage, Start, Started, Summary, Team, Wait,
 };
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
-use taut_port::{Clock, InterruptionLog, PortCounters, PortSpec};
+use taut_port::{Clock, InterruptionLog, Link, PortSpec};
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[command(after_help = "Examples:
   taut forward chain.toml
   taut forward --port memif:/tmp/west.sock,role=client --port memif:/tmp/east.sock,role=client --core 1
@@ -108,6 +107,17 @@ impl Arguments {
             || self.metrics.is_some()
             || self.interruptions.is_some()
     }
+
+    /// Says that the link of a port has gone up or down, to people or to who reads JSON.
+    pub(crate) fn tell_link(&self, port: &str, link: &Link) {
+        // A supervisor takes what is for people for what it died of.
+        if !self.control {
+            print::link(port, link);
+        }
+        if self.json || self.control {
+            print::link_report(port, link);
+        }
+    }
 }
 
 /// How often a worker that has nothing left to do looks whether its ports may close, where nobody wakes it.
@@ -152,11 +162,16 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         let ending = Arc::clone(&ending);
         move |end: &End| ending.of_worker(end)
     };
+    let tell_link = {
+        let arguments = arguments.clone();
+        move |port: &str, link: &Link| arguments.tell_link(port, link)
+    };
     let start = Start {
         clock,
         stop: Arc::clone(&ending.stop),
         given_up: signalled,
         tell: Arc::new(|text| print::note(text)),
+        tell_link: Arc::new(tell_link),
         at_end: Arc::new(at_end),
     };
     let mut teams = Vec::new();
@@ -198,7 +213,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         };
         print::line(json_or_text(
             arguments.json,
-            || of_chain(&chains, number, started_json(chain), &[]),
+            || of_chain(&chains, number, started(chain)),
             || match name {
                 Some(name) => format!("{name}: {}", line()),
                 None => line(),
@@ -227,7 +242,15 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             let sum = passed.iter().copied().sum();
             print::line(json_or_text(
                 arguments.json,
-                || of_chain(&chains, number, line_json(second, sum), &passed),
+                || {
+                    let event = Event::Second(Second {
+                        second,
+                        counters: sum,
+                        shares: Some(Shares::of(&sum)),
+                        workers: of_several(&passed),
+                    });
+                    of_chain(&chains, number, event)
+                },
                 || {
                     named(
                         &chains[number].0,
@@ -239,7 +262,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         }
     });
     if ending.is_done.load(Ordering::Relaxed) {
-        print::line(json!({"event": "done", "counters": exchanges[0].sum()}));
+        let done = Event::Done {
+            counters: exchanges[0].sum(),
+            ports: exchanges[0].ports(),
+        };
+        print::report(&done.into());
         let watched: Vec<_> = input.iter().collect();
         wait(signalled, &watched, false, None);
     }
@@ -249,14 +276,21 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         let (name, chain) = &chains[number];
         let (ends, fates) = team.join();
         let each = exchanges[number].each();
-        let total = each.iter().copied().sum();
+        let total: CountersView = each.iter().copied().sum();
         let seconds = begun.elapsed().as_secs_f64();
         print::line(json_or_text(
             arguments.json,
             || {
-                let summary = summary_json(&total, seconds, &clock, &fates);
-                let summary = with_ports(summary, chain, &exchanges[number].ports());
-                of_chain(&chains, number, summary, &each)
+                let per_packet = total.busy_ticks as f64 / total.tx_packets.max(1) as f64;
+                let summary = Summary {
+                    shares: Some(Shares::of(&total)),
+                    busy_ticks_per_packet: Some(per_packet),
+                    tsc_hz: Some(clock.hz),
+                    ports: at_ports(chain, &exchanges[number]),
+                    workers: of_several(&each),
+                    ..summary_of(&total, seconds, &fates)
+                };
+                of_chain(&chains, number, Event::Summary(Box::new(summary)))
             },
             || named(name, summary(&total, seconds, &fates)),
         ));
@@ -359,25 +393,35 @@ fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
     Ok(())
 }
 
-fn started_json(chain: &Chain) -> Value {
-    let mut event = json!({"event": "started", "flush": chain.flush.to_string(), "wait": chain.wait.to_string(),
-        "core": chain.core});
-    if chain.workers > 1 {
-        event["workers"] = chain.workers.into();
-        event["cores"] = json!(chain.cores);
-    }
-    event
+fn started(chain: &Chain) -> Event {
+    let are_several = chain.workers > 1;
+    Event::Started(Started {
+        flush: Some(chain.flush.to_string()),
+        wait: Some(chain.wait.to_string()),
+        core: chain.core,
+        workers: are_several.then_some(chain.workers),
+        cores: if are_several {
+            chain.cores.clone()
+        } else {
+            Vec::new()
+        },
+        ..Started::default()
+    })
 }
 
-/// An event with the number of its chain file, where there are several, and what each of several workers has counted.
-fn of_chain(chains: &Chains, number: usize, mut event: Value, each: &[CountersView]) -> Value {
-    if chains.len() > 1 {
-        event["worker"] = number.into();
-    }
+/// What each of several workers has counted; nothing of a single one.
+fn of_several(each: &[CountersView]) -> Vec<CountersView> {
     if each.len() > 1 {
-        event["workers"] = json!(each);
+        each.to_vec()
+    } else {
+        Vec::new()
     }
-    event
+}
+
+/// An event with the number of its chain file, where there are several.
+fn of_chain(chains: &Chains, number: usize, event: Event) -> Report {
+    let worker = (chains.len() > 1).then_some(number);
+    Report { event, worker }
 }
 
 /// A line behind the name of its chain file, where there are several.
@@ -388,15 +432,17 @@ fn named(name: &Option<String>, line: String) -> String {
     }
 }
 
-/// An event with what was counted at each port.
-fn with_ports(mut event: Value, chain: &Chain, counted: &[PortCounters]) -> Value {
-    let ports = chain.ports.iter().zip(counted).map(|(spec, counted)| {
-        let mut port = json!(counted);
-        port["port"] = spec.text().into();
-        port
-    });
-    event["ports"] = ports.collect();
-    event
+/// What was counted at each port.
+fn at_ports(chain: &Chain, exchange: &Exchange) -> Vec<AtPort> {
+    let mut queues = exchange.queues().into_iter();
+    let ports = chain.ports.iter().zip(exchange.ports());
+    ports
+        .map(|(spec, counters)| AtPort {
+            port: spec.text().to_string(),
+            counters,
+            queues: queues.next().unwrap_or_default(),
+        })
+        .collect()
 }
 
 fn busy_of_each(each: &[CountersView]) -> String {
@@ -507,6 +553,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
         && (chain.core.is_some()
             || chain.workers > 1
             || chain.flush != Flush::default()
+            || chain.queue.is_some()
             || chain.wait != Wait::default()
             || chain.burst != DEFAULT_BURST)
     {
@@ -568,13 +615,13 @@ pub(crate) fn wait(
     }
 }
 
-pub(crate) fn json_or_text(
+pub(crate) fn json_or_text<T: Serialize>(
     json: bool,
-    as_json: impl FnOnce() -> Value,
+    as_json: impl FnOnce() -> T,
     as_text: impl FnOnce() -> String,
 ) -> String {
     if json {
-        as_json().to_string()
+        serde_json::to_string(&as_json()).unwrap_or_default()
     } else {
         as_text()
     }
@@ -614,11 +661,6 @@ fn worked(c: &CountersView) -> String {
     format!("busy {:.1} %{asleep}", c.busy() * 100.0)
 }
 
-pub(crate) fn line_json(second: u32, c: CountersView) -> Value {
-    json!({"event": "second", "second": second, "counters": c, "average_batch": c.average_batch(), "busy": c.busy(),
-        "asleep": c.asleep(), "interrupted": c.interrupted()})
-}
-
 pub(crate) fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> String {
     format!(
         "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {} times, {:.2} % of the time{}",
@@ -640,18 +682,14 @@ pub(crate) fn lines_of(fates: &[(&'static str, u64)]) -> String {
     fates.map(|(fate, n)| format!("\n  {fate} {n}")).collect()
 }
 
-pub(crate) fn summary_json(
-    c: &CountersView,
-    seconds: f64,
-    clock: &Clock,
-    fates: &[(&'static str, u64)],
-) -> Value {
-    let fates: BTreeMap<_, _> = fates.iter().copied().collect();
-    let per_packet = c.busy_ticks as f64 / c.tx_packets.max(1) as f64;
-    json!({
-        "event": "summary", "seconds": seconds, "counters": c, "dropped": c.dropped(),
-        "average_batch": c.average_batch(), "busy": c.busy(), "asleep": c.asleep(),
-        "interrupted": c.interrupted(),
-        "fates": fates, "busy_ticks_per_packet": per_packet, "tsc_hz": clock.hz
-    })
+/// What every summary says.
+pub(crate) fn summary_of(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> Summary {
+    let fates = fates.iter().map(|(fate, n)| (fate.to_string(), *n));
+    Summary {
+        seconds,
+        counters: *c,
+        dropped: c.dropped(),
+        fates: fates.collect(),
+        ..Summary::default()
+    }
 }

@@ -4,22 +4,10 @@
 use crate::exit::Failure;
 use crate::forward::Arguments;
 use crate::print;
-use serde::Deserialize;
-use serde_json::{Value, json};
 use std::io::{BufRead, PipeReader};
 use std::sync::Arc;
-use taut_engine::{Chain, CountersView, Exchange, Replaced, Stage};
+use taut_engine::{Chain, Event, Exchange, Order, Replaced, Report};
 use taut_port::Clock;
-
-/// What a line says: the functions to have from now on, as in a chain file; without them, that counters are wanted.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Asked {
-    /// Number of the chain file, where there are several.
-    #[serde(default)]
-    worker: usize,
-    pub(crate) functions: Option<Vec<Stage>>,
-}
 
 /// Chains whose functions can be replaced.
 pub(crate) type Controlled = Vec<(Chain, Arc<Exchange>)>;
@@ -28,7 +16,7 @@ pub(crate) type Controlled = Vec<(Chain, Arc<Exchange>)>;
 /// at the end of that, if the end is to be the program's as well.
 pub(crate) fn listen(
     arguments: &Arguments,
-    mut obey: impl FnMut(Asked) -> Result<Value, String> + Send + 'static,
+    mut obey: impl FnMut(Order) -> Result<Report, String> + Send + 'static,
 ) -> Result<Option<PipeReader>, Failure> {
     if !arguments.control {
         return Ok(None);
@@ -40,10 +28,10 @@ pub(crate) fn listen(
         for line in std::io::stdin().lock().lines() {
             match line {
                 Ok(line) if line.trim().is_empty() => {}
-                Ok(line) => print::line(answer(&line, &mut obey)),
+                Ok(line) => print::report(&answer(&line, &mut obey)),
                 // Not text: what follows cannot be trusted to be lines.
                 Err(e) => {
-                    print::line(json!({"event": "refused", "reason": e.to_string()}));
+                    print::report(&refused(e.to_string()));
                     return;
                 }
             }
@@ -56,24 +44,34 @@ pub(crate) fn listen(
     Ok(Some(closed).filter(|_| arguments.until_stdin_closes))
 }
 
-fn answer(line: &str, obey: &mut impl FnMut(Asked) -> Result<Value, String>) -> Value {
+fn answer(line: &str, obey: &mut impl FnMut(Order) -> Result<Report, String>) -> Report {
     let answered = serde_json::from_str(line)
         .map_err(|e| format!("want {{\"functions\": [{{\"name\": ...}}, ...]}}: {e}"))
         .and_then(obey);
-    answered.unwrap_or_else(|reason| json!({"event": "refused", "reason": reason}))
+    answered.unwrap_or_else(refused)
+}
+
+fn refused(reason: String) -> Report {
+    Event::Refused { reason }.into()
 }
 
 /// What workers do about it.
 pub(crate) fn of_workers(
     workers: Controlled,
     clock: Clock,
-) -> impl FnMut(Asked) -> Result<Value, String> {
-    move |Asked { worker, functions }| {
+) -> impl FnMut(Order) -> Result<Report, String> {
+    move |Order { worker, functions }| {
         let (chain, exchange) = workers
             .get(worker)
             .ok_or_else(|| format!("no worker {worker}: they are 0 to {}", workers.len() - 1))?;
         let Some(functions) = functions else {
-            return Ok(counters_json(worker, &exchange.sum()));
+            return Ok(Report {
+                event: Event::Counters {
+                    counters: exchange.sum(),
+                    ports: exchange.ports(),
+                },
+                worker: Some(worker),
+            });
         };
         let mut next = chain.clone();
         next.functions = functions;
@@ -81,19 +79,15 @@ pub(crate) fn of_workers(
         let replaced = exchange
             .replace(&next.functions)
             .map_err(|e| e.to_string())?;
-        Ok(replaced_json(
-            &replaced,
-            clock.to_ns(replaced.pause_ticks) / 1e3,
-        ))
+        let pause_us = clock.to_ns(replaced.pause_ticks) / 1e3;
+        Ok(updated(&replaced, pause_us).into())
     }
 }
 
-pub(crate) fn counters_json(worker: usize, counters: &CountersView) -> Value {
-    json!({"event": "counters", "worker": worker, "counters": counters})
-}
-
-pub(crate) fn replaced_json(replaced: &Replaced, pause_us: f64) -> Value {
-    json!({
-        "event": "updated", "kept": replaced.kept, "made": replaced.made, "pause_us": pause_us
-    })
+pub(crate) fn updated(replaced: &Replaced, pause_us: f64) -> Event {
+    Event::Updated {
+        kept: replaced.kept,
+        made: replaced.made,
+        pause_us,
+    }
 }

@@ -1,15 +1,15 @@
 //! `taut forward --in-kernel`: attaches XDP programs, and counts until it is told to stop.
 
 use crate::exit::Failure;
-use crate::forward::{Arguments, causes, each_second, json_or_text, lines_of};
-use crate::forward_control::{self, Asked};
+use crate::forward::{Arguments, causes, each_second, json_or_text, lines_of, summary_of};
+use crate::forward_control;
 use crate::{print, quantity};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use taut_engine::{Beside, Chain, CountersView, Programs};
+use taut_engine::{
+    Beside, Chain, CountersView, Event, Order, Place, Programs, Report, Second, Started,
+};
 use taut_port::xdp_forward::KernelCounters;
 use taut_port::{Clock, Link};
 
@@ -43,10 +43,17 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     for line in &details {
         print::note(line);
     }
-    tell_links(&names, &mut known, programs.links());
+    tell_links(arguments, &names, &mut known, programs.links());
     print::line(json_or_text(
         arguments.json,
-        || json!({"event": "started", "place": "kernel", "directions": details}),
+        || {
+            let started = Started {
+                place: Some(Place::Kernel),
+                directions: details.clone(),
+                ..Started::default()
+            };
+            Report::from(Event::Started(started))
+        },
         || "forwarding in the kernel".to_string(),
     ));
     let shared = Arc::new(Mutex::new(Some(Running { programs, beside })));
@@ -59,13 +66,21 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         let Some(running) = shared.as_mut() else {
             return;
         };
-        tell_links(&names, &mut known, running.programs.links());
+        tell_links(arguments, &names, &mut known, running.programs.links());
         let now = running.counters();
         drop(shared);
         let during = now - before;
         print::line(json_or_text(
             arguments.json,
-            || json!({"event": "second", "second": second, "counters": during}),
+            || {
+                let second = Second {
+                    second,
+                    counters: during,
+                    shares: None,
+                    workers: Vec::new(),
+                };
+                Report::from(Event::Second(second))
+            },
             || {
                 format!(
                     "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}",
@@ -90,11 +105,9 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     print::line(json_or_text(
         arguments.json,
         || {
-            let fates: BTreeMap<_, _> = fates.iter().copied().collect();
-            json!({
-                "event": "summary", "seconds": seconds, "counters": total, "dropped": total.dropped(),
-                "fates": fates
-            })
+            Report::from(Event::Summary(Box::new(summary_of(
+                &total, seconds, &fates,
+            ))))
         },
         || {
             format!(
@@ -114,13 +127,19 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
 fn obey(
     chain: &Chain,
     shared: &Shared,
-) -> impl FnMut(Asked) -> Result<Value, String> + Send + 'static {
+) -> impl FnMut(Order) -> Result<Report, String> + Send + 'static {
     let (chain, shared) = (chain.clone(), Arc::clone(shared));
     move |asked| {
         let mut shared = lock(&shared);
         let running = shared.as_mut().ok_or("the programs have ended")?;
         let Some(functions) = asked.functions else {
-            return Ok(forward_control::counters_json(0, &running.counters()));
+            return Ok(Report {
+                event: Event::Counters {
+                    counters: running.counters(),
+                    ports: running.programs.ports(),
+                },
+                worker: Some(0),
+            });
         };
         let mut next = chain.clone();
         next.functions = functions;
@@ -128,7 +147,7 @@ fn obey(
         let replaced = running.programs.replace(next.functions);
         let replaced = replaced.map_err(|e| e.to_string())?;
         // Nothing pauses: a frame meets the old programs or the new ones.
-        Ok(forward_control::replaced_json(&replaced, 0.0))
+        Ok(forward_control::updated(&replaced, 0.0).into())
     }
 }
 
@@ -144,8 +163,6 @@ fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
         rx_bytes: counted.rx_bytes,
         tx_packets: counted.tx_packets + beside.tx_packets,
         tx_bytes: counted.tx_bytes + beside.tx_bytes,
-        first_rx_packets: counted.first_rx_packets,
-        first_tx_packets: counted.first_tx_packets,
         dropped_by_function: counted.too_short + counted.dropped + beside.dropped_by_function,
         dropped_tx_failed: counted.refused + beside.dropped_tx_failed,
         dropped_rx_overrun: beside.dropped_rx_overrun,
@@ -154,15 +171,11 @@ fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
     }
 }
 
-fn tell_links(names: &[String], known: &mut [Option<Link>], now: Vec<Link>) {
+fn tell_links(arguments: &Arguments, names: &[String], known: &mut [Option<Link>], now: Vec<Link>) {
     for ((name, known), link) in names.iter().zip(known).zip(now) {
-        if known.as_ref() == Some(&link) {
-            continue;
+        if known.as_ref() != Some(&link) {
+            arguments.tell_link(name, &link);
+            *known = Some(link);
         }
-        match &link {
-            Link::Up => print::note(format_args!("{name}: up")),
-            Link::Down(why) => print::note(format_args!("{name}: down: {why}")),
-        }
-        *known = Some(link);
     }
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 use std::io::Write;
 use std::path::Path;
+use taut_engine::{Event, Report};
+use taut_port::Link;
 
 use crate::exit::Failure;
 
@@ -13,6 +15,29 @@ pub fn line(text: impl Display) {
     let _ = out
         .write_all(whole_line(&text.to_string()).as_bytes())
         .and_then(|()| out.flush());
+}
+
+/// Prints what has happened as JSON.
+pub fn report(report: &Report) {
+    line(serde_json::to_string(report).unwrap_or_default());
+}
+
+/// Says that the link of a port has gone up or down, to people.
+pub fn link(port: &str, link: &Link) {
+    match link {
+        Link::Up => note(format_args!("{port}: up")),
+        Link::Down(why) => note(format_args!("{port}: down: {why}")),
+    }
+}
+
+/// The same as JSON.
+pub fn link_report(port: &str, link: &Link) {
+    let down = match link {
+        Link::Up => None,
+        Link::Down(why) => Some(why.clone()),
+    };
+    let port = port.to_string();
+    report(&Event::Link { port, down }.into());
 }
 
 /// Says something on standard error beside what is printed, behind the program's name.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use taut_lab::tapped::{
     self, DirectionReport, Ends, RelayReport, RunningTap, Sightings, TapFolder, TapReport, Tapped,
 };
+use taut_port::PortSpec;
 use taut_port::wire_tap::{self, WireTap};
-use taut_port::{Link, PortSpec};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -75,9 +75,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let specs = arguments.port.iter().map(|text| PortSpec::parse(text));
     let specs: Vec<_> = specs.collect::<Result<_, _>>()?;
     let names = arguments.port.clone();
-    let tap = RunningTap::start(specs, arguments.core, move |port, link| match link {
-        Link::Up => print::note(format_args!("{}: up", names[port])),
-        Link::Down(why) => print::note(format_args!("{}: down: {why}", names[port])),
+    let tap = RunningTap::start(specs, arguments.core, move |port, link| {
+        print::link(&names[port], link);
     })?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     if cpus < CPUS_IN_LINE {

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
-use taut_function::Context;
 use taut_function::gtpu::{Action, Bearer, Detached, Limit, Match, MeterName, Path, Refused, Wish};
+use taut_function::{Context, Punted};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::pfcp::{
     ElementType as E, FTeid, Mbr, Message, MessageType as M, OuterHeaderCreation, Seid, Writer,
@@ -396,6 +396,21 @@ impl Passing {
             if batch.is_kept(place) {
                 whole(batch.packets()[place].bytes());
             }
+        }
+        let mut punted = Batch::new();
+        batch.settle(&mut punted);
+        for (place, packet) in punted.packets().iter().enumerate() {
+            let punted = Punted {
+                frame: packet.bytes(),
+                from_port,
+                cause: punted.cause(place),
+            };
+            let is_for_it = self.gateway.answer(&punted, &mut |port, frame| {
+                assert_eq!(port, from_port);
+                whole(frame);
+                true
+            });
+            assert!(is_for_it, "{punted:?}");
         }
         batch.clear();
     }

@@ -12,7 +12,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use taut_function::{Context, Function};
+use taut_function::{Context, Function, Handler, Punted};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::arp::Operation;
 use taut_wire::gtpu::{ErrorIndication, Extensions, MessageType, emit_echo_request};
@@ -94,6 +94,7 @@ impl Gateway {
 /// The function as a worker in user space calls it.
 struct InProcess {
     function: Box<dyn Function>,
+    slow: Box<dyn Handler>,
     pool: PoolHandle,
     _folder: tempfile::TempDir,
 }
@@ -107,6 +108,7 @@ impl InProcess {
         let mut function = taut_function::build("gtpu", table.parse().unwrap()).unwrap();
         function.prepare().unwrap();
         Self {
+            slow: function.handler().unwrap(),
             function,
             pool: PoolHandle::new(512, false).unwrap(),
             _folder: folder,
@@ -121,18 +123,26 @@ impl InProcess {
             packet.bytes_mut().copy_from_slice(frame);
             batch.push(packet);
         }
-        // Those behind the first one are empty, and take answers along.
-        for round in 0..9 {
-            let to_port = (1 + from + round) % 2;
-            let context = Context {
-                from_port: 1 - to_port,
-                to_port,
-                ..Context::default()
+        let to_port = 1 - from;
+        let context = Context {
+            from_port: from,
+            to_port,
+            ..Context::default()
+        };
+        self.function.process(&mut batch, &context);
+        let mut punted = Batch::new();
+        batch.settle(&mut punted);
+        out[to_port].extend(batch.packets().iter().map(|p| p.bytes().to_vec()));
+        for (index, packet) in punted.packets().iter().enumerate() {
+            let punted = Punted {
+                frame: packet.bytes(),
+                from_port: from,
+                cause: punted.cause(index),
             };
-            self.function.process(&mut batch, &context);
-            batch.settle(&mut Batch::new());
-            out[to_port].extend(batch.packets().iter().map(|p| p.bytes().to_vec()));
-            batch.clear();
+            self.slow.handle(&punted, &mut |port, frame| {
+                out[port].push(frame.to_vec());
+                true
+            });
         }
         out
     }
@@ -418,6 +428,8 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
         // No more at a time than answers may wait.
         for (number, chunk) in frames().chunks(48).enumerate() {
             let from = number % 2;
+            // Both may tell of errors again: one a millisecond.
+            std::thread::sleep(Duration::from_millis(20));
             let want = wanted.pass(chunk, from);
             let got = gateway
                 .kernel

@@ -31,8 +31,8 @@ impl InKernel {
             .args(["forward", "--json", "--quiet", "--control"])
             .arg(path);
         let mut program = Program::start(&mut command);
-        program.wait_until("both links up", |_, stderr| {
-            stderr.matches(": up").count() >= 2
+        program.wait_until("both links up", |stdout, _| {
+            stdout.matches("\"down\":null").count() >= 2
         });
         let inside = testbed.enter_generator().unwrap();
         let specs = ["af_packet:gen0", "af_packet:gen1"].map(|s| PortSpec::parse(s).unwrap());

@@ -14,7 +14,6 @@ use crate::vm::Accelerator;
 use crate::{DeployError, Segment, SegmentStatus, Status, segments, split};
 use drain::Drain;
 use gap::Gap;
-use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::Read;
@@ -24,8 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use taut_engine::{Chain, CountersView, Place, Placement};
-use taut_port::PortSpec;
+use taut_engine::{Chain, CountersView, Event, Order, Place, Placement, Report};
+use taut_port::{PortCounters, PortSpec};
 
 /// How long processes may take until packets pass; a machine under load takes seconds.
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -61,20 +60,6 @@ impl From<Asked> for Heard {
     }
 }
 
-/// A line of `taut forward --json`.
-#[derive(Deserialize)]
-struct Event {
-    event: String,
-    /// Which of several chain files.
-    #[serde(default)]
-    worker: usize,
-    #[serde(default)]
-    counters: CountersView,
-    /// Why functions were refused.
-    #[serde(default)]
-    reason: String,
-}
-
 /// A segment, and what has been heard of it.
 struct Running {
     segment: Segment,
@@ -90,6 +75,8 @@ struct Running {
     now: CountersView,
     /// What this start said last that it has counted, when it was asked.
     told: CountersView,
+    /// At its ports, when it had read all of its files.
+    at_end: Vec<PortCounters>,
     lost_while_down: u64,
 }
 
@@ -294,6 +281,7 @@ impl Deployment {
                 before: CountersView::default(),
                 now: CountersView::default(),
                 told: CountersView::default(),
+                at_end: Vec::new(),
                 lost_while_down: 0,
             });
         }
@@ -544,7 +532,7 @@ impl Deployment {
             let Some(end) = [0, count - 1].into_iter().find(ended) else {
                 return false;
             };
-            self.drain = Drain::begin(end, count, &self.segments[end].now, now);
+            self.drain = Drain::begin(end, count, &self.segments[end].at_end, now);
         }
         if let Some(drain) = self.drain.take_if(|drain| drain.is_over(now)) {
             self.drain = drain.next(count, now);
@@ -569,49 +557,45 @@ impl Deployment {
         let mut segments = segments.filter(|s| s.process == word.process);
         match word.what {
             Said::Event(line) => {
-                let Ok(event) = serde_json::from_str::<Event>(&line) else {
+                let Ok(Report { event, worker }) = serde_json::from_str(&line) else {
                     return false;
                 };
-                let Some(of) = segments.find(|s| s.worker == event.worker) else {
+                if let Event::Link { port, down } = event {
+                    for of in segments {
+                        of.links.insert(port.clone(), down.clone());
+                    }
+                    return false;
+                }
+                let Some(of) = segments.find(|s| s.worker == worker.unwrap_or(0)) else {
                     return false;
                 };
-                match event.event.as_str() {
-                    "started" => of.condition = Condition::Up,
-                    "second" => of.now = of.now + event.counters,
-                    "counters" => {
-                        of.told = event.counters;
+                match event {
+                    Event::Started(_) => of.condition = Condition::Up,
+                    Event::Second(second) => of.now = of.now + second.counters,
+                    Event::Counters { counters, ports } => {
+                        of.told = counters;
                         if let Some(drain) = &mut self.drain
                             && drain.segment == word.process
                         {
-                            drain.hear(&event.counters, Instant::now());
+                            drain.hear(&ports, Instant::now());
                         }
-                        self.fill_gaps(word.process, &event.counters);
+                        self.fill_gaps(word.process, &ports);
                     }
-                    "done" => {
+                    Event::Done { counters, ports } => {
                         of.condition = Condition::Ended;
-                        of.now = event.counters;
+                        of.now = counters;
+                        of.at_end = ports;
                         return true;
                     }
-                    "summary" => of.now = event.counters,
-                    "updated" => self.answer = Some(Ok(())),
-                    "refused" => self.answer = Some(Err(event.reason)),
-                    _ => {}
+                    Event::Summary(summary) => of.now = summary.counters,
+                    Event::Updated { .. } => self.answer = Some(Ok(())),
+                    Event::Refused { reason } => self.answer = Some(Err(reason)),
+                    Event::Link { .. } => {}
                 }
                 false
             }
             Said::Told(line) => {
-                let line = line.strip_prefix("taut: ").unwrap_or(&line).to_string();
-                let link = match line.split_once(": down: ") {
-                    Some((port, why)) => Some((port, Some(why.to_string()))),
-                    None => line.strip_suffix(": up").map(|port| (port, None)),
-                };
-                if let Some((port, down)) = link {
-                    for of in segments {
-                        of.links.insert(port.to_string(), down.clone());
-                    }
-                } else {
-                    kept.said = line;
-                }
+                kept.said = line.strip_prefix("taut: ").unwrap_or(&line).to_string();
                 false
             }
             Said::Ended => {
@@ -681,13 +665,13 @@ impl Deployment {
     }
 
     /// Takes in what a neighbour of gaps has counted.
-    fn fill_gaps(&mut self, neighbour: usize, counters: &CountersView) {
+    fn fill_gaps(&mut self, neighbour: usize, ports: &[PortCounters]) {
         let segments = &mut self.segments;
         self.gaps.retain_mut(|gap| {
             if gap.neighbour != neighbour {
                 return true;
             }
-            let lost = gap.hear(counters);
+            let lost = gap.hear(ports);
             segments[gap.segment].lost_while_down += lost.unwrap_or(0);
             lost.is_none()
         });
@@ -697,7 +681,7 @@ impl Deployment {
     fn ask_counters(&mut self, at: usize) {
         if let Some(child) = &mut self.processes[at].running {
             // One that is just dying is heard of.
-            let _ = child.say("{}");
+            let _ = child.order(&Order::default());
         }
     }
 

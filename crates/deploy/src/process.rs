@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
+use taut_engine::Order;
 
 /// What one process has to say, and which start of it says it.
 #[derive(Debug)]
@@ -137,7 +138,8 @@ impl Process {
     }
 
     /// Writes a line to its standard input.
-    pub(crate) fn say(&mut self, line: &str) -> std::io::Result<()> {
+    pub(crate) fn order(&mut self, order: &Order) -> std::io::Result<()> {
+        let line = serde_json::to_string(order)?;
         let input = self.input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
         writeln!(input, "{line}").and_then(|()| input.flush())
     }

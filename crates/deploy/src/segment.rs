@@ -88,6 +88,7 @@ pub fn segments(
         part.place = place;
         if place == Place::User {
             part.flush = chain.flush;
+            part.queue = chain.queue;
             part.burst = chain.burst;
             part.core = match chain.placement {
                 Placement::Compact => chain.core,
@@ -137,6 +138,9 @@ pub(crate) fn chain_text(chain: &Chain) -> String {
     } else {
         say("flush", chain.flush.to_string().into());
         say("wait", chain.wait.to_string().into());
+        if let Some(queue) = chain.queue.and_then(|it| toml::Value::try_from(it).ok()) {
+            say("queue", queue);
+        }
         if chain.burst != DEFAULT_BURST {
             say("burst", (chain.burst as i64).into());
         }
@@ -286,7 +290,7 @@ pub(crate) mod tests {
     #[test]
     fn what_a_segment_does_is_a_chain_file_that_reads_back() {
         let all = chain(
-            "placement = \"processes\"\nflush = \"full(32, 100us)\"\nburst = 64",
+            "placement = \"processes\"\nflush = \"full(32, 100us)\"\nburst = 64\nqueue = { packets = 9, drop = \"codel\" }",
             &[FORWARD, XOR],
         );
         for segment in segments(&all, &wires(1), &[0, 1, 2]).unwrap() {
@@ -294,9 +298,12 @@ pub(crate) mod tests {
             let read = Chain::parse(&text, "x.toml").unwrap();
             assert_eq!(read.functions, segment.chain.functions, "{text}");
             assert_eq!(
-                (read.flush, read.wait, read.burst, read.core, read.place),
+                (
+                    read.flush, read.queue, read.wait, read.burst, read.core, read.place
+                ),
                 (
                     segment.chain.flush,
+                    segment.chain.queue,
                     segment.chain.wait,
                     segment.chain.burst,
                     segment.chain.core,

@@ -42,6 +42,7 @@ fn rate(chain: &Chain, workers: usize, clock: &Clock) -> f64 {
         stop: Arc::clone(&stop),
         given_up: &NEVER,
         tell: Arc::new(|_| ()),
+        tell_link: Arc::new(|_, _| ()),
         at_end: Arc::new(|_| ()),
     };
     let team = Team::start(&chain, "bench", &start, None).unwrap();

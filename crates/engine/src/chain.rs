@@ -11,9 +11,9 @@
 //! name = "mac-swap"
 //! ```
 
-use crate::{Flush, Wait};
+use crate::{Flush, Queueing, Wait};
 use serde::de::{MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub struct Chain {
     pub functions: Vec<Stage>,
     /// When packets are sent.
     pub flush: Flush,
+    /// What waits for ports without room; none drops it.
+    pub queue: Option<Queueing>,
     /// What is done while no packets come.
     pub wait: Wait,
     /// Packets taken from a port at a time at most, 1 to [`MOST_BURST`].
@@ -74,7 +76,7 @@ pub enum Placement {
 }
 
 /// Where packets are forwarded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// By a worker of this program.
@@ -85,11 +87,12 @@ pub enum Place {
 }
 
 /// One function of a chain, by name, with its settings.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// The function's name.
     pub name: String,
     /// Where it is to run in a chain of several workers; without it, where its class belongs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// Its settings.
     #[serde(flatten)]
@@ -321,6 +324,7 @@ pub enum ChainError {
 struct File {
     ports: Ports,
     flush: Option<toml::Spanned<String>>,
+    queue: Option<toml::Spanned<Queueing>>,
     wait: Option<toml::Spanned<String>>,
     burst: Option<toml::Spanned<usize>>,
     core: Option<toml::Spanned<usize>>,
@@ -384,9 +388,12 @@ const MOST_PORTS: usize = 255;
 /// Workers of a chain.
 const MOST_WORKERS: usize = 64;
 
+/// Packets that may wait in all queues of a chain: half a gigabyte.
+const MOST_WAITING: usize = 262_144;
+
 /// What a chain in the kernel cannot have.
-pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, waiting policy, burst, workers nor core to choose: \
-                                 leave out flush, wait, burst, workers, core and cores, or place = \"kernel\"";
+pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, queues, waiting policy, burst, workers nor core to choose: \
+                                 leave out flush, queue, wait, burst, workers, core and cores, or place = \"kernel\"";
 
 impl Chain {
     /// A chain of one worker, with the defaults of a file that says no more.
@@ -395,6 +402,7 @@ impl Chain {
             ports,
             functions,
             flush: Flush::default(),
+            queue: None,
             wait: Wait::default(),
             burst: DEFAULT_BURST,
             core: None,
@@ -479,12 +487,19 @@ impl Chain {
         }
         if file.place == Place::Kernel {
             let flush = file.flush.as_ref().map(toml::Spanned::span);
+            let queue = file.queue.as_ref().map(toml::Spanned::span);
             let core = file.core.as_ref().map(toml::Spanned::span);
             let burst = file.burst.as_ref().map(toml::Spanned::span);
             let wait = file.wait.as_ref().map(toml::Spanned::span);
             let workers = file.workers.as_ref().map(toml::Spanned::span);
             let cores = file.cores.as_ref().map(toml::Spanned::span);
-            let any = flush.or(core).or(burst).or(wait).or(workers).or(cores);
+            let any = flush
+                .or(queue)
+                .or(core)
+                .or(burst)
+                .or(wait)
+                .or(workers)
+                .or(cores);
             if let Some(at) = any {
                 return Err(wrong(Some(at.start), NOT_IN_KERNEL.to_string()));
             }
@@ -506,6 +521,7 @@ impl Chain {
             ports,
             functions,
             flush,
+            queue: file.queue.map(toml::Spanned::into_inner),
             wait,
             burst,
             core: file.core.map(toml::Spanned::into_inner),
@@ -534,6 +550,21 @@ impl Chain {
         self.check_rest()
     }
 
+    /// Whether there is memory for what may wait.
+    fn check_queue(&self) -> Result<(), String> {
+        let Some(queue) = &self.queue else {
+            return Ok(());
+        };
+        let queues = queue.priorities * self.ports.len() * self.workers;
+        match queue.packets * queues {
+            slots if slots > MOST_WAITING => Err(format!(
+                "queue: {} packets in each of {queues} queues: want {MOST_WAITING} in all at most",
+                queue.packets
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// All but what has to do with how many workers there are.
     fn check_rest(&self) -> Result<(), String> {
         let made: Vec<_> = self.functions.iter().map(Stage::made).collect();
@@ -547,6 +578,7 @@ impl Chain {
             )),
             ports => {
                 check_burst(self.burst)?;
+                self.check_queue()?;
                 let mut with_stages = self.functions.iter().zip(&made);
                 let asleep =
                     with_stages.find(|(_, made)| made.as_ref().is_some_and(|f| !f.wakes()));

@@ -1,5 +1,6 @@
 //! What a worker has done, published by it now and then and read by anybody.
 
+use crate::QueueCounters;
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,9 @@ macro_rules! counters {
         pub struct Counters {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
             /// Made when they are published first.
-            ports: OnceLock<Box<[[AtomicU64; 9]]>>,
+            ports: OnceLock<Box<[[AtomicU64; 10]]>>,
+            /// By port and queue, where there are some.
+            queues: OnceLock<Box<[Box<[[AtomicU64; 5]]>]>>,
         }
 
         /// One reading of [`Counters`].
@@ -29,7 +32,7 @@ macro_rules! counters {
 
             /// Those of each port, in the order of the chain, as they were published last.
             pub fn ports(&self) -> Vec<PortCounters> {
-                let read = |it: &[AtomicU64; 9]| it.each_ref().map(|n| n.load(Ordering::Relaxed));
+                let read = |it: &[AtomicU64; 10]| it.each_ref().map(|n| n.load(Ordering::Relaxed));
                 let ports = self.ports.get().into_iter().flatten();
                 ports.map(|it| PortCounters::of(read(it))).collect()
             }
@@ -41,6 +44,34 @@ macro_rules! counters {
                     for (count, now) in port.iter().zip(counted.counts()) {
                         count.store(now, Ordering::Relaxed);
                     }
+                }
+            }
+
+            /// Those of the queues of each port, the highest priority last, as they were published last; none without queues.
+            pub fn queues(&self) -> Vec<Vec<QueueCounters>> {
+                let read = |it: &[AtomicU64; 5]| {
+                    QueueCounters::of(it.each_ref().map(|n| n.load(Ordering::Relaxed)))
+                };
+                let ports = self.queues.get().into_iter().flatten();
+                ports.map(|queues| queues.iter().map(read).collect()).collect()
+            }
+
+            /// Makes room for those of so many queues at each of so many ports.
+            pub(crate) fn have_queues(&self, ports: usize, queues: usize) {
+                let of_port = |_| (0..queues).map(|_| Default::default()).collect();
+                self.queues.get_or_init(|| (0..ports).map(of_port).collect());
+            }
+
+            /// Publishes those of a queue of a port.
+            pub(crate) fn publish_queue(&self, port: usize, queue: usize, counted: &QueueCounters) {
+                let of_port = self.queues.get().and_then(|ports| ports.get(port));
+                for (count, now) in of_port
+                    .and_then(|queues| queues.get(queue))
+                    .into_iter()
+                    .flatten()
+                    .zip(counted.counts())
+                {
+                    count.store(now, Ordering::Relaxed);
                 }
             }
 
@@ -83,10 +114,6 @@ counters! {
     tx_packets,
     /// Bytes handed over.
     tx_bytes,
-    /// Of the packets received, those of the first port.
-    first_rx_packets,
-    /// Of the packets handed over, those of the first port.
-    first_tx_packets,
     /// Dropped by a function.
     dropped_by_function,
     /// Handed to the slow path.
@@ -105,6 +132,10 @@ counters! {
     dropped_no_copy,
     /// Dropped because the outgoing ring was full.
     dropped_tx_full,
+    /// Dropped because the queue for the outgoing ring was full.
+    dropped_queue_full,
+    /// Dropped by CoDel, as packets waited too long for the outgoing ring.
+    dropped_codel,
     /// Arrived, but the receive ring was full.
     dropped_rx_overrun,
     /// Arrived with an impossible description.
@@ -158,7 +189,7 @@ impl CountersView {
     }
 
     /// Every cause of loss by name, and its count.
-    pub fn dropped_causes(&self) -> [(&'static str, u64); 10] {
+    pub fn dropped_causes(&self) -> [(&'static str, u64); 12] {
         [
             ("function", self.dropped_by_function),
             ("punted", self.dropped_punted),
@@ -166,6 +197,8 @@ impl CountersView {
             ("no such port", self.dropped_no_port),
             ("no copy", self.dropped_no_copy),
             ("tx full", self.dropped_tx_full),
+            ("queue full", self.dropped_queue_full),
+            ("codel", self.dropped_codel),
             ("rx overrun", self.dropped_rx_overrun),
             ("malformed", self.dropped_malformed),
             ("too long", self.dropped_too_long),

@@ -1,9 +1,11 @@
 //! What a worker holds for one outgoing port, and when it lets go of it.
 
-use crate::Flush;
-use taut_port::{BATCH_CAPACITY, Batch, Clock, Packet, Port, ticks};
+use crate::queues::Queues;
+use crate::{Flush, QueueCounters};
+use taut_port::{BATCH_CAPACITY, Batch, Clock, NO_PRIORITY, Packet, Port, ticks};
 
-/// A [`Flush`] policy in ticks, and the packets it holds back.
+/// A [`Flush`] policy in ticks, and the packets it holds back. What the port has no room for when they are let go is dropped and
+/// counted, or waits in queues where there are some.
 pub(crate) struct Outbox {
     held: Batch,
     /// Let go by the policy, but refused by the port; only used by the patient calls.
@@ -11,6 +13,11 @@ pub(crate) struct Outbox {
     policy: Policy,
     /// When a timed policy last sent.
     last_flush_ticks: u64,
+    /// Dropped as the port had no room.
+    full: u64,
+    queues: Option<Box<Queues>>,
+    /// Of packets that are held, the priority that they were given.
+    priorities: [u8; BATCH_CAPACITY],
 }
 
 #[derive(Clone, Copy)]
@@ -40,7 +47,30 @@ impl Outbox {
             refused: Batch::new(),
             policy,
             last_flush_ticks: ticks(),
+            full: 0,
+            queues: None,
+            priorities: [NO_PRIORITY; BATCH_CAPACITY],
         }
+    }
+
+    /// Has packets wait in these from now on.
+    pub(crate) fn set_queues(&mut self, queues: Queues) {
+        self.queues = Some(Box::new(queues));
+    }
+
+    /// Packets that were dropped as the port had no room for them, and nowhere else to wait.
+    pub(crate) fn full(&self) -> u64 {
+        self.full
+    }
+
+    /// Counts packets that somebody else has dropped, as the port had no room for them.
+    pub(crate) fn count_full(&mut self, packets: usize) {
+        self.full += packets as u64;
+    }
+
+    /// The counters of its queues; the last one is of the highest priority.
+    pub(crate) fn queue_counters(&self) -> impl Iterator<Item = QueueCounters> {
+        self.queues.iter().flat_map(|queues| queues.counters())
     }
 
     /// Whether everything that a receive call of `burst` brings is sent at once.
@@ -49,7 +79,7 @@ impl Outbox {
     }
 
     /// Takes what a receive call brought and sends what the policy lets go. `ran_dry` says that the
-    /// receive queue is empty now. Returns how many packets the port had no room for; they are dropped. If `patient`, nobody need
+    /// receive queue is empty now. If `patient`, nobody need
     /// lose any, and what the port has no room for stays here: only to be called when [`Outbox::catch_up`] says that nothing does.
     #[inline(always)]
     pub(crate) fn accept(
@@ -58,34 +88,50 @@ impl Outbox {
         ran_dry: bool,
         patient: bool,
         port: &mut dyn Port,
-    ) -> usize {
+    ) {
         if patient {
-            self.accept_patiently(arrived, ran_dry, port);
-            return 0;
+            return self.accept_patiently(arrived, ran_dry, port);
         }
         match self.policy {
             // The usual case holds nothing, so the whole batch goes to the port as it is.
             Policy::Idle { n } if self.held.is_empty() && (ran_dry || arrived.len() >= n) => {
-                send(arrived, port)
+                if self.queues.is_some() {
+                    return self.queue(arrived, port);
+                }
+                self.full += send(arrived, port);
             }
             Policy::Idle { n } => {
-                let refused = self.hold(arrived, n, port);
+                self.hold(arrived, n, port);
                 if ran_dry {
-                    refused + send(&mut self.held, port)
-                } else {
-                    refused
+                    self.send_held(port);
                 }
             }
             Policy::Full { n, .. } => self.hold(arrived, n, port),
             Policy::Every { .. } => self.hold(arrived, BATCH_CAPACITY, port),
-            Policy::Each => {
-                let mut refused = 0;
-                arrived.take_front(arrived.len(), |packet| {
-                    self.held.push(packet);
-                    refused += send(&mut self.held, port);
-                });
-                refused
+            Policy::Each => arrived.take_front(arrived.len(), |packet| {
+                self.held.push(packet);
+                self.send_held(port);
+            }),
+        }
+    }
+
+    /// Sends what is held.
+    #[inline(always)]
+    fn send_held(&mut self, port: &mut dyn Port) {
+        match &mut self.queues {
+            None => self.full += send(&mut self.held, port),
+            Some(queues) => {
+                queues.offer(&mut self.held, Some(&self.priorities), port);
+                self.priorities = [NO_PRIORITY; BATCH_CAPACITY];
             }
+        }
+    }
+
+    /// Sends packets as far as there is room; the others wait.
+    #[inline(never)]
+    fn queue(&mut self, arrived: &mut Batch, port: &mut dyn Port) {
+        if let Some(queues) = &mut self.queues {
+            queues.offer(arrived, None, port);
         }
     }
 
@@ -99,22 +145,23 @@ impl Outbox {
         }
     }
 
-    /// Takes one packet of a batch of which others go elsewhere. Returns how many the port had no room for; they are dropped.
+    /// Takes one packet of a batch of which others go elsewhere, or wait at a priority of their own.
     #[inline(always)]
-    pub(crate) fn push(&mut self, packet: Packet, port: &mut dyn Port) -> usize {
-        self.held.push(packet);
-        if self.held.len() < self.most() {
-            return 0;
+    pub(crate) fn push(&mut self, packet: Packet, priority: u8, port: &mut dyn Port) {
+        if self.queues.is_some() {
+            self.priorities[self.held.len() & 63] = priority;
         }
-        send(&mut self.held, port)
+        self.held.push(packet);
+        if self.held.len() >= self.most() {
+            self.send_held(port);
+        }
     }
 
     /// After the last packet of such a batch: sends what the policy does not hold any longer, if the queue has run dry.
     #[inline(always)]
-    pub(crate) fn end_of_batch(&mut self, ran_dry: bool, port: &mut dyn Port) -> usize {
-        match self.policy {
-            Policy::Idle { .. } if ran_dry => send(&mut self.held, port),
-            _ => 0,
+    pub(crate) fn end_of_batch(&mut self, ran_dry: bool, port: &mut dyn Port) {
+        if ran_dry && matches!(self.policy, Policy::Idle { .. }) {
+            self.send_held(port);
         }
     }
 
@@ -149,7 +196,15 @@ impl Outbox {
 
     /// True if nothing waits here.
     pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.refused.is_empty()
+        self.held.is_empty() && self.refused.is_empty() && !self.queues_hold()
+    }
+
+    /// True if packets wait in its queues.
+    #[inline(always)]
+    fn queues_hold(&self) -> bool {
+        self.queues
+            .as_ref()
+            .is_some_and(|queues| !queues.is_empty())
     }
 
     /// Ticks until something that waits here has to be seen to; none if nothing does.
@@ -164,7 +219,7 @@ impl Outbox {
             }
             | Policy::Every {
                 period_ticks: period,
-            } if self.refused.is_empty() => {
+            } if self.refused.is_empty() && !self.queues_hold() => {
                 let held_for = now_ticks.wrapping_sub(self.last_flush_ticks);
                 Some(period.saturating_sub(held_for))
             }
@@ -178,8 +233,7 @@ impl Outbox {
         std::mem::swap(&mut self.refused, &mut self.held);
     }
 
-    /// Called once a round: sends what the timer lets go, or a queue that has run dry. Returns how many packets were dropped, none if
-    /// `patient`.
+    /// Called once a round: sends what the timer lets go, or a queue that has run dry, and what waits for room.
     #[inline(always)]
     pub(crate) fn tick(
         &mut self,
@@ -187,15 +241,20 @@ impl Outbox {
         ran_dry: bool,
         patient: bool,
         port: &mut dyn Port,
-    ) -> usize {
+    ) {
+        if let Some(queues) = &mut self.queues
+            && !queues.is_empty()
+        {
+            queues.drain(port);
+        }
         if (patient && !self.refused.is_empty()) || !self.is_due(now_ticks, ran_dry) {
-            return 0;
+            return;
         }
         if patient {
             self.try_held(port);
-            return 0;
+        } else {
+            self.send_held(port);
         }
-        send(&mut self.held, port)
     }
 
     /// Whether what is held has to go now.
@@ -224,33 +283,36 @@ impl Outbox {
         self.last_flush_ticks == round_start_ticks
     }
 
-    /// Sends whatever is held.
-    pub(crate) fn flush(&mut self, port: &mut dyn Port) -> usize {
-        send(&mut self.refused, port) + send(&mut self.held, port)
+    /// Sends whatever is held; what there is no room for is dropped.
+    pub(crate) fn flush(&mut self, port: &mut dyn Port) {
+        self.full += send(&mut self.refused, port);
+        self.send_held(port);
+        if let Some(queues) = &mut self.queues {
+            queues.drain(port);
+            queues.drop_all();
+        }
     }
 
     /// Fills the buffer and sends it each time `n` are in it.
     #[inline(always)]
-    fn hold(&mut self, arrived: &mut Batch, n: usize, port: &mut dyn Port) -> usize {
-        let mut refused = 0;
+    fn hold(&mut self, arrived: &mut Batch, n: usize, port: &mut dyn Port) {
         while !arrived.is_empty() {
             arrived.move_up_to(n - self.held.len(), &mut self.held);
             if self.held.len() >= n {
-                refused += send(&mut self.held, port);
+                self.send_held(port);
             }
         }
-        refused
     }
 }
 
-/// Sends a batch; what the port has no room for is dropped and counted.
+/// Sends a batch; what the port has no room for is dropped. Returns how many those are.
 #[inline(always)]
-fn send(batch: &mut Batch, port: &mut dyn Port) -> usize {
+fn send(batch: &mut Batch, port: &mut dyn Port) -> u64 {
     if batch.is_empty() {
         return 0;
     }
     port.tx(batch);
     let refused = batch.len();
     batch.clear();
-    refused
+    refused as u64
 }

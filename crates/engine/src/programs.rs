@@ -2,8 +2,8 @@
 
 use crate::update::{Replaced, kept};
 use crate::{Chain, ChainError, Fates, InKernel, Stage, add_fates};
-use taut_port::Link;
 use taut_port::xdp_forward::{KernelCounters, KernelForwarder};
+use taut_port::{Link, PortCounters};
 
 /// The programs of a chain. Dropping it takes them off the interfaces.
 #[derive(Debug)]
@@ -65,6 +65,11 @@ impl Programs {
     /// What has passed so far.
     pub fn counters(&self) -> KernelCounters {
         self.forwarder.counters()
+    }
+
+    /// What has passed each port so far: [`KernelForwarder::ports`].
+    pub fn ports(&self) -> Vec<PortCounters> {
+        self.forwarder.ports()
     }
 
     /// State of each interface: [`KernelForwarder::links`].

@@ -34,18 +34,14 @@ struct Note {
 
 impl Note {
     fn bits(self) -> u64 {
-        u64::from(self.port) | (self.cause as u64) << 8 | u64::from(self.at) << 16
+        u64::from(self.port) | u64::from(self.cause.bits()) << 8 | u64::from(self.at) << 32
     }
 
     fn of(bits: u64) -> Self {
-        let cause = (bits >> 8) as u8;
         Self {
             port: bits as u8,
-            cause: Punt::ALL
-                .get(usize::from(cause))
-                .copied()
-                .unwrap_or(Punt::Local),
-            at: (bits >> 16) as u32,
+            cause: Punt::of_bits((bits >> 8) as u32 & 0x00ff_ffff),
+            at: (bits >> 32) as u32,
         }
     }
 }

@@ -4,8 +4,8 @@ use crate::chain::Making;
 use crate::handoff::{Handoff, TeamName};
 use crate::worker::add_fates;
 use crate::{
-    Chain, ChainError, Counters, CountersView, End, Fates, Replaced, Stage, UpdateError, Updates,
-    Worker,
+    Chain, ChainError, Counters, CountersView, End, Fates, QueueCounters, Replaced, Stage,
+    UpdateError, Updates, Worker,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -15,6 +15,9 @@ use taut_port::{Clock, InterruptionLog, Link, Part, PortCounters, PortError, Res
 
 /// Told to people, a line each.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Told that the link of a port, as the chain has it, is so now.
+pub type TellLink = Arc<dyn Fn(&str, &Link) + Send + Sync>;
 
 /// Called on a worker's thread when it has come to its end; its ports are open until this returns.
 pub type AtEnd = Arc<dyn Fn(&End) + Send + Sync>;
@@ -28,8 +31,10 @@ pub struct Start {
     pub stop: Arc<AtomicBool>,
     /// Ends the making of functions that take seconds.
     pub given_up: &'static AtomicBool,
-    /// What ports make of their specs, links that go up and down, what takes seconds, and workers that die.
+    /// What ports make of their specs, what takes seconds, and workers that die.
     pub tell: Tell,
+    /// Links that go up and down.
+    pub tell_link: TellLink,
     /// See there.
     pub at_end: AtEnd,
 }
@@ -73,7 +78,7 @@ impl Team {
         let parts: Vec<Vec<Part>> = parts.collect::<Result<_, _>>()?;
         let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();
         let team = TeamName::new();
-        let links = Arc::new(Links::new(chain, &start.tell));
+        let links = Arc::new(Links::new(chain, &start.tell_link));
         let shared = shared_by(&chain.functions);
         let mut ready: Vec<(Running, mpsc::Sender<()>)> = Vec::new();
         for number in 0..of {
@@ -161,6 +166,22 @@ impl Exchange {
         sums
     }
 
+    /// What all of them have counted of the queues of each port, the highest priority last.
+    pub fn queues(&self) -> Vec<Vec<QueueCounters>> {
+        let mut sums: Vec<Vec<QueueCounters>> = Vec::new();
+        for each in &self.counters {
+            let ports = each.queues();
+            if sums.is_empty() {
+                sums = ports;
+                continue;
+            }
+            for (sum, more) in sums.iter_mut().flatten().zip(ports.into_iter().flatten()) {
+                *sum = *sum + more;
+            }
+        }
+        sums
+    }
+
     /// As [`Updates::replace`], one worker after the other; with the longest pause of one. Workers that have died are passed over.
     ///
     /// # Errors
@@ -215,7 +236,7 @@ struct Work {
 /// The links of all workers, which are told as one for each port.
 struct Links {
     names: Vec<String>,
-    tell: Tell,
+    tell: TellLink,
     known: Mutex<Vec<PortLinks>>,
 }
 
@@ -227,7 +248,7 @@ struct PortLinks {
 }
 
 impl Links {
-    fn new(chain: &Chain, tell: &Tell) -> Self {
+    fn new(chain: &Chain, tell: &TellLink) -> Self {
         let none = PortLinks {
             by_worker: vec![None; chain.workers],
             told: None,
@@ -263,11 +284,7 @@ impl Links {
         if it.told.as_ref() == Some(&now) {
             return;
         }
-        let name = &self.names[port];
-        match &now {
-            Link::Up => (self.tell)(&format!("{name}: up")),
-            Link::Down(why) => (self.tell)(&format!("{name}: down: {why}")),
-        }
+        (self.tell)(&self.names[port], &now);
         it.told = Some(now);
     }
 }
@@ -364,6 +381,9 @@ impl Work {
         worker.set_pool(resources.pool());
         worker.set_burst(chain.burst);
         worker.set_wait(chain.wait, &self.start.clock);
+        if let Some(queueing) = &chain.queue {
+            worker.set_queueing(queueing, &self.start.clock)?;
+        }
         worker.start_slow_path()?;
         if self.member.of > 1 {
             worker.join(self.member, Handoff::open(self.team, self.member)?);

@@ -5,10 +5,13 @@ use crate::handoff::Handoff;
 use crate::interrupted::Interrupted;
 use crate::lanes::Lanes;
 use crate::outbox::Outbox;
+use crate::queues::Queues;
 use crate::rest::Rest;
 use crate::slow::SlowPath;
 use crate::update::{self, Leaving, Replaced, Request};
-use crate::{ChainError, Counters, CountersView, DEFAULT_BURST, Flush, Stage, Updates, Wait};
+use crate::{
+    ChainError, Counters, CountersView, DEFAULT_BURST, Flush, Queueing, Stage, Updates, Wait,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function, Member, Shared, Spread};
@@ -179,6 +182,19 @@ impl Worker {
         self.copies = Some(pool);
     }
 
+    /// Has packets wait for ports without room, instead of being dropped.
+    ///
+    /// # Errors
+    /// When the machine has no memory for that.
+    pub fn set_queueing(&mut self, queueing: &Queueing, clock: &Clock) -> Result<(), PortError> {
+        for outbox in &mut self.outboxes {
+            outbox.set_queues(Queues::new(queueing, clock)?);
+        }
+        self.counters
+            .have_queues(self.outboxes.len(), queueing.priorities);
+        Ok(())
+    }
+
     /// Starts a slow path, if a function has something to do there.
     ///
     /// # Errors
@@ -299,7 +315,7 @@ impl Worker {
         }
         self.updates.end();
         for (outbox, port) in self.outboxes.iter_mut().zip(&mut self.ports) {
-            own.dropped_tx_full += outbox.flush(&mut **port) as u64;
+            outbox.flush(&mut **port);
         }
         for port in &mut self.ports {
             port.close();
@@ -332,7 +348,7 @@ impl Worker {
         {
             if let Some(relayed) = port.relay(&mut **out) {
                 own.batches += u64::from(relayed.received > 0);
-                own.dropped_tx_full += relayed.refused as u64;
+                self.outboxes[way.to].count_full(relayed.refused);
                 return relayed.received > 0;
             }
             self.relays[from] = false;
@@ -371,7 +387,7 @@ impl Worker {
             }
         }
         let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
-        own.dropped_tx_full += outbox.tick(now_ticks, received == 0, way.patient, out) as u64;
+        outbox.tick(now_ticks, received == 0, way.patient, out);
         received > 0
     }
 
@@ -419,7 +435,7 @@ impl Worker {
         }
         if batch.goes_together() {
             let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
-            own.dropped_tx_full += outbox.accept(batch, ran_dry, way.patient, out) as u64;
+            outbox.accept(batch, ran_dry, way.patient, out);
         } else {
             self.send_apart(way, batch, ran_dry, own);
         }
@@ -505,18 +521,16 @@ impl Worker {
             return self.send_apart_patiently(way, batch, ran_dry, own);
         }
         let (outboxes, ports) = (&mut self.outboxes[..], &mut self.ports[..]);
-        let add = |packet, to: usize, own: &mut CountersView| match (
+        let add = |packet, to: usize, priority, own: &mut CountersView| match (
             outboxes.get_mut(to),
             ports.get_mut(to),
         ) {
-            (Some(outbox), Some(port)) => {
-                own.dropped_tx_full += outbox.push(packet, &mut **port) as u64;
-            }
+            (Some(outbox), Some(port)) => outbox.push(packet, priority, &mut **port),
             _ => own.dropped_no_port += 1,
         };
         take_apart(batch, way.to, self.copies.as_ref(), own, add);
         for (outbox, port) in self.outboxes.iter_mut().zip(&mut self.ports) {
-            own.dropped_tx_full += outbox.end_of_batch(ran_dry, &mut **port) as u64;
+            outbox.end_of_batch(ran_dry, &mut **port);
         }
     }
 
@@ -531,14 +545,14 @@ impl Worker {
     ) {
         let parts = &mut self.parts;
         let (outboxes, ports) = (&mut self.outboxes, &mut self.ports);
-        let add = |packet, to: usize, own: &mut CountersView| {
+        // Nothing waits at a priority where nothing is lost.
+        let add = |packet, to: usize, _, own: &mut CountersView| {
             let Some(part) = parts.get_mut(to) else {
                 own.dropped_no_port += 1;
                 return;
             };
             if part.room() == 0 {
-                own.dropped_tx_full +=
-                    outboxes[to].accept(part, false, false, &mut *ports[to]) as u64;
+                outboxes[to].accept(part, false, false, &mut *ports[to]);
             }
             part.push(packet);
         };
@@ -546,7 +560,7 @@ impl Worker {
         for (to, part) in self.parts.iter_mut().enumerate() {
             if !part.is_empty() {
                 let (outbox, out) = (&mut self.outboxes[to], &mut *self.ports[to]);
-                own.dropped_tx_full += outbox.accept(part, ran_dry, way.patient, out) as u64;
+                outbox.accept(part, ran_dry, way.patient, out);
             }
         }
     }
@@ -705,15 +719,22 @@ impl Worker {
         self.interrupted.adapt(own);
         let mut sum = PortCounters::default();
         let of = self.ports.len();
-        for (number, port) in self.ports.iter_mut().enumerate() {
-            let counted = port.counters();
-            if number == 0 {
-                own.first_rx_packets = counted.rx_packets;
-                own.first_tx_packets = counted.tx_packets;
-            }
+        let outboxes = self.outboxes.iter();
+        (own.dropped_queue_full, own.dropped_codel) = (0, 0);
+        for (number, (port, outbox)) in self.ports.iter_mut().zip(outboxes).enumerate() {
+            let counted = PortCounters {
+                tx_full: outbox.full(),
+                ..port.counters()
+            };
             self.counters.publish_port(number, of, &counted);
+            for (queue, counted) in outbox.queue_counters().enumerate() {
+                self.counters.publish_queue(number, queue, &counted);
+                own.dropped_queue_full += counted.dropped_full;
+                own.dropped_codel += counted.dropped_codel;
+            }
             sum = sum + counted;
         }
+        own.dropped_tx_full = sum.tx_full;
         own.rx_packets = sum.rx_packets;
         own.rx_bytes = sum.rx_bytes;
         own.tx_packets = sum.tx_packets;
@@ -727,24 +748,24 @@ impl Worker {
     }
 }
 
-/// Gives `add` each packet of a batch, and the copies that are to be made of it, with the port that it leaves through: `usual`, where
-/// no function has sent it elsewhere.
+/// Gives `add` each packet of a batch, and the copies that are to be made of it, with the port that it leaves through, which is `usual`
+/// where no function has sent it elsewhere, and its priority.
 #[inline(always)]
 fn take_apart(
     batch: &mut Batch,
     usual: usize,
     copies: Option<&PoolHandle>,
     own: &mut CountersView,
-    mut add: impl FnMut(Packet, usize, &mut CountersView),
+    mut add: impl FnMut(Packet, usize, u8, &mut CountersView),
 ) {
-    batch.scatter(|packet, to, of_it| {
+    batch.scatter(|packet, to, priority, of_it| {
         for (_, to) in of_it {
             match copies.and_then(|pool| copy(pool, &packet)) {
-                Some(copy) => add(copy, usize::from(*to), own),
+                Some(copy) => add(copy, usize::from(*to), priority, own),
                 None => own.dropped_no_copy += 1,
             }
         }
-        add(packet, to.map_or(usual, usize::from), own);
+        add(packet, to.map_or(usual, usize::from), priority, own);
     });
 }
 

@@ -21,6 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 /// Rules at most: they are gone through one by one.
 const MOST_RULES: usize = 4096;
+const HIGHEST_PRIORITY: u8 = 7;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -42,6 +43,7 @@ pub(crate) struct Settings {
 #[serde(deny_unknown_fields)]
 struct RuleText {
     action: Action,
+    priority: Option<u8>,
     protocol: Option<ProtocolText>,
     source: Option<String>,
     destination: Option<String>,
@@ -106,6 +108,8 @@ impl Prefix {
 #[derive(Debug, Clone)]
 struct Rule {
     action: Action,
+    /// In whose queue what it accepts waits ([`Batch::set_priority`]).
+    priority: Option<u8>,
     protocol: Option<IpProtocol>,
     source: Option<Prefix>,
     destination: Option<Prefix>,
@@ -138,6 +142,7 @@ impl Rule {
         };
         let rule = Self {
             action: text.action,
+            priority: text.priority,
             protocol: text.protocol.map(protocol).transpose()?,
             source: prefix("source", text.source)?,
             destination: prefix("destination", text.destination)?,
@@ -149,6 +154,18 @@ impl Rule {
             return Err(SettingsError(
                 "a rule with ports and a protocol that has none: leave either out".to_string(),
             ));
+        }
+        if let Some(priority) = rule.priority {
+            if priority > HIGHEST_PRIORITY {
+                return Err(SettingsError(format!(
+                    "priority = {priority}: want 0 to {HIGHEST_PRIORITY}, the highest"
+                )));
+            }
+            if rule.action == Action::Drop {
+                return Err(SettingsError(
+                    "priority: of what is dropped, nothing waits: leave it out".to_string(),
+                ));
+            }
         }
         Ok(rule)
     }
@@ -241,42 +258,69 @@ impl Filter {
     }
 
     /// What the kernel does to frames.
-    pub(crate) fn in_kernel(&self) -> KernelFunction {
-        KernelFunction::Filter {
+    ///
+    /// # Errors
+    /// When a rule gives a priority: nothing waits there.
+    pub(crate) fn in_kernel(&self) -> Result<KernelFunction, SettingsError> {
+        if let Some(at) = self.rules.iter().position(|rule| rule.priority.is_some()) {
+            return Err(SettingsError(format!(
+                "rules {}: priority: the kernel has no queues: leave it out, or place = \"kernel\"",
+                at + 1
+            )));
+        }
+        Ok(KernelFunction::Filter {
             rules: self.rules.iter().map(Rule::in_kernel).collect(),
             default_drops: self.default == Action::Drop,
-        }
+        })
     }
 
-    /// Whether the packet goes on.
+    /// What becomes of a packet.
     #[inline]
-    fn decide(&mut self, seen: Seen) -> bool {
+    fn decide(&mut self, seen: Seen) -> Verdict {
         let tuple = match seen {
             Seen::Tuple(tuple) => tuple,
             Seen::NoIp => {
                 self.no_ip += 1;
-                return true;
+                return Verdict::Accept(None);
             }
             Seen::Malformed => {
                 self.malformed += 1;
-                return false;
+                return Verdict::Drop;
             }
         };
         let rule = self.rules.iter().find(|rule| rule.fits(&tuple));
-        let (action, counter) = match rule {
-            Some(Rule {
-                action: Action::Accept,
-                ..
-            }) => (Action::Accept, &mut self.accepted),
-            Some(_) => (Action::Drop, &mut self.dropped),
-            None => (
-                self.default,
-                &mut self.by_default[usize::from(self.default == Action::Drop)],
-            ),
-        };
-        *counter += 1;
-        action == Action::Accept
+        match rule {
+            Some(rule) if rule.action == Action::Accept => {
+                self.accepted += 1;
+                Verdict::Accept(rule.priority)
+            }
+            Some(_) => {
+                self.dropped += 1;
+                Verdict::Drop
+            }
+            None if self.default == Action::Accept => {
+                self.by_default[0] += 1;
+                Verdict::Accept(None)
+            }
+            None => {
+                self.by_default[1] += 1;
+                Verdict::Drop
+            }
+        }
     }
+
+    #[cfg(test)]
+    fn accepts(&mut self, seen: Seen) -> bool {
+        matches!(self.decide(seen), Verdict::Accept(_))
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It goes on, at that priority if a rule gives it one.
+    Accept(Option<u8>),
+    Drop,
 }
 
 impl Function for Filter {
@@ -292,8 +336,10 @@ impl Function for Filter {
             }
             let headers = batch.headers(i);
             let seen = Seen::of(&headers, batch.packets()[i].bytes());
-            if !self.decide(seen) {
-                batch.mark_dropped(i);
+            match self.decide(seen) {
+                Verdict::Accept(None) => {}
+                Verdict::Accept(Some(priority)) => batch.set_priority(i, priority),
+                Verdict::Drop => batch.mark_dropped(i),
             }
         }
     }
@@ -314,6 +360,7 @@ impl Function for Filter {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::batch_of::batch_of;
     use taut_wire::{Headers, UdpFlow};
 
     fn seen(frame: &[u8]) -> Seen {
@@ -365,7 +412,7 @@ mod tests {
         ] {
             let frame = frame(source, destination, ports);
             assert_eq!(
-                filter.decide(seen(&frame)),
+                filter.accepts(seen(&frame)),
                 goes_on,
                 "{source} {destination} {ports:?}"
             );
@@ -375,29 +422,43 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_gives_what_it_accepts_a_priority() {
+        let text = "default = 'accept'\nrules = [{ action = 'accept', destination_port = 42, priority = 6 }]";
+        let mut filter = filter(text).unwrap();
+        let mut batch = batch_of(&frame("10.0.0.1", "10.0.0.2", (1, 42)), 0);
+        filter.process(&mut batch, &Context::default());
+        assert!(batch.is_kept(0) && !batch.goes_together());
+        batch.scatter(|_, to, priority, _| assert_eq!((to, priority), (None, 6)));
+        let mut batch = batch_of(&frame("10.0.0.1", "10.0.0.2", (1, 43)), 0);
+        filter.process(&mut batch, &Context::default());
+        assert!(batch.goes_together());
+        assert!(filter.in_kernel().err().unwrap().0.contains("no queues"));
+    }
+
+    #[test]
     fn what_has_no_ports_fits_no_rule_with_ports_and_what_hides_them_is_dropped() {
         let mut filter = filter(
             "default = 'accept'\nrules = [{ action = 'drop', destination_port = '0-65535' }]",
         )
         .unwrap();
         let udp = frame("10.0.0.1", "10.0.0.2", (1, 2));
-        assert!(!filter.decide(seen(&udp)));
+        assert!(!filter.accepts(seen(&udp)));
         let mut icmp = udp.clone();
         icmp[23] = 1;
-        assert!(filter.decide(seen(&icmp)));
+        assert!(filter.accepts(seen(&icmp)));
         let mut later = udp.clone();
         later[21] = 5;
-        assert!(filter.decide(seen(&later)));
+        assert!(filter.accepts(seen(&later)));
         let mut arp = udp.clone();
         arp[12..14].copy_from_slice(&[8, 6]);
-        assert!(filter.decide(seen(&arp)));
+        assert!(filter.accepts(seen(&arp)));
         // A first fragment that ends in front of its ports.
         let mut short = udp[..36].to_vec();
         short[16..18].copy_from_slice(&22_u16.to_be_bytes());
         short[20] = 0x20;
-        assert!(!filter.decide(seen(&short)));
+        assert!(!filter.accepts(seen(&short)));
         for length in 0..34 {
-            assert!(!filter.decide(seen(&udp[..length])), "{length}");
+            assert!(!filter.accepts(seen(&udp[..length])), "{length}");
         }
         assert_eq!(filter.fates()[5].1, 35);
     }
@@ -437,6 +498,8 @@ mod tests {
         assert!(wrong("protocol = 'quic'").contains("want tcp, udp"));
         assert!(wrong("protocol = 'icmp', source_port = 5").contains("has none"));
         assert!(wrong("protocl = 'udp'").starts_with("rules 2: unknown key `protocl`"));
+        assert!(wrong("priority = 8").contains("want 0 to 7"));
+        assert!(wrong("priority = -1").starts_with("rules 2: priority"));
         assert!(wrong("protocol = 256").starts_with("rules 2: protocol: want \"tcp\""));
         assert!(filter("rules = []").err().unwrap().0.contains("default"));
     }

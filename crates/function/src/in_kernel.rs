@@ -58,7 +58,7 @@ pub fn in_kernel(
     } else if name == ats::ENTRY.name {
         ats::in_kernel(table)
     } else if name == filter::ENTRY.name {
-        Ok(Filter::new(settings(table)?)?.in_kernel())
+        Filter::new(settings(table)?)?.in_kernel()
     } else if name == balance::ENTRY.name {
         Ok(Balance::new(settings(table)?)?.in_kernel(port))
     } else {

@@ -10,7 +10,9 @@ mod ats;
 mod balance;
 #[cfg(test)]
 mod batch_of;
+mod budget;
 pub mod burn;
+mod changes;
 mod class;
 mod datagram;
 mod filter;
@@ -29,8 +31,8 @@ mod nat;
 mod resize;
 pub mod rlnc;
 mod shared;
-mod size;
 mod slow;
+mod swapped;
 mod switch;
 mod tuple;
 mod walk;
@@ -40,6 +42,7 @@ pub use class::Class;
 pub use in_kernel::{in_kernel, kernel_gateway};
 pub use shared::Shared;
 pub use slow::{Handler, Punted, Send};
+pub use swapped::{InUse, Swapped};
 
 use serde::de::DeserializeOwned;
 use std::sync::atomic::AtomicBool;

@@ -1,5 +1,6 @@
 //! What a function has done to packets that its worker does not forward, on a thread beside it.
 
+use crate::budget::Budget;
 use std::time::{Duration, Instant};
 use taut_port::{Alarm, Punt};
 
@@ -38,54 +39,27 @@ pub trait Handler: std::marker::Send {
 }
 
 /// How many errors may be told of at once (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
-const ERRORS_AT_ONCE: u32 = 50;
+const ERRORS_AT_ONCE: u64 = 50;
 /// How far apart they may be after that.
 const ERRORS_APART: Duration = Duration::from_millis(1);
 
 /// Keeps whoever sends nonsense from having as much of it answered.
 #[derive(Debug)]
 pub(crate) struct ErrorLimit {
-    left: u32,
-    since: Instant,
+    begun: Instant,
+    budget: Budget,
 }
 
 impl ErrorLimit {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            left: ERRORS_AT_ONCE,
-            since: now,
+            begun: Instant::now(),
+            budget: Budget::new(ERRORS_AT_ONCE, ERRORS_APART.as_nanos() as u64, 0),
         }
     }
 
     /// Whether one more may be told of.
-    pub(crate) fn admits(&mut self, now: Instant) -> bool {
-        let earned = now.saturating_duration_since(self.since).as_nanos() / ERRORS_APART.as_nanos();
-        let earned = u32::try_from(earned).unwrap_or(u32::MAX);
-        if earned > 0 {
-            self.left = self.left.saturating_add(earned).min(ERRORS_AT_ONCE);
-            self.since = now;
-        }
-        let admits = self.left > 0;
-        self.left -= u32::from(admits);
-        admits
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_come_in_bursts_and_then_at_a_rate() {
-        let begun = Instant::now();
-        let mut limit = ErrorLimit::new(begun);
-        let admitted = |limit: &mut ErrorLimit, ms: u64| {
-            let now = begun + Duration::from_millis(ms);
-            (0..1000).filter(|_| limit.admits(now)).count()
-        };
-        assert_eq!(admitted(&mut limit, 0), 50);
-        assert_eq!(admitted(&mut limit, 3), 3);
-        assert_eq!(admitted(&mut limit, 10_000), 50);
-        assert_eq!(admitted(&mut limit, 10_000), 0);
+    pub(crate) fn admits(&mut self) -> bool {
+        self.budget.admits(self.begun.elapsed().as_nanos() as u64)
     }
 }

@@ -255,7 +255,7 @@ mod tests {
             return None;
         }
         let mut found = None;
-        batch.scatter(|_, to, copies| {
+        batch.scatter(|_, to, _, copies| {
             found = Some((to, copies.iter().map(|(_, to)| *to).collect()));
         });
         found

@@ -1,11 +1,10 @@
 //! WALK: takes `steps` steps per packet through a randomly permuted list of a set size, one cache line
 //! per element. (Gallenmüller 2021, section 5.1: SHEEP's cache loader.)
 
-use crate::size::Size;
 use crate::{Class, Context, Entry, Function, SettingsError, Spread, Watcher, settings};
 use serde::Deserialize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError};
+use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError, Size};
 
 /// The smallest list: one page.
 const LEAST_BYTES: u64 = 4 << 10;

@@ -8,17 +8,39 @@ pub const BATCH_CAPACITY: usize = 64;
 
 /// Why a packet goes to the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Punt {
     /// It asks for the MAC address of one of the port's own addresses: ARP (RFC 826), neighbour discovery (RFC 4861).
     Neighbour,
     /// It is for one of the port's own addresses.
     Local,
+    /// It is for somebody whom nobody knows here, and its sender is to be told.
+    Unknown,
+    /// Its IP packet is longer than so many bytes, which is what its way takes, and its sender is to be told.
+    TooBig(u16),
 }
 
 impl Punt {
-    /// All of them, by their numbers.
-    pub const ALL: [Self; 2] = [Self::Neighbour, Self::Local];
+    /// The cause as a number, for those who keep it beside a frame.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::Neighbour => 0,
+            Self::Local => 1,
+            Self::Unknown => 2,
+            Self::TooBig(bytes) => 3 | (bytes as u32) << 8,
+        }
+    }
+
+    /// The cause of that number ([`Punt::bits`]).
+    #[must_use]
+    pub const fn of_bits(bits: u32) -> Self {
+        match bits & 0xff {
+            0 => Self::Neighbour,
+            2 => Self::Unknown,
+            3 => Self::TooBig((bits >> 8) as u16),
+            _ => Self::Local,
+        }
+    }
 }
 
 /// What a function has marked a packet for.
@@ -29,6 +51,12 @@ pub enum Mark {
     /// For the slow path.
     Punted(Punt),
 }
+
+/// The priority of a packet that no function has given one.
+pub const NO_PRIORITY: u8 = u8::MAX;
+
+/// In the place of a port: the one that packets leave through whom nobody sends elsewhere.
+const USUAL: u8 = u8::MAX;
 
 /// Copies of packets that a batch has room to ask for.
 const MOST_COPIES: usize = 4 * BATCH_CAPACITY;
@@ -47,7 +75,7 @@ pub struct Batch {
     limit: usize,
     dropped: u64,
     punted: u64,
-    /// Packets that leave through the port in `egress`.
+    /// Packets that leave through the port in `egress`, or at a priority.
     redirected: u64,
     /// Packets of which there are `copies`.
     copied: u64,
@@ -56,6 +84,9 @@ pub struct Batch {
     causes: [Punt; BATCH_CAPACITY],
     /// Places of packets, and the ports through which a copy of each leaves, in order of the places.
     copies: Vec<(u8, u8)>,
+    /// Packets that leave at the priority in `priorities`; each is among `redirected`.
+    prioritised: u64,
+    priorities: [u8; BATCH_CAPACITY],
     /// Packets whose `headers` were read and have not been changed since; none behind the last packet.
     read: u64,
     headers: [Headers; BATCH_CAPACITY],
@@ -86,6 +117,8 @@ impl Batch {
             egress: [0; BATCH_CAPACITY],
             causes: [Punt::Local; BATCH_CAPACITY],
             copies: Vec::with_capacity(MOST_COPIES),
+            prioritised: 0,
+            priorities: [0; BATCH_CAPACITY],
             read: 0,
             headers: [Headers::default(); BATCH_CAPACITY],
         }
@@ -239,12 +272,26 @@ impl Batch {
         self.causes[index & 63]
     }
 
-    /// Has packet `index` leave through `port` instead of the usual one; the last call counts. Ports are numbered up to 255.
+    /// Has packet `index` leave through `port` instead of the usual one; the last call counts. Ports are numbered up to 254.
     #[inline(always)]
     pub fn send_to(&mut self, index: usize, port: u8) {
         debug_assert!(index < self.packets.len());
         self.egress[index & 63] = port;
         self.redirected |= 1 << (index & 63);
+    }
+
+    /// Has packet `index`, and copies of it, wait in the queue of this priority (0 to 7, the highest) instead of the one that its headers
+    /// say, should it have to wait for its port.
+    #[inline]
+    pub fn set_priority(&mut self, index: usize, priority: u8) {
+        debug_assert!(index < self.packets.len());
+        let (bit, index) = (1 << (index & 63), index & 63);
+        if self.redirected & bit == 0 {
+            self.redirected |= bit;
+            self.egress[index] = USUAL;
+        }
+        self.prioritised |= bit;
+        self.priorities[index] = priority;
     }
 
     /// Has a copy of packet `index`, as it is after the last function, leave through `port` as well. False if there is no room for
@@ -268,31 +315,41 @@ impl Batch {
     #[inline(always)]
     pub fn egress(&self, index: usize) -> Option<u8> {
         let is_redirected = self.redirected & (1 << (index & 63)) != 0;
-        is_redirected.then_some(self.egress[index & 63])
+        let egress = self.egress[index & 63];
+        (is_redirected && egress != USUAL).then_some(egress)
     }
 
-    /// True if a function has marked a packet, sent one elsewhere or asked for a copy.
+    /// True if a function has marked a packet, sent one elsewhere, given it a priority or asked for a copy.
     #[inline(always)]
     pub fn is_marked(&self) -> bool {
         self.dropped | self.punted | self.redirected | self.copied != 0
     }
 
-    /// True if all packets leave through the usual port, and there are no copies.
+    /// True if all packets leave through the usual port, without priorities of their own, and there are no copies.
     #[inline(always)]
     pub fn goes_together(&self) -> bool {
         self.redirected | self.copied == 0
     }
 
-    /// Takes all packets out, in order, and gives each to `each` with the port that it was sent to and those of its copies.
+    /// Takes all packets out, in order, and gives each to `each` with the port that it was sent to, its priority ([`NO_PRIORITY`]
+    /// where it has none) and the ports of its copies.
     #[inline(always)]
-    pub fn scatter(&mut self, mut each: impl FnMut(Packet, Option<u8>, &[(u8, u8)])) {
+    pub fn scatter(&mut self, mut each: impl FnMut(Packet, Option<u8>, u8, &[(u8, u8)])) {
         let (redirected, egress) = (self.redirected, self.egress);
-        let to = |index: usize| (redirected & (1 << index) != 0).then_some(egress[index & 63]);
+        let to = |index: usize| {
+            let egress = egress[index & 63];
+            (redirected & (1 << index) != 0 && egress != USUAL).then_some(egress)
+        };
+        let (prioritised, priorities) = (std::mem::take(&mut self.prioritised), self.priorities);
+        let priority = |index: usize| match prioritised & (1 << index) {
+            0 => NO_PRIORITY,
+            _ => priorities[index & 63],
+        };
         if self.copied == 0 {
             self.redirected = 0;
             let mut index = 0;
             self.take_front(self.packets.len(), |packet| {
-                each(packet, to(index), &[]);
+                each(packet, to(index), priority(index), &[]);
                 index += 1;
             });
             return;
@@ -303,7 +360,7 @@ impl Batch {
             let of_it = rest.iter().take_while(|(of, _)| usize::from(*of) == index);
             let (of_it, others) = rest.split_at(of_it.count());
             rest = others;
-            each(packet, to(index), of_it);
+            each(packet, to(index), priority(index), of_it);
         }
         copies.clear();
         self.copies = copies;
@@ -395,6 +452,13 @@ impl Batch {
             self.redirected |= 1 << place(index);
             self.egress[place(index) as usize] = self.egress[index as usize];
         }
+        let mut rest = std::mem::take(&mut self.prioritised) & !marked;
+        while rest != 0 {
+            let index = rest.trailing_zeros();
+            rest &= rest - 1;
+            self.prioritised |= 1 << place(index);
+            self.priorities[place(index) as usize] = self.priorities[index as usize];
+        }
         self.copied = 0;
         let copied = &mut self.copied;
         self.copies.retain_mut(|(of, _)| {
@@ -468,6 +532,7 @@ impl Batch {
         self.dropped = 0;
         self.punted = 0;
         self.redirected = 0;
+        self.prioritised = 0;
         if self.copied != 0 {
             self.copied = 0;
             self.copies.clear();
@@ -563,7 +628,7 @@ mod tests {
         assert_eq!(batch.settle(&mut Batch::new()), 1);
         assert_eq!([0, 1, 2].map(|i| batch.egress(i)), [Some(7), Some(9), None]);
         let mut seen = Vec::new();
-        batch.scatter(|packet, to, copies| {
+        batch.scatter(|packet, to, _, copies| {
             let copies: Vec<u8> = copies.iter().map(|(_, to)| *to).collect();
             seen.push((packet.bytes()[0], to, copies));
         });
@@ -617,7 +682,7 @@ mod tests {
         push(&mut batch, 5);
         assert_eq!(ports(&mut batch), [5]);
         batch.copy_to(0, 1);
-        batch.scatter(|_, _, _| {});
+        batch.scatter(|_, _, _, _| {});
         push(&mut batch, 6);
         assert_eq!(ports(&mut batch), [6]);
     }

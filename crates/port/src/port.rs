@@ -196,12 +196,14 @@ pub struct PortCounters {
     pub tx_too_long: u64,
     /// Taken, but the kernel or the other side refused it.
     pub tx_failed: u64,
+    /// Not taken, as the ring was full, and dropped: counted by whoever sends.
+    pub tx_full: u64,
 }
 
 impl PortCounters {
     /// All counts, in the order of the fields.
     #[must_use]
-    pub const fn counts(&self) -> [u64; 9] {
+    pub const fn counts(&self) -> [u64; 10] {
         [
             self.rx_packets,
             self.rx_bytes,
@@ -212,12 +214,13 @@ impl PortCounters {
             self.rx_too_long,
             self.tx_too_long,
             self.tx_failed,
+            self.tx_full,
         ]
     }
 
     /// Of all counts, in the order of the fields.
     #[must_use]
-    pub const fn of(counts: [u64; 9]) -> Self {
+    pub const fn of(counts: [u64; 10]) -> Self {
         let [
             rx_packets,
             rx_bytes,
@@ -228,6 +231,7 @@ impl PortCounters {
             rx_too_long,
             tx_too_long,
             tx_failed,
+            tx_full,
         ] = counts;
         Self {
             rx_packets,
@@ -239,6 +243,7 @@ impl PortCounters {
             rx_too_long,
             tx_too_long,
             tx_failed,
+            tx_full,
         }
     }
 }

@@ -15,21 +15,36 @@ pub(crate) const SHORTEST_BYTES: usize = 60;
 /// Bytes of the longest frame made here: a neighbour message behind two VLAN tags.
 pub const LONGEST_BYTES: usize = 96;
 
+/// The address whose MAC address `frame` asks for, if it does.
+pub fn asked(frame: &[u8]) -> Option<IpAddr> {
+    let ethernet = Ethernet::new(frame).ok()?;
+    match ethernet.ethertype() {
+        EtherType::ARP => {
+            let arp = Arp::new(ethernet.payload()).ok()?;
+            let asks = arp.operation() == Operation::REQUEST && arp.sender_ip() != arp.target_ip();
+            asks.then(|| arp.target_ip().into())
+        }
+        EtherType::IPV6 => {
+            let (_, message) = neighbour_message(&ethernet)?;
+            let asks = message.is_solicitation();
+            asks.then(|| message.target().into())
+        }
+        _ => None,
+    }
+}
+
 /// Writes the answer to `frame` into `reply`, if it asks for an address that `mac_of` knows; its length in bytes.
 pub fn answer(
     frame: &[u8],
     mac_of: impl Fn(IpAddr) -> Option<Mac>,
     reply: &mut [u8; LONGEST_BYTES],
 ) -> Option<usize> {
-    let asked = Ethernet::new(frame).ok()?;
-    let mut header = EthernetRepr::parse(&asked).ok()?;
-    match asked.ethertype() {
+    let mac = mac_of(asked(frame)?)?;
+    let question = Ethernet::new(frame).ok()?;
+    let mut header = EthernetRepr::parse(&question).ok()?;
+    match question.ethertype() {
         EtherType::ARP => {
-            let arp = Arp::new(asked.payload()).ok()?;
-            if arp.operation() != Operation::REQUEST || arp.sender_ip() == arp.target_ip() {
-                return None;
-            }
-            let mac = mac_of(arp.target_ip().into())?;
+            let arp = Arp::new(question.payload()).ok()?;
             header.destination = arp.sender_mac();
             header.source = mac;
             let answer = ArpRepr {
@@ -42,15 +57,11 @@ pub fn answer(
             arp_frame(&header, &answer, reply)
         }
         EtherType::IPV6 => {
-            let (asker, message) = neighbour_message(&asked)?;
-            if !message.is_solicitation() {
-                return None;
-            }
-            let mac = mac_of(message.target().into())?;
+            let (asker, message) = neighbour_message(&question)?;
             // Who has no address yet hears it with all others (RFC 4861 section 7.2.4).
             let solicited = !asker.is_unspecified();
             let (to_ip, to_mac) = if solicited {
-                (asker, message.mac().unwrap_or(asked.source()))
+                (asker, message.mac().unwrap_or(question.source()))
             } else {
                 let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
                 (all_nodes, Mac([0x33, 0x33, 0, 0, 0, 1]))

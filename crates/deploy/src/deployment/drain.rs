@@ -1,7 +1,7 @@
 //! The end of a chain whose packets come from a file: what is under way when the last one was read still passes all segments.
 
 use std::time::{Duration, Instant};
-use taut_engine::CountersView;
+use taut_port::PortCounters;
 
 /// A segment that passes nothing on for so long has nothing left but what is lost.
 const IDLE: Duration = Duration::from_secs(3);
@@ -33,7 +33,7 @@ impl Drain {
     pub(super) fn begin(
         end: usize,
         count: usize,
-        counted: &CountersView,
+        counted: &[PortCounters],
         now: Instant,
     ) -> Option<Self> {
         let eastward = end == 0;
@@ -58,13 +58,10 @@ impl Drain {
     }
 
     /// Takes in what the segment has counted by now.
-    pub(super) fn hear(&mut self, c: &CountersView, now: Instant) {
-        let received = if self.eastward {
-            c.first_rx_packets
-        } else {
-            c.rx_packets - c.first_rx_packets
-        };
-        let passed = (received, sent(c, self.eastward));
+    pub(super) fn hear(&mut self, ports: &[PortCounters], now: Instant) {
+        let received = side(ports, !self.eastward);
+        let received = received.iter().map(|port| port.rx_packets).sum();
+        let passed = (received, sent(ports, self.eastward));
         if passed != self.passed {
             self.passed = passed;
             self.changed = now;
@@ -101,13 +98,16 @@ fn next(segment: usize, eastward: bool, count: usize) -> Option<usize> {
     (next < count).then_some(next)
 }
 
-/// Packets that went on in that direction; west is through the first port.
-pub(super) fn sent(c: &CountersView, eastward: bool) -> u64 {
-    if eastward {
-        c.tx_packets - c.first_tx_packets
-    } else {
-        c.first_tx_packets
-    }
+/// The ports of a segment on that side; its first one is the west side.
+pub(super) fn side(ports: &[PortCounters], is_east: bool) -> &[PortCounters] {
+    let (west, east) = ports.split_at(ports.len().min(1));
+    if is_east { east } else { west }
+}
+
+/// Packets that went on in that direction.
+fn sent(ports: &[PortCounters], eastward: bool) -> u64 {
+    let ports = side(ports, eastward);
+    ports.iter().map(|port| port.tx_packets).sum()
 }
 
 #[cfg(test)]
@@ -115,14 +115,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn counted(rx: [u64; 2], tx: [u64; 2]) -> CountersView {
-        CountersView {
-            rx_packets: rx[0] + rx[1],
-            first_rx_packets: rx[0],
-            tx_packets: tx[0] + tx[1],
-            first_tx_packets: tx[0],
-            ..CountersView::default()
-        }
+    fn counted(rx: [u64; 2], tx: [u64; 2]) -> [PortCounters; 2] {
+        [0, 1].map(|port| PortCounters {
+            rx_packets: rx[port],
+            tx_packets: tx[port],
+            ..PortCounters::default()
+        })
     }
 
     #[test]

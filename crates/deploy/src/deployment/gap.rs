@@ -1,8 +1,8 @@
 //! What is lost on the wires of a segment while its process is dead: what its neighbours sent to it meanwhile, and what they
 //! could not send.
 
-use super::drain::sent;
-use taut_engine::CountersView;
+use super::drain::side;
+use taut_port::PortCounters;
 
 /// One side of a segment that is not there.
 #[derive(Debug)]
@@ -38,16 +38,19 @@ impl Gap {
     }
 
     /// Takes in what the neighbour has counted by now; returns what is lost once the gap is over.
-    pub(super) fn hear(&mut self, counters: &CountersView) -> Option<u64> {
-        let sent = self.sent(counters);
+    pub(super) fn hear(&mut self, ports: &[PortCounters]) -> Option<u64> {
+        let sent = self.sent(ports);
         let before = *self.before.get_or_insert(sent);
         self.closing.then(|| sent.saturating_sub(before))
     }
 
     /// Packets that the neighbour sent this way, or had to drop as nobody took them.
-    fn sent(&self, c: &CountersView) -> u64 {
+    fn sent(&self, ports: &[PortCounters]) -> u64 {
         let eastward = self.neighbour < self.segment;
-        sent(c, eastward) + c.dropped_tx_full + c.dropped_tx_failed
+        let ports = side(ports, eastward).iter();
+        ports
+            .map(|port| port.tx_packets + port.tx_full + port.tx_failed)
+            .sum()
     }
 }
 
@@ -57,11 +60,12 @@ mod tests {
 
     #[test]
     fn what_is_sent_towards_a_gap_is_lost_and_nothing_else() {
-        let counted = |tx_packets, first_tx_packets, dropped_tx_full| CountersView {
-            tx_packets,
-            first_tx_packets,
-            dropped_tx_full,
-            ..CountersView::default()
+        let counted = |tx_packets, first_tx_packets, tx_full| {
+            [first_tx_packets, tx_packets - first_tx_packets].map(|tx_packets| PortCounters {
+                tx_packets,
+                tx_full,
+                ..PortCounters::default()
+            })
         };
         let (mut west, mut east) = (Gap::new(1, 0), Gap::new(1, 2));
         for gap in [&mut west, &mut east] {

@@ -1,13 +1,12 @@
 //! Other functions for a chain that is up, while packets pass.
 
 use super::{Deployment, Heard, Running, cores, name_of};
-use crate::segment::function_table;
 use crate::status::Condition;
 use crate::{DeployError, Segment, segments};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Stage};
+use taut_engine::{Chain, Order, Stage};
 
 /// How long a worker has to take other functions: what the old ones keep may need a second to leave.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
@@ -83,6 +82,7 @@ impl Deployment {
             ("placement", chain.placement != is.placement),
             ("ports", texts(chain) != texts(is)),
             ("flush", chain.flush != is.flush),
+            ("queue", chain.queue != is.queue),
             ("wait", chain.wait != is.wait),
             ("burst", chain.burst != is.burst),
             ("core", chain.core != is.core),
@@ -105,11 +105,19 @@ impl Deployment {
     fn replace(&mut self, at: usize, functions: &[Stage]) -> Result<(), String> {
         let running = &self.segments[at];
         let (process, worker) = (running.process, running.worker);
-        let functions: Vec<_> = functions.iter().map(function_table).collect();
-        let line = serde_json::json!({"worker": worker, "functions": functions}).to_string();
+        // Where they are was decided when the chain was split.
+        let here = |stage: &Stage| Stage {
+            place: None,
+            ..stage.clone()
+        };
+        let functions = functions.iter().map(here).collect();
+        let order = Order {
+            worker,
+            functions: Some(functions),
+        };
         let gone = || "its process died meanwhile".to_string();
         let child = self.processes[process].running.as_mut().ok_or_else(gone)?;
-        child.say(&line).map_err(|_| gone())?;
+        child.order(&order).map_err(|_| gone())?;
         self.answer = None;
         let deadline = Instant::now() + UPDATE_DEADLINE;
         loop {

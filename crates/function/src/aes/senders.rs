@@ -11,6 +11,7 @@ use super::clock::UNITS_PER_S;
 use super::header::{Header, Mode};
 use super::key::Master;
 use super::window::Window;
+use crate::budget::Budget;
 
 /// Sessions whose keys a receiver keeps.
 pub(super) const MOST_SESSIONS: usize = 64;
@@ -88,9 +89,8 @@ pub(super) struct Senders {
     barrier: u64,
     known: Vec<Session>,
     new: Option<Session>,
-    /// Keys that may be derived, and until when that was reckoned.
-    budget: u64,
-    reckoned: u64,
+    /// Keys that may be derived.
+    budget: Budget,
 }
 
 impl Senders {
@@ -104,8 +104,7 @@ impl Senders {
             barrier: u64::MAX,
             known: Vec::with_capacity(MOST_SESSIONS),
             new: None,
-            budget: NEW_AT_ONCE,
-            reckoned: 0,
+            budget: Budget::new(NEW_AT_ONCE, UNITS_PER_S / NEW_PER_S, 0),
         }
     }
 
@@ -142,16 +141,10 @@ impl Senders {
 
     #[cold]
     fn derive(&mut self, id: [u8; 9], epoch: u32, now: u64) -> Result<Place, TooMany> {
-        let earned = now.saturating_sub(self.reckoned) / (UNITS_PER_S / NEW_PER_S);
-        if earned > 0 {
-            self.budget = (self.budget + earned).min(NEW_AT_ONCE);
-            self.reckoned = now;
-        }
         let has_room = self.known.len() < MOST_SESSIONS || self.unheard(now).is_some();
-        if !has_room || self.budget == 0 {
+        if !has_room || !self.budget.admits(now) {
             return Err(TooMany);
         }
-        self.budget -= 1;
         self.new = Some(self.session(id, epoch));
         Ok(Place::New)
     }

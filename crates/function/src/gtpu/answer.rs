@@ -1,29 +1,138 @@
-//! Frames that the gateway makes itself: answers, which leave through the port that their cause came in by,
-//! and end markers.
+//! Frames that the gateway makes itself. Answers are made on the slow path, and leave through the port that their cause came in
+//! by. End markers are made by the worker: what they are for is their place behind the last packet of their path.
 
 use super::Path;
 use super::rewrite::{outer_len, write_outer};
-use super::seen::{Own, Tunnelled};
+use super::seen::{Own, Seen, Tunnelled};
+use crate::mac_rewrite::Macs;
+use crate::slow::{ErrorLimit, Handler, Punted, Send};
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use taut_port::{Batch, Packet, PoolHandle};
-use taut_wire::gtpu::{ErrorIndication, emit_echo_response, emit_end_marker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use taut_port::{Batch, Packet, PoolHandle, Punt};
+use taut_wire::gtpu::{ErrorIndication, MessageType, emit_echo_response, emit_end_marker};
 use taut_wire::{
-    EtherType, Ethernet, EthernetRepr, Gtpu, Headers, IcmpError, Ipv4, Ipv6, Layer3, Mac,
-    icmp_error, resolution,
+    EtherType, Ethernet, EthernetRepr, Gtpu, Headers, IcmpError, Ipv4, Ipv6, Layer3, Mac, Vlan,
+    gtpu, icmp_error, resolution,
 };
 
-/// Frames that may wait to be sent.
+/// End markers that may wait to be sent.
 const MOST_WAITING: usize = 128;
 /// Longest GTP-U message that is made: an error indication about an IPv6 peer.
 const MESSAGE_BYTES: usize = 36;
+const ETHERNET_BYTES: usize = 14;
+/// A frame without check sequence has no less.
+const SHORTEST_BYTES: usize = 60;
+/// Longest frame around a GTP-U message: one with an outer IPv6 header.
+const TUNNEL_FRAME_BYTES: usize = ETHERNET_BYTES + 40 + 8 + MESSAGE_BYTES;
+/// Longest frame that is made here.
+const LONGEST_BYTES: usize = icmp_error::LONGEST_BYTES;
 
-/// Frames of the gateway's own, until a batch for their port comes by.
-pub(super) struct Answers {
+/// What the gateway does on the slow path.
+pub(super) struct Answering {
+    own: Own,
+    /// By port, what its own addresses are answered for with.
+    macs: Macs,
+    errors: ErrorLimit,
+    /// Answers that there was no room for. Its other holder is the function that this works for.
+    lost: Arc<AtomicU64>,
+}
+
+impl Answering {
+    pub fn new(own: Own, macs: Macs, lost: Arc<AtomicU64>) -> Self {
+        Self {
+            own,
+            macs,
+            errors: ErrorLimit::new(),
+            lost,
+        }
+    }
+
+    /// Writes the answer to a packet, its length in bytes; none if the packet is not one for the gateway to answer. Of
+    /// length 0 where it goes without an answer.
+    fn answer(&mut self, punted: &Punted<'_>, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
+        let frame = punted.frame;
+        match punted.cause {
+            Punt::Neighbour => {
+                let mut short = [0; resolution::LONGEST_BYTES];
+                let mac_of = |ip| self.own.has(ip).then(|| self.macs.of(punted.from_port))?;
+                let length = resolution::answer(frame, mac_of, &mut short)?;
+                reply[..length].copy_from_slice(&short[..length]);
+                Some(length)
+            }
+            Punt::Local => match Seen::of(frame, &self.own) {
+                Seen::Tunnelled(seen) if seen.message == MessageType::ECHO_REQUEST => {
+                    echo(frame, &seen, reply)
+                }
+                _ => None,
+            },
+            Punt::Unknown => match Seen::of(frame, &self.own) {
+                Seen::Tunnelled(seen) if self.errors.admits() => unknown_teid(frame, &seen, reply),
+                Seen::Tunnelled(_) => Some(0),
+                _ => None,
+            },
+            Punt::TooBig(fits) => {
+                let from = match Headers::of(frame).layer3() {
+                    Layer3::Ipv4 => self.own.v4().map(IpAddr::V4),
+                    _ => self.own.v6().map(IpAddr::V6),
+                };
+                // Not every sender wants to be told (RFC 1812 section 4.3.2.7).
+                let length = icmp_error(frame, IcmpError::TooBig(fits), from?, reply);
+                let length = length.filter(|_| self.errors.admits());
+                Some(length.unwrap_or(0))
+            }
+        }
+    }
+}
+
+impl Handler for Answering {
+    fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
+        let mut reply = [0; LONGEST_BYTES];
+        let Some(length) = self.answer(punted, &mut reply) else {
+            return false;
+        };
+        if length > 0 && !send(punted.from_port, &reply[..length]) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn is_over(&self) -> bool {
+        Arc::strong_count(&self.lost) == 1
+    }
+}
+
+/// The answer to an echo request (TS 29.281 section 7.2.2).
+fn echo(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
+    let request = Gtpu::new(frame.get(usize::from(seen.gtpu)..)?).ok();
+    let sequence = request.and_then(|gtpu| gtpu.sequence()).unwrap_or(0);
+    let mut message = [0; MESSAGE_BYTES];
+    let length = emit_echo_response(sequence, &mut message).ok()?;
+    // Sent to the port that it came from (section 4.4.2.3).
+    let at = usize::from(seen.udp);
+    let port_of_peer = u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]);
+    back(frame, seen, &message[..length], port_of_peer, reply)
+}
+
+/// Tells a peer that nobody made the tunnel it sends through (section 7.3.1).
+fn unknown_teid(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
+    let (_, destination) = ends(frame, seen)?;
+    let indication = ErrorIndication {
+        teid: seen.teid,
+        peer: destination,
+    };
+    let mut message = [0; MESSAGE_BYTES];
+    let length = indication.emit(&mut message).ok()?;
+    back(frame, seen, &message[..length], gtpu::UDP_PORT, reply)
+}
+
+/// End markers, until a batch for their port comes by.
+pub(super) struct EndMarkers {
     waiting: VecDeque<(usize, Packet)>,
 }
 
-impl Answers {
+impl EndMarkers {
     pub fn new() -> Self {
         Self {
             waiting: VecDeque::with_capacity(MOST_WAITING),
@@ -45,113 +154,29 @@ impl Answers {
         self.waiting.len()
     }
 
-    fn queue(&mut self, port: usize, packet: Option<Packet>) -> bool {
-        let Some(packet) = packet.filter(|_| self.waiting.len() < MOST_WAITING) else {
-            return false;
-        };
-        self.waiting.push_back((port, packet));
-        true
-    }
-
-    /// Answers an echo request (TS 29.281 section 7.2.2); false if there is no room.
+    /// Ends the stream of packets of a tunnel (section 7.3.2); false if there is no room. The MAC addresses are zero: those of
+    /// the next device are for a function behind this one to set.
     #[cold]
-    pub fn echo(&mut self, pool: &PoolHandle, port: usize, frame: &[u8], seen: &Tunnelled) -> bool {
-        let request = Gtpu::new(&frame[usize::from(seen.gtpu)..]).ok();
-        let sequence = request.and_then(|gtpu| gtpu.sequence()).unwrap_or(0);
+    pub fn add(&mut self, pool: &PoolHandle, port: usize, path: &Path, teid: u32) -> bool {
         let mut message = [0; MESSAGE_BYTES];
-        let Ok(length) = emit_echo_response(sequence, &mut message) else {
-            return false;
-        };
-        // Sent to the port that it came from (section 4.4.2.3).
-        let at = usize::from(seen.udp);
-        let port_of_peer = [frame[at], frame[at + 1]];
-        self.queue(
-            port,
-            back(pool, frame, seen, &message[..length], port_of_peer),
-        )
+        let mut frame = [0; TUNNEL_FRAME_BYTES];
+        let macs = (Mac::default(), Mac::default());
+        let packet = emit_end_marker(teid, &mut message)
+            .ok()
+            .and_then(|length| tunnel_frame(macs, path, &message[..length], &mut frame))
+            .and_then(|length| {
+                let mut packet = pool.take(length as u16)?;
+                packet.bytes_mut().copy_from_slice(&frame[..length]);
+                Some(packet)
+            });
+        match packet.filter(|_| self.waiting.len() < MOST_WAITING) {
+            Some(packet) => {
+                self.waiting.push_back((port, packet));
+                true
+            }
+            None => false,
+        }
     }
-
-    /// Tells a peer that nobody made the tunnel it sends through (section 7.3.1).
-    #[cold]
-    pub fn unknown_teid(
-        &mut self,
-        pool: &PoolHandle,
-        port: usize,
-        frame: &[u8],
-        seen: &Tunnelled,
-    ) -> bool {
-        let Some((_, destination)) = ends(frame, seen) else {
-            return false;
-        };
-        let indication = ErrorIndication {
-            teid: seen.teid,
-            peer: destination,
-        };
-        let mut message = [0; MESSAGE_BYTES];
-        let Ok(length) = indication.emit(&mut message) else {
-            return false;
-        };
-        let gtpu_port = taut_wire::gtpu::UDP_PORT.to_be_bytes();
-        self.queue(port, back(pool, frame, seen, &message[..length], gtpu_port))
-    }
-
-    /// Answers who asks for the MAC address of one of the gateway's own addresses (RFC 826, RFC 4861); false for any other
-    /// frame, and if there is no room.
-    #[cold]
-    pub fn neighbour(
-        &mut self,
-        pool: &PoolHandle,
-        port: usize,
-        frame: &[u8],
-        mac: Mac,
-        own: &Own,
-    ) -> bool {
-        let mut reply = [0; resolution::LONGEST_BYTES];
-        let mac_of = |address| own.has(address).then_some(mac);
-        let Some(length) = resolution::answer(frame, mac_of, &mut reply) else {
-            return false;
-        };
-        self.queue(port, copied(pool, &reply[..length]))
-    }
-
-    /// Ends the stream of packets of a tunnel (section 7.3.2). The MAC addresses are zero: those of the next
-    /// device are for a function behind this one to set.
-    #[cold]
-    pub fn end_marker(&mut self, pool: &PoolHandle, port: usize, path: &Path, teid: u32) -> bool {
-        let mut message = [0; MESSAGE_BYTES];
-        let Ok(length) = emit_end_marker(teid, &mut message) else {
-            return false;
-        };
-        let macs = (Mac([0; 6]), Mac([0; 6]));
-        self.queue(port, tunnel_frame(pool, macs, path, &message[..length]))
-    }
-
-    /// Tells a sender what fits (RFC 1191, RFC 8201); false if there is no need or no way.
-    #[cold]
-    pub fn too_big(
-        &mut self,
-        pool: &PoolHandle,
-        port: usize,
-        frame: &[u8],
-        fits: usize,
-        own: &Own,
-    ) -> bool {
-        let from = match Headers::of(frame).layer3() {
-            Layer3::Ipv4 => own.v4().map(IpAddr::V4),
-            _ => own.v6().map(IpAddr::V6),
-        };
-        let mut reply = [0; icmp_error::LONGEST_BYTES];
-        let error = IcmpError::TooBig(fits as u16);
-        let length = from.and_then(|from| icmp_error(frame, error, from, &mut reply));
-        let packet = length.and_then(|length| copied(pool, &reply[..length]));
-        self.queue(port, packet)
-    }
-}
-
-fn copied(pool: &PoolHandle, frame: &[u8]) -> Option<Packet> {
-    let mut packet = pool.take(frame.len() as u16)?;
-    packet.bytes_mut().copy_from_slice(frame);
-    Some(packet)
 }
 
 /// Outer source and destination address.
@@ -172,68 +197,52 @@ fn swapped(frame: &[u8]) -> Option<(Mac, Mac)> {
     Some((ethernet.destination(), ethernet.source()))
 }
 
-/// A message back to where `frame` came from, to that UDP port.
+/// A message back to where `frame` came from, to that UDP port; the length of its frame in bytes.
 fn back(
-    pool: &PoolHandle,
     frame: &[u8],
     seen: &Tunnelled,
     message: &[u8],
-    port: [u8; 2],
-) -> Option<Packet> {
+    port: u16,
+    reply: &mut [u8; LONGEST_BYTES],
+) -> Option<usize> {
     let (remote, local) = ends(frame, seen)?;
     let path = Path { local, remote };
-    let mut packet = tunnel_frame(pool, swapped(frame)?, &path, message)?;
-    let udp_at = 14 + outer_len(&path) - 8;
-    let bytes = packet.bytes_mut();
+    let bytes = reply.first_chunk_mut()?;
+    let length = tunnel_frame(swapped(frame)?, &path, message, bytes)?;
+    let udp_at = ETHERNET_BYTES + outer_len(&path) - 8;
     let old = u16::from_be_bytes([bytes[udp_at + 2], bytes[udp_at + 3]]);
     let checksum = u16::from_be_bytes([bytes[udp_at + 6], bytes[udp_at + 7]]);
-    bytes[udp_at + 2..udp_at + 4].copy_from_slice(&port);
+    bytes[udp_at + 2..udp_at + 4].copy_from_slice(&port.to_be_bytes());
     if checksum != 0 {
-        let updated = taut_wire::checksum::update_u16(checksum, old, u16::from_be_bytes(port));
+        let updated = taut_wire::checksum::update_u16(checksum, old, port);
         let updated = taut_wire::udp::nonzero(updated);
         bytes[udp_at + 6..udp_at + 8].copy_from_slice(&updated.to_be_bytes());
     }
-    Some(packet)
+    Some(length)
 }
 
-/// A frame around a GTP-U message.
+/// An untagged frame around a GTP-U message, between those MAC addresses (source, destination); its length in bytes.
 fn tunnel_frame(
-    pool: &PoolHandle,
-    macs: (Mac, Mac),
+    (source, destination): (Mac, Mac),
     path: &Path,
     message: &[u8],
-) -> Option<Packet> {
-    let kind = if path.local.is_ipv4() {
-        EtherType::IPV4
-    } else {
-        EtherType::IPV6
-    };
-    let outer = outer_len(path);
-    framed(pool, macs, kind, outer + message.len(), |bytes| {
-        bytes[outer..].copy_from_slice(message);
-        write_outer(bytes, path, 0)
-    })
-}
-
-/// An untagged frame between those MAC addresses (source, destination) whose payload of `len` bytes `fill` writes.
-fn framed(
-    pool: &PoolHandle,
-    (source, destination): (Mac, Mac),
-    ethertype: EtherType,
-    len: usize,
-    fill: impl FnOnce(&mut [u8]) -> Option<()>,
-) -> Option<Packet> {
-    // Frames have 60 bytes at least, filled up with zeros.
-    let mut packet = pool.take((14 + len).max(60) as u16)?;
-    let bytes = packet.bytes_mut();
-    bytes.fill(0);
+    frame: &mut [u8; TUNNEL_FRAME_BYTES],
+) -> Option<usize> {
     let repr = EthernetRepr {
         destination,
         source,
-        vlan: taut_wire::Vlan::Untagged,
-        ethertype,
+        vlan: Vlan::Untagged,
+        ethertype: match path.local.is_ipv4() {
+            true => EtherType::IPV4,
+            false => EtherType::IPV6,
+        },
     };
-    let mut ethernet = repr.emit(bytes).ok()?;
-    fill(&mut ethernet.payload_mut()[..len])?;
-    Some(packet)
+    frame.fill(0);
+    let outer = outer_len(path);
+    let length = outer + message.len();
+    let mut ethernet = repr.emit(&mut frame[..]).ok()?;
+    let packet = ethernet.payload_mut().get_mut(..length)?;
+    packet[outer..].copy_from_slice(message);
+    write_outer(packet, path, 0)?;
+    Some((ETHERNET_BYTES + length).max(SHORTEST_BYTES))
 }

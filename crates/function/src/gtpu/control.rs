@@ -2,11 +2,12 @@
 //! of it, so that a set of changes is made as a whole or not at all.
 
 use super::bearer::{Bearer, Match, Path};
-use super::change::{Change, Sender, Senders, Stuck};
+use super::change::{Change, Sender, Senders};
 use super::limit::{Limited, Limits, Taken};
 use super::pfcp::Counts;
 use super::policing::{METERS_PER_BEARER, Meters, SharedMeters, UNMETERED};
 use super::table::{Matching, Slot, Table};
+use crate::changes::Stuck;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -449,7 +450,7 @@ mod tests {
         let mut before = 1;
         while all.len() != before {
             before = all.len();
-            receiver.take(|change| all.push(change));
+            receiver.ring.take(|change| all.push(change));
         }
         all
     }

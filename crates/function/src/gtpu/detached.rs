@@ -3,7 +3,7 @@
 
 use super::pfcp::{Counts, Node};
 use super::{Control, Gateway, Match, Plane, Settings, Wish};
-use crate::{Context, settings};
+use crate::{Context, Function, Handler, Punted, Send, settings};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +13,7 @@ use taut_port::Batch;
 pub struct Detached {
     gateway: Gateway,
     plane: Plane,
+    slow: Option<Box<dyn Handler>>,
     control: Control,
     node: Option<Node>,
 }
@@ -34,6 +35,7 @@ impl Detached {
         let control = gateway.start().map_err(|e| e.to_string())?;
         let plane = gateway.plane.take().ok_or("no data path")?;
         let mut detached = Self {
+            slow: gateway.handler(),
             gateway,
             plane,
             control,
@@ -70,9 +72,15 @@ impl Detached {
         self.plane.process(batch, context);
     }
 
+    /// As [`Handler::handle`].
+    pub fn answer(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
+        let slow = self.slow.as_mut();
+        slow.is_some_and(|slow| slow.handle(punted, send))
+    }
+
     /// As [`crate::Function::held`].
     pub fn held(&self) -> usize {
-        self.plane.answers.len()
+        self.plane.end_markers.len()
     }
 
     /// Whoever decides on bearers.

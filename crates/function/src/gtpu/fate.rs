@@ -23,15 +23,15 @@ fates! {
     Decapsulated: "decapsulated",
     /// Nothing of the gateway's, and left as it came (`others = "forward"`).
     Passed: "passed",
-    /// An echo request, answered.
+    /// An echo request, for the slow path to answer.
     EchoAnswered: "echo answered",
     /// An echo response, or an end marker at the end of its tunnel.
     Consumed: "consumed",
     /// A peer says that it does not know a tunnel.
     ErrorIndication: "error indication",
-    /// In a tunnel that nobody made; the peer is told.
+    /// In a tunnel that nobody made; the slow path tells the peer, within its limit.
     UnknownTeid: "unknown TEID",
-    /// The same, and not told: there is no room for the answer.
+    /// The same, and not told: an end marker, or more than the programs in the kernel could hand up.
     UnknownTeidUntold: "unknown TEID, untold",
     /// To a user that has no tunnel.
     UnknownUser: "unknown user",
@@ -69,9 +69,9 @@ fates! {
     TooBig: "too big",
     /// No memory for the longer frame.
     NoRoom: "no room",
-    /// An echo request that there is no room to answer.
+    /// An echo request that the programs in the kernel had no room to hand up.
     EchoUnanswered: "echo unanswered",
-    /// A question for the MAC address of one of the gateway's own addresses, answered.
+    /// A question for the MAC address of one of the gateway's own addresses, for the slow path to answer.
     NeighbourAnswered: "neighbour answered",
 }
 

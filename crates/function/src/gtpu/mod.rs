@@ -36,8 +36,10 @@ pub use server::{Answer, MOST_FILE_BYTES, Request};
 pub use table::{BYTES_PER_BEARER, Matching};
 
 use crate::mac_rewrite::{self, Macs};
-use crate::{Class, Context, Entry, Function, Member, SettingsError, Shared, Spread, settings};
-use answer::Answers;
+use crate::{
+    Class, Context, Entry, Function, Handler, Member, SettingsError, Shared, Spread, settings,
+};
+use answer::{Answering, EndMarkers};
 use bearer::Kind;
 use change::{Change, Receiver, changes};
 use fate::Counts;
@@ -49,10 +51,11 @@ use serde::Deserialize;
 use server::Server;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use table::{Slot, Table};
 use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{Alarm, BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError};
+use taut_port::{Alarm, BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError, Punt};
 use taut_wire::gtpu::MessageType;
 use taut_wire::resolution;
 
@@ -71,7 +74,7 @@ pub(crate) const ENTRY: Entry = Entry {
 const MOST_BEARERS: usize = 4_000_000;
 /// The smallest MTU: what every IPv6 link carries (RFC 8200 section 5).
 const LEAST_MTU: usize = 1280;
-/// Frames of the gateway's own memory: answers, and longer frames of ports without room before theirs.
+/// Frames of the gateway's own memory: end markers, and longer frames of ports without room before theirs.
 const POOL_SLOTS: u32 = 2048;
 
 #[derive(Deserialize)]
@@ -191,6 +194,8 @@ struct Gateway {
     plane: Option<Plane>,
     /// Where [`Deciding`] is.
     shared: Shared,
+    /// Answers of the slow path that there was no room for.
+    lost_answers: Arc<AtomicU64>,
 }
 
 /// Whoever decides, and by whom that is asked: one for the gateways of all workers. Sockets go with the last of them.
@@ -207,6 +212,7 @@ impl Gateway {
             kernel: None,
             plane: None,
             shared: Shared::default(),
+            lost_answers: Arc::default(),
         }
     }
 
@@ -297,17 +303,17 @@ impl Function for Gateway {
         let Some(plane) = &mut self.plane else {
             return true;
         };
-        plane.answers.len() == 0 && plane.receiver.arm(alarm)
+        plane.end_markers.len() == 0 && plane.receiver.ring.arm(alarm)
     }
 
     fn disarm(&mut self) {
         if let Some(plane) = &mut self.plane {
-            plane.receiver.disarm();
+            plane.receiver.ring.disarm();
         }
     }
 
     fn held(&self) -> usize {
-        let waiting = |plane: &Plane| plane.answers.len();
+        let waiting = |plane: &Plane| plane.end_markers.len();
         self.plane.as_ref().map_or(0, waiting)
     }
 
@@ -322,9 +328,21 @@ impl Function for Gateway {
         })
     }
 
+    fn handler(&mut self) -> Option<Box<dyn Handler>> {
+        let own = Own::new(&self.checked.own);
+        let macs = self.checked.macs.clone();
+        let answering = Answering::new(own, macs, Arc::clone(&self.lost_answers));
+        Some(Box::new(answering))
+    }
+
     fn fates(&self) -> Vec<(&'static str, u64)> {
         let counts = self.plane.as_ref().map_or([0; FATES.len()], |p| p.counts);
-        fate::all(counts, &self.kernel)
+        let mut fates = fate::all(counts, &self.kernel);
+        fates.push((
+            "answers lost, beside the above",
+            self.lost_answers.load(Ordering::Relaxed),
+        ));
+        fates
     }
 }
 
@@ -343,7 +361,7 @@ struct Plane {
     mtu: usize,
     others: Others,
     pool: PoolHandle,
-    answers: Answers,
+    end_markers: EndMarkers,
     receiver: Receiver,
     counts: Counts,
     kernel: Kernel,
@@ -369,7 +387,7 @@ impl Plane {
             mtu: settings.mtu,
             others: settings.others,
             pool: PoolHandle::new(POOL_SLOTS, false)?,
-            answers: Answers::new(),
+            end_markers: EndMarkers::new(),
             receiver,
             counts: [0; FATES.len()],
             kernel,
@@ -410,9 +428,9 @@ impl Plane {
         let mut any = false;
         let (table, paths) = (&mut self.table, &mut self.paths);
         let policing = &mut self.policing;
-        let (answers, pool) = (&mut self.answers, &self.pool);
+        let (end_markers, pool) = (&mut self.end_markers, &self.pool);
         let kernel = &self.kernel;
-        self.receiver.take(|change| {
+        self.receiver.ring.take(|change| {
             any = true;
             match change {
                 Change::Set(slot) => {
@@ -430,17 +448,12 @@ impl Plane {
                     if let Some((known, last_port)) = paths.last(path) {
                         let of_kernel = kernel.as_ref().and_then(|k| k.port_of(path));
                         let port = of_kernel.unwrap_or(last_port);
-                        answers.end_marker(pool, port, &known, teid);
+                        end_markers.add(pool, port, &known, teid);
                     }
                 }
             }
         });
         any
-    }
-
-    #[cfg(test)]
-    fn answers_waiting(&self) -> usize {
-        self.answers.len()
     }
 
     fn process(&mut self, batch: &mut Batch, context: &Context) {
@@ -449,7 +462,7 @@ impl Plane {
             self.pass(batch, context);
             self.receiver.fates.publish(&self.counts);
         }
-        self.answers.release(batch, context.to_port);
+        self.end_markers.release(batch, context.to_port);
     }
 
     fn pass(&mut self, batch: &mut Batch, context: &Context) {
@@ -476,13 +489,10 @@ impl Plane {
                 Seen::Tunnelled(tunnelled) => self.tunnelled(packet, tunnelled, &found[i], context),
                 Seen::Plain { ip, .. } => self.plain(packet, usize::from(*ip), &found[i], context),
             };
-            let may_ask = matches!(fate, Fate::Other | Fate::UnknownUser);
-            if may_ask && self.answer_neighbour(packet, context) {
-                self.counts[Fate::NeighbourAnswered as usize] += 1;
-                batch.mark_dropped(i);
-                continue;
-            }
             let fate = match (fate, self.others) {
+                (Fate::Other | Fate::UnknownUser, _) if self.is_asked(packet, context) => {
+                    Fate::NeighbourAnswered
+                }
                 (Fate::Other | Fate::UnknownUser, Others::Forward) => Fate::Passed,
                 (fate, _) => fate,
             };
@@ -493,6 +503,8 @@ impl Plane {
             );
             if goes_on {
                 metered |= u64::from(found[i].is_metered()) << i;
+            } else if let Some(cause) = self.answered_as(fate, &found[i]) {
+                batch.mark_punted(i, cause);
             } else {
                 batch.mark_dropped(i);
             }
@@ -560,12 +572,12 @@ impl Plane {
     ) -> Fate {
         let is_user_packet = seen.message == MessageType::G_PDU;
         if !is_user_packet && seen.message != MessageType::END_MARKER {
-            return self.message(packet, seen, context);
+            return message(seen);
         }
         if slot.key == 0 {
             // An end marker may well come late (TS 29.281 section 7.3.2).
             return match is_user_packet {
-                true => self.unknown_teid(packet, seen, context),
+                true => Fate::UnknownTeid,
                 false => Fate::UnknownTeidUntold,
             };
         }
@@ -605,53 +617,43 @@ impl Plane {
         };
         match rewrite::encapsulate(packet, ip, slot, &path, self.mtu, &self.pool) {
             Ok(()) => Fate::Encapsulated,
-            Err(Fate::TooBig) => {
-                let fits = self.mtu - rewrite::overhead(slot, &path);
-                let (answers, port) = (&mut self.answers, context.from_port);
-                answers.too_big(&self.pool, port, packet.bytes(), fits, &self.own);
-                Fate::TooBig
-            }
             Err(fate) => fate,
         }
     }
 
-    /// Answers a question for the gateway's own MAC address, where it has one.
+    /// Whether the frame is a question for the gateway's own MAC address, where it has one.
     #[inline]
-    fn answer_neighbour(&mut self, packet: &Packet, context: &Context) -> bool {
-        let port = context.from_port;
-        let Some(mac) = self.macs.of(port) else {
-            return false;
-        };
-        resolution::may_be_about_neighbours(packet.bytes())
-            && (self.answers).neighbour(&self.pool, port, packet.bytes(), mac, &self.own)
+    fn is_asked(&self, packet: &Packet, context: &Context) -> bool {
+        self.macs.of(context.from_port).is_some()
+            && resolution::may_be_about_neighbours(packet.bytes())
+            && resolution::asked(packet.bytes()).is_some_and(|address| self.own.has(address))
     }
 
-    #[cold]
-    fn unknown_teid(&mut self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Fate {
-        let (answers, port) = (&mut self.answers, context.from_port);
-        if answers.unknown_teid(&self.pool, port, packet.bytes(), seen) {
-            Fate::UnknownTeid
-        } else {
-            Fate::UnknownTeidUntold
-        }
-    }
-
-    /// A message without a user packet.
-    #[cold]
-    fn message(&mut self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Fate {
-        match seen.message {
-            MessageType::ECHO_REQUEST => {
-                let (answers, port) = (&mut self.answers, context.from_port);
-                if answers.echo(&self.pool, port, packet.bytes(), seen) {
-                    Fate::EchoAnswered
-                } else {
-                    Fate::EchoUnanswered
-                }
+    /// As what the slow path gets a packet of that fate to answer, if it does.
+    #[inline]
+    fn answered_as(&self, fate: Fate, slot: &Slot) -> Option<Punt> {
+        match fate {
+            Fate::EchoAnswered => Some(Punt::Local),
+            Fate::NeighbourAnswered => Some(Punt::Neighbour),
+            Fate::UnknownTeid => Some(Punt::Unknown),
+            Fate::TooBig => {
+                let (path, _) = self.paths.last(slot.path)?;
+                let fits = self.mtu - rewrite::overhead(slot, &path);
+                Some(Punt::TooBig(fits as u16))
             }
-            MessageType::ECHO_RESPONSE => Fate::Consumed,
-            MessageType::ERROR_INDICATION => Fate::ErrorIndication,
-            _ => Fate::UnknownMessage,
+            _ => None,
         }
+    }
+}
+
+/// A message without a user packet.
+#[cold]
+fn message(seen: &Tunnelled) -> Fate {
+    match seen.message {
+        MessageType::ECHO_REQUEST => Fate::EchoAnswered,
+        MessageType::ECHO_RESPONSE => Fate::Consumed,
+        MessageType::ERROR_INDICATION => Fate::ErrorIndication,
+        _ => Fate::UnknownMessage,
     }
 }
 

@@ -236,6 +236,7 @@ impl Port for DpdkPort {
             rx_too_long: counts.rx_too_long,
             tx_too_long: counts.tx_too_long,
             tx_failed: losses.tx_errors,
+            ..PortCounters::default()
         }
     }
 

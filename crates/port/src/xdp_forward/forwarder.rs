@@ -5,7 +5,7 @@ use super::refused::Refused;
 use super::{KernelCounters, KernelProgram};
 use crate::interface::{self, Interface};
 use crate::xdp_program::{Mode, takes_redirected, wait_for_replaced};
-use crate::{Link, Pairs, PortError, PortSpec};
+use crate::{Link, Pairs, PortCounters, PortError, PortSpec};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
@@ -127,22 +127,28 @@ impl KernelForwarder {
     /// What has passed so far, all directions together.
     pub fn counters(&self) -> KernelCounters {
         let mut sum = KernelCounters::default();
-        for (number, side) in self.sides.iter().enumerate() {
-            let before = sum;
+        for side in &self.sides {
             side.direction.add_to(&mut sum);
-            if number == 0 {
-                sum.first_rx_packets = sum.rx_packets;
-            }
-            // What enters the second port leaves through the first; a single port gets its own back.
-            if number == 1 || self.sides.len() == 1 {
-                sum.first_tx_packets = sum.tx_packets - before.tx_packets;
-            }
         }
         let late = self.refused.as_ref().map_or(0, Refused::frames);
         let late = late.min(sum.tx_packets);
         sum.tx_packets -= late;
         sum.refused += late;
         sum
+    }
+
+    /// What has passed each port so far, in the order of the chain; what a driver did not take is counted as sent.
+    pub fn ports(&self) -> Vec<PortCounters> {
+        let mut ports = vec![PortCounters::default(); self.sides.len()];
+        for (number, side) in self.sides.iter().enumerate() {
+            let mut counted = KernelCounters::default();
+            side.direction.add_to(&mut counted);
+            ports[number].rx_packets += counted.rx_packets;
+            ports[number].rx_bytes += counted.rx_bytes;
+            ports[side.to].tx_packets += counted.tx_packets;
+            ports[side.to].tx_bytes += counted.tx_bytes;
+        }
+        ports
     }
 
     /// Takes the programs off the interfaces; what has passed in all.

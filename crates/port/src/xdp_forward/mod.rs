@@ -45,10 +45,6 @@ pub struct KernelCounters {
     pub tx_packets: u64,
     /// Bytes of frames handed to the other interface, those that its driver did not take included.
     pub tx_bytes: u64,
-    /// Of those that entered, those through the first port.
-    pub first_rx_packets: u64,
-    /// Of those handed over, those through the first port; what its driver did not take included.
-    pub first_tx_packets: u64,
     /// Dropped for want of the addresses that were to be changed.
     pub too_short: u64,
     /// Dropped because the other interface was not there, was down, or its driver had no room.
@@ -65,7 +61,7 @@ pub struct KernelCounters {
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::{KernelCounters, KernelProgram};
-    use crate::{Link, PortError, PortSpec};
+    use crate::{Link, PortCounters, PortError, PortSpec};
 
     /// Forwards between interfaces inside the kernel. This build cannot.
     #[derive(Debug)]
@@ -93,6 +89,11 @@ mod without {
 
         /// What has passed so far.
         pub fn counters(&self) -> KernelCounters {
+            match *self {}
+        }
+
+        /// What has passed each port so far.
+        pub fn ports(&self) -> Vec<PortCounters> {
             match *self {}
         }
 

@@ -273,7 +273,7 @@ impl Core {
     /// With further settings.
     fn with(room: usize, settings: &str) -> Self {
         let (mut sender, receiver) = changes(None).unwrap();
-        sender.patience = Duration::ZERO;
+        sender.ring.patience = Duration::ZERO;
         let text =
             format!("address = \"{OWN}\"\npeers = [\"{SMF}\", \"2001:db8::100\"]\n{settings}");
         let terms = toml::from_str::<Settings>(&text).unwrap().check(room);
@@ -325,7 +325,7 @@ impl Core {
         let mut taken = 0;
         while before != taken {
             before = taken;
-            self.receiver.take(|_| taken += 1);
+            self.receiver.ring.take(|_| taken += 1);
         }
     }
 
@@ -450,7 +450,7 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
     let response = core.handle(&bytes, SMF).unwrap();
     Response::read(&response, core.sequence).cause(Cause::ACCEPTED);
     let mut changes = Vec::new();
-    core.receiver.take(|change| changes.push(change));
+    core.receiver.ring.take(|change| changes.push(change));
     use super::super::change::Change;
     let at = |wanted: fn(&Change) -> bool| changes.iter().position(wanted).unwrap();
     let end = at(|c| matches!(c, Change::EndMarker { teid: 0x20, .. }));
@@ -504,7 +504,7 @@ fn a_tunnel_that_is_left_ends_once_also_while_nothing_passes() {
         let response = core.handle(&bytes, SMF);
         Response::read(&response.unwrap(), core.sequence).cause(Cause::ACCEPTED);
         let mut ended: Vec<u32> = Vec::new();
-        core.receiver.take(|change| {
+        core.receiver.ring.take(|change| {
             if let Change::EndMarker { teid, .. } = change {
                 ended.push(teid);
             }

@@ -5,8 +5,9 @@ use serde::Deserialize;
 /// A number of bytes. `kB`, `MB` and `GB` are powers of 1024, as caches are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
-pub(crate) struct Size {
-    pub(crate) bytes: u64,
+pub struct Size {
+    /// How many.
+    pub bytes: u64,
 }
 
 #[derive(Deserialize)]

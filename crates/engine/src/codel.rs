@@ -1,0 +1,133 @@
+//! CoDel: keeps a queue from standing, by dropping packets at its front more and more often while they wait too long (RFC 8289,
+//! section 5).
+
+/// Its state for one queue. All times are ticks of [`taut_port::ticks`].
+#[derive(Debug)]
+pub(crate) struct Codel {
+    target: u64,
+    interval: u64,
+    /// When packets will have waited too long for an interval; none while they do not.
+    above_until: Option<u64>,
+    is_dropping: bool,
+    /// When the next one is dropped.
+    drop_next: u64,
+    /// Packets dropped since it began to drop, and how many of them there were when it did so last.
+    count: u64,
+    last_count: u64,
+}
+
+impl Codel {
+    pub(crate) fn new(target: u64, interval: u64) -> Self {
+        Self {
+            target,
+            interval,
+            above_until: None,
+            is_dropping: false,
+            drop_next: 0,
+            count: 0,
+            last_count: 0,
+        }
+    }
+
+    /// Whether the packet at the front, which has waited so long, is to be dropped. `is_little` says that no more than one
+    /// large packet's bytes wait.
+    pub(crate) fn drops(&mut self, waited: u64, now: u64, is_little: bool) -> bool {
+        let too_long = self.waits_too_long(waited, now, is_little);
+        if self.is_dropping {
+            self.is_dropping = too_long;
+            let drops = too_long && now >= self.drop_next;
+            if drops {
+                self.count += 1;
+                self.drop_next = self.next_after(self.drop_next);
+            }
+            return drops;
+        }
+        if too_long {
+            self.is_dropping = true;
+            // If it was dropping a short time ago, at about the rate that was enough then.
+            let since = self.count - self.last_count;
+            let is_recent = now.saturating_sub(self.drop_next) < 16 * self.interval;
+            self.count = if since > 1 && is_recent { since } else { 1 };
+            self.last_count = self.count;
+            self.drop_next = self.next_after(now);
+        }
+        too_long
+    }
+
+    /// Whether packets have waited too long for a whole interval.
+    fn waits_too_long(&mut self, waited: u64, now: u64, is_little: bool) -> bool {
+        if waited < self.target || is_little {
+            self.above_until = None;
+            return false;
+        }
+        now >= *self.above_until.get_or_insert(now + self.interval)
+    }
+
+    /// The interval shrinks with the square root of how many were dropped.
+    fn next_after(&self, now: u64) -> u64 {
+        now + (self.interval as f64 / (self.count as f64).sqrt()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    const MS: u64 = 1_000;
+
+    /// Packets come every `every` us and leave one every 100 us, for some time; how many were dropped, and how long those waited
+    /// that left in the second half.
+    fn run(every: u64, codel: bool) -> (usize, Vec<u64>) {
+        let mut state = Codel::new(5 * MS, 100 * MS);
+        let (mut queue, mut dropped, mut waits) = (VecDeque::new(), 0, Vec::new());
+        let end = 20_000 * MS;
+        for now in 1..end {
+            if now % every == 0 {
+                queue.push_back(now);
+            }
+            if now % 100 == 0 {
+                while let Some(came) = queue.pop_front() {
+                    if codel && state.drops(now - came, now, queue.is_empty()) {
+                        dropped += 1;
+                        continue;
+                    }
+                    if now > end / 2 {
+                        waits.push(now - came);
+                    }
+                    break;
+                }
+            }
+        }
+        (dropped, waits)
+    }
+
+    #[test]
+    fn nothing_is_dropped_of_what_does_not_stand() {
+        assert_eq!(run(100, true).0, 0);
+        assert_eq!(run(110, true).0, 0);
+    }
+
+    #[test]
+    fn what_stands_is_brought_back_to_its_target() {
+        // One in a hundred is too many.
+        let (none, long) = run(99, false);
+        assert_eq!(none, 0);
+        assert!(long.iter().all(|wait| *wait > 80 * MS));
+        let (dropped, mut waits) = run(99, true);
+        waits.sort_unstable();
+        let median = waits[waits.len() / 2];
+        assert!(median < 10 * MS, "{median}");
+        assert!((1_500..4_000).contains(&dropped), "{dropped}");
+    }
+
+    #[test]
+    fn a_burst_passes_and_the_last_packet_is_never_dropped() {
+        let mut state = Codel::new(5 * MS, 100 * MS);
+        // Above the target, but for less than an interval.
+        assert!((0..99).all(|ms| !state.drops(50 * MS, ms * MS, false)));
+        assert!(!state.drops(MS, 99 * MS, false));
+        assert!((100..199).all(|ms| !state.drops(50 * MS, ms * MS, false)));
+        assert!((0..10_000).all(|ms| !state.drops(50 * MS, ms * MS, true)));
+    }
+}

@@ -1,0 +1,431 @@
+//! Packets that wait for a port without room, by priority.
+
+use crate::Queueing;
+use crate::codel::Codel;
+use crate::queueing::DropPolicy;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use taut_port::{
+    BATCH_CAPACITY, Batch, Clock, NO_PRIORITY, Packet, PoolHandle, Port, PortError, ticks,
+};
+
+/// Packets that are offered to the port at a time.
+const AT_A_TIME: usize = 32;
+/// What RFC 8289 calls the largest packet: as long as no more waits, nothing waits too long.
+const LARGE_PACKET_BYTES: u64 = 1514;
+
+/// What became of packets in a queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueCounters {
+    /// Packets that had to wait.
+    pub queued: u64,
+    /// Dropped as the queue was full.
+    pub dropped_full: u64,
+    /// Dropped by CoDel.
+    pub dropped_codel: u64,
+    /// Packets that wait now, and their bytes.
+    pub waiting_packets: u64,
+    /// See there.
+    pub waiting_bytes: u64,
+}
+
+impl QueueCounters {
+    pub(crate) const fn counts(&self) -> [u64; 5] {
+        [
+            self.queued,
+            self.dropped_full,
+            self.dropped_codel,
+            self.waiting_packets,
+            self.waiting_bytes,
+        ]
+    }
+
+    pub(crate) const fn of(
+        [
+            queued,
+            dropped_full,
+            dropped_codel,
+            waiting_packets,
+            waiting_bytes,
+        ]: [u64; 5],
+    ) -> Self {
+        Self {
+            queued,
+            dropped_full,
+            dropped_codel,
+            waiting_packets,
+            waiting_bytes,
+        }
+    }
+}
+
+impl std::ops::Add for QueueCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let (mut counts, others) = (self.counts(), other.counts());
+        for (count, more) in counts.iter_mut().zip(others) {
+            *count += more;
+        }
+        Self::of(counts)
+    }
+}
+
+/// The queues of one port. What waits is copied, so that it holds up no ring that packets come from.
+pub(crate) struct Queues {
+    /// The last one is of the highest priority.
+    queues: Vec<Queue>,
+    /// Packets in all of them.
+    waiting: usize,
+    pool: PoolHandle,
+    /// On offer to the port, and since when each has waited.
+    out: Batch,
+    since: [u64; BATCH_CAPACITY],
+}
+
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    bytes: u64,
+    most_packets: usize,
+    most_bytes: u64,
+    codel: Option<Codel>,
+    counts: QueueCounters,
+}
+
+struct Waiting {
+    packet: Packet,
+    since: u64,
+}
+
+impl Queues {
+    /// # Errors
+    /// When the machine has no memory for them.
+    pub(crate) fn new(queueing: &Queueing, clock: &Clock) -> Result<Self, PortError> {
+        let in_ticks = |t: std::time::Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
+        let queue = || Queue {
+            waiting: VecDeque::with_capacity(queueing.packets),
+            bytes: 0,
+            most_packets: queueing.packets,
+            most_bytes: queueing.bytes.unwrap_or(u64::MAX),
+            codel: match queueing.drop {
+                DropPolicy::Tail => None,
+                DropPolicy::Codel { target, interval } => {
+                    Some(Codel::new(in_ticks(target), in_ticks(interval)))
+                }
+            },
+            counts: QueueCounters::default(),
+        };
+        let slots = queueing.packets * queueing.priorities;
+        Ok(Self {
+            queues: std::iter::repeat_with(queue)
+                .take(queueing.priorities)
+                .collect(),
+            waiting: 0,
+            pool: PoolHandle::new(u32::try_from(slots).unwrap_or(u32::MAX), false)?,
+            out: Batch::limited(AT_A_TIME),
+            since: [0; BATCH_CAPACITY],
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// The counters of each queue; the last one is of the highest priority.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = QueueCounters> {
+        self.queues.iter().map(|queue| QueueCounters {
+            waiting_packets: queue.waiting.len() as u64,
+            waiting_bytes: queue.bytes,
+            ..queue.counts
+        })
+    }
+
+    /// Sends a batch as far as the port has room and nothing waits; the rest of it waits, each packet in the queue of the
+    /// priority that it was given, or else of the one that its headers say.
+    pub(crate) fn offer(
+        &mut self,
+        batch: &mut Batch,
+        given: Option<&[u8; BATCH_CAPACITY]>,
+        port: &mut dyn Port,
+    ) {
+        let (before, goes_on) = (batch.len(), self.waiting == 0);
+        if goes_on {
+            port.tx(batch);
+        }
+        if batch.is_empty() {
+            return;
+        }
+        let now = ticks();
+        let mut index = before - batch.len();
+        batch.take_front(batch.len(), |packet| {
+            let given = given.map_or(NO_PRIORITY, |given| given[index & 63]);
+            self.put(&packet, given, now);
+            index += 1;
+        });
+        if !goes_on {
+            self.drain(port);
+        }
+    }
+
+    /// Drops what waits, as nobody will take it any more.
+    pub(crate) fn drop_all(&mut self) {
+        for queue in &mut self.queues {
+            queue.counts.dropped_full += queue.waiting.len() as u64;
+            queue.waiting.clear();
+            queue.bytes = 0;
+        }
+        self.waiting = 0;
+    }
+
+    fn put(&mut self, packet: &Packet, given: u8, since: u64) {
+        let priority = match given {
+            NO_PRIORITY => priority_of(packet.bytes()),
+            given => given.min(7),
+        };
+        let at = usize::from(priority) * self.queues.len() / 8;
+        let (queue, bytes) = (&mut self.queues[at], packet.len() as u64);
+        let has_room =
+            queue.waiting.len() < queue.most_packets && queue.bytes + bytes <= queue.most_bytes;
+        // One that is longer than a slot has no place to wait either.
+        let copy = has_room
+            .then(|| self.pool.take(packet.len() as u16))
+            .flatten();
+        let Some(mut copy) = copy else {
+            queue.counts.dropped_full += 1;
+            return;
+        };
+        copy.bytes_mut().copy_from_slice(packet.bytes());
+        queue.counts.queued += 1;
+        queue.bytes += bytes;
+        queue.waiting.push_back(Waiting {
+            packet: copy,
+            since,
+        });
+        self.waiting += 1;
+    }
+
+    /// Sends what waits as far as the port has room, the highest priority first.
+    #[inline(never)]
+    pub(crate) fn drain(&mut self, port: &mut dyn Port) {
+        let now = ticks();
+        'queues: for queue in self.queues.iter_mut().rev() {
+            while !queue.waiting.is_empty() {
+                queue.take(now, &mut self.out, &mut self.since);
+                let count = self.out.len();
+                port.tx(&mut self.out);
+                let left = self.out.len();
+                if left > 0 {
+                    queue.put_back(&mut self.out, &self.since[count - left..count]);
+                    break 'queues;
+                }
+            }
+        }
+        self.waiting = self.queues.iter().map(|queue| queue.waiting.len()).sum();
+    }
+}
+
+impl Queue {
+    /// Moves packets from the front to `out`, but for those that CoDel drops.
+    fn take(&mut self, now: u64, out: &mut Batch, since: &mut [u64; BATCH_CAPACITY]) {
+        // What is taken now has not left yet.
+        let is_little = self.bytes <= LARGE_PACKET_BYTES;
+        while out.room() > 0
+            && let Some(front) = self.waiting.pop_front()
+        {
+            self.bytes -= front.packet.len() as u64;
+            if let Some(codel) = &mut self.codel {
+                let waited = now.saturating_sub(front.since);
+                if codel.drops(waited, now, is_little) {
+                    self.counts.dropped_codel += 1;
+                    continue;
+                }
+            }
+            since[out.len() & 63] = front.since;
+            out.push(front.packet);
+        }
+    }
+
+    /// Puts those back that the port had no room for, which have waited since then.
+    fn put_back(&mut self, out: &mut Batch, since: &[u64]) {
+        let count = out.len();
+        let mut since = since.iter();
+        out.take_front(count, |packet| {
+            self.bytes += packet.len() as u64;
+            self.waiting.push_back(Waiting {
+                packet,
+                since: since.next().copied().unwrap_or_default(),
+            });
+        });
+        // Behind the others now, where there was room for them: to the front with all of them.
+        self.waiting.rotate_right(count);
+    }
+}
+
+/// The priority that a frame says it has, 0 to 7: by its VLAN tag (IEEE 802.1Q), or the class selector of its DSCP (RFC 2474).
+fn priority_of(frame: &[u8]) -> u8 {
+    match frame.get(12..16) {
+        Some([0x81, 0x00, tag, _] | [0x88, 0xa8, tag, _]) => tag >> 5,
+        Some([0x08, 0x00, _, service]) => service >> 5,
+        Some([0x86, 0xdd, class, _]) => (class & 0x0e) >> 1,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+    use taut_port::{Link, PortCounters};
+
+    /// Takes as many packets as it has room for, and keeps their first bytes.
+    struct Narrow {
+        room: usize,
+        taken: Vec<u8>,
+    }
+
+    impl Port for Narrow {
+        fn rx(&mut self, _: &mut Batch) -> usize {
+            0
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let n = batch.len().min(self.room);
+            self.room -= n;
+            batch.take_front(n, |packet| self.taken.push(packet.bytes()[0]));
+            n
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    struct Bench {
+        queues: Queues,
+        port: Narrow,
+        pool: PoolHandle,
+    }
+
+    impl Bench {
+        fn new(text: &str) -> Self {
+            #[derive(Deserialize)]
+            struct File {
+                queue: Queueing,
+            }
+            let file: File = toml::from_str(text).unwrap();
+            let clock = Clock::calibrate(Duration::from_millis(2));
+            Self {
+                queues: Queues::new(&file.queue, &clock).unwrap(),
+                port: Narrow {
+                    room: 0,
+                    taken: Vec::new(),
+                },
+                pool: PoolHandle::new(64, false).unwrap(),
+            }
+        }
+
+        /// Offers IPv4 frames of 100 bytes with these numbers and DSCPs.
+        fn offer(&mut self, frames: &[(u8, u8)], given: Option<&[u8; BATCH_CAPACITY]>) {
+            let mut batch = Batch::new();
+            for (number, dscp) in frames {
+                let mut packet = self.pool.take(100).unwrap();
+                packet.bytes_mut().fill(0);
+                packet.bytes_mut()[0] = *number;
+                packet.bytes_mut()[12..16].copy_from_slice(&[8, 0, 0x45, dscp << 2]);
+                batch.push(packet);
+            }
+            self.queues.offer(&mut batch, given, &mut self.port);
+            assert!(batch.is_empty());
+            assert_eq!(self.pool.outstanding(), 0, "what waits is copied");
+        }
+
+        /// What leaves when there is room for so many.
+        fn leaves(&mut self, room: usize) -> Vec<u8> {
+            self.port.room = room;
+            self.queues.drain(&mut self.port);
+            self.port.room = 0;
+            std::mem::take(&mut self.port.taken)
+        }
+
+        fn counted(&self) -> Vec<QueueCounters> {
+            self.queues.counters().collect()
+        }
+    }
+
+    #[test]
+    fn what_the_port_has_no_room_for_waits_in_order_and_what_is_too_much_is_dropped() {
+        let mut bench = Bench::new("queue = 4");
+        bench.port.room = 2;
+        bench.offer(&[1, 2, 3, 4, 5].map(|number| (number, 0)), None);
+        bench.offer(&[(6, 0), (7, 0), (8, 0)], None);
+        assert_eq!(bench.leaves(3), [1, 2, 3, 4, 5]);
+        let [counted] = bench.counted()[..] else {
+            panic!()
+        };
+        assert_eq!((counted.queued, counted.dropped_full), (4, 2));
+        assert_eq!((counted.waiting_packets, counted.waiting_bytes), (1, 100));
+        // What comes now does not overtake.
+        bench.port.room = 1;
+        bench.offer(&[(9, 0)], None);
+        assert_eq!(bench.leaves(9), [6, 9]);
+        assert!(bench.queues.is_empty());
+        bench.port.room = 1;
+        bench.offer(&[(10, 0)], None);
+        assert_eq!(bench.leaves(0), [10]);
+    }
+
+    #[test]
+    fn the_highest_priority_leaves_first_and_has_a_queue_of_its_own() {
+        let mut bench = Bench::new("queue = { packets = 2, priorities = 2 }");
+        // DSCP 46 is class 5, DSCP 10 class 1.
+        bench.offer(&[(1, 0), (2, 10), (3, 0), (4, 46), (5, 46), (6, 46)], None);
+        assert_eq!(bench.leaves(1), [4]);
+        let mut given = [NO_PRIORITY; BATCH_CAPACITY];
+        given[0] = 7;
+        bench.offer(&[(7, 0)], Some(&given));
+        assert_eq!(bench.leaves(9), [5, 7, 1, 2]);
+        let dropped: Vec<_> = bench.counted().iter().map(|it| it.dropped_full).collect();
+        assert_eq!(dropped, [1, 1]);
+    }
+
+    #[test]
+    fn bytes_are_limited_too_and_codel_drops_at_the_front() {
+        let mut bench = Bench::new("queue = { packets = 9, bytes = 250 }");
+        bench.offer(&[(1, 0), (2, 0), (3, 0)], None);
+        assert_eq!(bench.leaves(9), [1, 2]);
+        let mut bench = Bench::new("queue = { packets = 64, drop = \"codel(100us, 1ms)\" }");
+        let frames: Vec<_> = (0..32).map(|number| (number, 0)).collect();
+        bench.offer(&frames, None);
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(bench.leaves(1).len(), 1);
+        std::thread::sleep(Duration::from_millis(2));
+        let left = bench.leaves(1)[0];
+        assert!(left > 1, "{left}");
+        let counted = bench.counted()[0];
+        assert_eq!(
+            2 + counted.dropped_codel + counted.waiting_packets,
+            counted.queued
+        );
+    }
+
+    #[test]
+    fn frames_say_their_priority_by_tag_or_service_class() {
+        let frame = |head: [u8; 4]| [&[0; 12][..], &head, &[0; 44]].concat();
+        for (head, priority) in [
+            ([8, 0, 0x45, 0xb8], 5),
+            ([8, 0, 0x45, 0xe0], 7),
+            ([0x86, 0xdd, 0x6b, 0x80], 5),
+            ([0x81, 0, 0xa0, 1], 5),
+            ([0x88, 0xa8, 0xe0, 1], 7),
+            ([8, 6, 0, 1], 0),
+        ] {
+            assert_eq!(priority_of(&frame(head)), priority, "{head:x?}");
+        }
+        assert_eq!(priority_of(&[0; 14]), 0);
+    }
+}

@@ -1,0 +1,282 @@
+//! What `taut forward --json` prints and what `--control` has it read, a line of JSON each. Who prints and who reads share these
+//! types.
+
+use crate::{CountersView, Place, QueueCounters, Stage};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use taut_port::PortCounters;
+
+/// A line of standard output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What has happened.
+    #[serde(flatten)]
+    pub event: Event,
+    /// Number of the chain file that it is about; none where there is one, the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<usize>,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// Packets can pass.
+    Started(Started),
+    /// A port's link has gone up, or down for that reason.
+    Link {
+        /// As the chain has it.
+        port: String,
+        /// Why; none if it is up.
+        down: Option<String>,
+    },
+    /// A second is over.
+    Second(Second),
+    /// Somebody has asked for the counters.
+    Counters {
+        /// Since the start.
+        counters: CountersView,
+        /// In the order of the chain.
+        ports: Vec<PortCounters>,
+    },
+    /// Functions have been replaced.
+    Updated {
+        /// Functions that stay.
+        kept: usize,
+        /// Functions that are new.
+        made: usize,
+        /// How long the worker did not look at its ports, us.
+        pause_us: f64,
+    },
+    /// What was asked for is not done.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// All files have been read and passed on; the ports stay open until standard input closes.
+    Done {
+        /// Since the start.
+        counters: CountersView,
+        /// In the order of the chain.
+        ports: Vec<PortCounters>,
+    },
+    /// It is over.
+    Summary(Box<Summary>),
+}
+
+impl From<Event> for Report {
+    /// About the only chain file.
+    fn from(event: Event) -> Self {
+        Self {
+            event,
+            worker: None,
+        }
+    }
+}
+
+/// How packets are forwarded.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    /// Where, if not by a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// What became of each direction in the kernel, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directions: Vec<String>,
+    /// The flush policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush: Option<String>,
+    /// The waiting policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+    /// The core of a single worker, if it has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<usize>,
+    /// How many, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<usize>,
+    /// Their cores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<usize>,
+}
+
+/// What was counted in a second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// From 1.
+    pub second: u32,
+    /// In this second.
+    pub counters: CountersView,
+    /// How workers spent it.
+    #[serde(flatten)]
+    pub shares: Option<Shares>,
+    /// What each of several workers counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<CountersView>,
+}
+
+/// How workers spent their time, as shares of it (0 to 1).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Shares {
+    /// Packets per burst received.
+    pub average_batch: f64,
+    /// On packets.
+    pub busy: f64,
+    /// Asleep.
+    pub asleep: f64,
+    /// With the core taken away.
+    pub interrupted: f64,
+}
+
+impl Shares {
+    /// Of these counters.
+    pub fn of(counters: &CountersView) -> Self {
+        Self {
+            average_batch: counters.average_batch(),
+            busy: counters.busy(),
+            asleep: counters.asleep(),
+            interrupted: counters.interrupted(),
+        }
+    }
+}
+
+/// What was counted in all.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// From the start to the end, s.
+    pub seconds: f64,
+    /// In that time.
+    pub counters: CountersView,
+    /// Packets dropped for any reason.
+    pub dropped: u64,
+    /// How workers spent it.
+    #[serde(flatten)]
+    pub shares: Option<Shares>,
+    /// What became of packets in functions that tell, by cause.
+    pub fates: BTreeMap<String, u64>,
+    /// Ticks of the worker per packet sent, while it had some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_ticks_per_packet: Option<f64>,
+    /// Ticks per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tsc_hz: Option<f64>,
+    /// In the order of the chain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<AtPort>,
+    /// What each of several workers counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<CountersView>,
+}
+
+/// What was counted at a port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AtPort {
+    /// As the chain has it.
+    pub port: String,
+    /// What passed.
+    #[serde(flatten)]
+    pub counters: PortCounters,
+    /// Its queues, the highest priority last; none without queues.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<QueueCounters>,
+}
+
+/// A line of standard input: the functions to have from now on, as in a chain file; without them, that counters are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// Number of the chain file, where there are several.
+    #[serde(default)]
+    pub worker: usize,
+    /// See there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub functions: Option<Vec<Stage>>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn lines_read_as_they_are_written() {
+        let counters = CountersView {
+            rx_packets: u64::MAX,
+            busy_ticks: 3,
+            ..CountersView::default()
+        };
+        let ports = vec![PortCounters::default(); 2];
+        let shares = Some(Shares::of(&counters));
+        let events = [
+            Event::Started(Started {
+                place: Some(Place::Kernel),
+                ..Started::default()
+            }),
+            Event::Link {
+                port: "null:".to_string(),
+                down: None,
+            },
+            Event::Second(Second {
+                second: 1,
+                counters,
+                shares,
+                workers: vec![counters; 2],
+            }),
+            Event::Counters {
+                counters,
+                ports: ports.clone(),
+            },
+            Event::Updated {
+                kept: 1,
+                made: 2,
+                pause_us: 0.5,
+            },
+            Event::Refused {
+                reason: "no".to_string(),
+            },
+            Event::Done { counters, ports },
+            Event::Summary(Box::new(Summary {
+                seconds: 1.0,
+                counters,
+                shares,
+                fates: BTreeMap::from([("relayed".to_string(), 7)]),
+                ports: vec![AtPort {
+                    port: "null:".to_string(),
+                    counters: PortCounters::default(),
+                    queues: vec![QueueCounters::default()],
+                }],
+                ..Summary::default()
+            })),
+            Event::Summary(Box::default()),
+        ];
+        for event in events {
+            for worker in [None, Some(3)] {
+                let event = event.clone();
+                let report = Report { event, worker };
+                let line = serde_json::to_string(&report).unwrap();
+                assert_eq!(
+                    serde_json::from_str::<Report>(&line).unwrap(),
+                    report,
+                    "{line}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn orders_are_functions_or_ask_for_counters() {
+        let read = |text: &str| serde_json::from_str::<Order>(text);
+        assert_eq!(read("{}").unwrap(), Order::default());
+        let order =
+            read("{\"worker\": 1, \"functions\": [{\"name\": \"xor\", \"key\": 7}]}").unwrap();
+        assert_eq!(order.worker, 1);
+        let written = serde_json::to_string(&order).unwrap();
+        assert_eq!(read(&written).unwrap(), order);
+        let stage = &order.functions.unwrap()[0];
+        assert_eq!(
+            (&*stage.name, stage.settings["key"].as_integer()),
+            ("xor", Some(7))
+        );
+        assert!(read("{\"function\": []}").is_err());
+    }
+}

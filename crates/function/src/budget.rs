@@ -1,0 +1,54 @@
+//! How often something may be done: so many times at once, and then so far apart.
+
+/// A token bucket over a clock of the caller's.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: u64,
+    at_once: u64,
+    /// Between two, in units of the clock.
+    apart: u64,
+    /// When one was earned last.
+    since: u64,
+}
+
+impl Budget {
+    /// `at_once` are there now; another one comes every `apart`.
+    pub(crate) fn new(at_once: u64, apart: u64, now: u64) -> Self {
+        Self {
+            left: at_once,
+            at_once,
+            apart: apart.max(1),
+            since: now,
+        }
+    }
+
+    /// Whether it may be done once more, which is counted.
+    pub(crate) fn admits(&mut self, now: u64) -> bool {
+        let earned = now.saturating_sub(self.since) / self.apart;
+        if earned > 0 {
+            self.left = self.left.saturating_add(earned).min(self.at_once);
+            self.since += earned * self.apart;
+        }
+        let admits = self.left > 0;
+        self.left -= u64::from(admits);
+        admits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_at_once_and_then_so_far_apart() {
+        let mut budget = Budget::new(50, 10, 1_000);
+        let mut admitted = |now: u64| (0..1000).filter(|_| budget.admits(now)).count();
+        assert_eq!(admitted(1_000), 50);
+        // The rest of a wait is not lost.
+        assert_eq!([1_009, 1_039, 1_040].map(&mut admitted), [0, 3, 1]);
+        assert_eq!(admitted(100_000), 50);
+        // A clock that goes back earns nothing.
+        assert_eq!(admitted(0), 0);
+        assert_eq!(admitted(u64::MAX), 50);
+    }
+}

@@ -1,0 +1,216 @@
+//! A table that is swapped whole: whoever decides makes the next one aside, and each worker goes on with it between two batches.
+//! A worker looks at one number a batch; it counts no references, never waits and never frees a table.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Looks whether workers have moved on are this far apart.
+const LOOK: Duration = Duration::from_micros(20);
+
+/// The end of whoever decides.
+#[derive(Debug)]
+pub struct Swapped<T> {
+    present: Arc<T>,
+    slots: Vec<Arc<Slot<T>>>,
+}
+
+/// A worker's end.
+#[derive(Debug)]
+pub struct InUse<T> {
+    now: Arc<T>,
+    seen: u64,
+    slot: Arc<Slot<T>>,
+}
+
+/// Where tables change hands. The lock is held for as long as it takes to move a pointer; a worker that does not get it at once
+/// has one more batch by the table that it has.
+#[derive(Debug)]
+struct Slot<T> {
+    /// How many tables were put here. Changes under the lock.
+    put: AtomicU64,
+    tables: Mutex<Tables<T>>,
+}
+
+#[derive(Debug)]
+struct Tables<T> {
+    next: Option<Arc<T>>,
+    /// What the worker had before: freed by whoever made it. There is one at most, as it is taken when the next one is put.
+    old: Option<Arc<T>>,
+}
+
+impl<T> Slot<T> {
+    fn lock(&self) -> MutexGuard<'_, Tables<T>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Swapped<T> {
+    /// The first table.
+    pub fn new(first: T) -> Self {
+        Self {
+            present: Arc::new(first),
+            slots: Vec::new(),
+        }
+    }
+
+    /// The newest table.
+    pub fn present(&self) -> &T {
+        &self.present
+    }
+
+    /// For one worker more.
+    pub fn worker(&mut self) -> InUse<T> {
+        let slot = Arc::new(Slot {
+            put: AtomicU64::new(0),
+            tables: Mutex::new(Tables {
+                next: None,
+                old: None,
+            }),
+        });
+        self.slots.push(Arc::clone(&slot));
+        InUse {
+            now: Arc::clone(&self.present),
+            seen: 0,
+            slot,
+        }
+    }
+
+    /// Has all workers go on with another table, each at its next batch.
+    pub fn swap(&mut self, next: T) {
+        self.leave_out_the_dead();
+        let next = Arc::new(next);
+        for slot in &self.slots {
+            let mut tables = slot.lock();
+            let left = (tables.next.replace(Arc::clone(&next)), tables.old.take());
+            let put = slot.put.load(Ordering::Relaxed);
+            slot.put.store(put + 1, Ordering::Release);
+            drop(tables);
+            // Freeing a large table takes its time.
+            drop(left);
+        }
+        self.present = next;
+    }
+
+    /// Waits until all workers have moved on, and frees what they had before. False if one has not in that time: it has ended, or
+    /// gets no packets and is not called.
+    pub fn settle(&mut self, patience: Duration) -> bool {
+        self.leave_out_the_dead();
+        let deadline = Instant::now() + patience;
+        self.slots.iter().all(|slot| {
+            loop {
+                let mut tables = slot.lock();
+                let (is_taken, old) = (tables.next.is_none(), tables.old.take());
+                drop(tables);
+                drop(old);
+                if is_taken || Instant::now() >= deadline {
+                    return is_taken;
+                }
+                std::thread::sleep(LOOK);
+            }
+        })
+    }
+
+    fn leave_out_the_dead(&mut self) {
+        self.slots.retain(|slot| Arc::strong_count(slot) > 1);
+    }
+}
+
+impl<T> InUse<T> {
+    /// The table for this batch.
+    #[inline(always)]
+    pub fn get(&mut self) -> &T {
+        if self.slot.put.load(Ordering::Acquire) != self.seen {
+            self.move_on();
+        }
+        &self.now
+    }
+
+    #[cold]
+    fn move_on(&mut self) {
+        let Ok(mut tables) = self.slot.tables.try_lock() else {
+            return;
+        };
+        self.seen = self.slot.put.load(Ordering::Relaxed);
+        if let Some(next) = tables.next.take() {
+            tables.old = Some(std::mem::replace(&mut self.now, next));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::thread::ThreadId;
+
+    /// A table whose entries are all the same, and that says by whom it is freed.
+    struct Table {
+        entries: Vec<u32>,
+        freed: Arc<Mutex<Vec<ThreadId>>>,
+    }
+
+    impl Drop for Table {
+        fn drop(&mut self) {
+            let mut freed = self.freed.lock().unwrap_or_else(PoisonError::into_inner);
+            freed.push(std::thread::current().id());
+        }
+    }
+
+    #[test]
+    fn every_worker_sees_whole_tables_in_order_and_frees_none() {
+        let rounds = if cfg!(miri) { 20 } else { 10_000 };
+        let freed: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+        let table = |number: u32| Table {
+            entries: vec![number; 64],
+            freed: Arc::clone(&freed),
+        };
+        let mut swapped = Swapped::new(table(0));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let (mut in_use, stop) = (swapped.worker(), &stop);
+                scope.spawn(move || {
+                    let mut last = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let entries = &in_use.get().entries;
+                        assert!(entries.iter().all(|entry| *entry == entries[0]));
+                        assert!(entries[0] >= last);
+                        last = entries[0];
+                    }
+                    assert_eq!(in_use.get().entries[0], rounds);
+                });
+            }
+            for number in 1..=rounds {
+                swapped.swap(table(number));
+                // What is swapped again before a worker looks is passed over.
+                if number % 7 == 0 {
+                    assert!(swapped.settle(Duration::from_secs(60)));
+                }
+            }
+            assert!(swapped.settle(Duration::from_secs(60)));
+            let count = freed.lock().map_or(0, |it| it.len());
+            assert_eq!(count, rounds as usize, "all but the last");
+            stop.store(true, Ordering::Relaxed);
+        });
+        drop(swapped);
+        let own = std::thread::current().id();
+        let all = freed.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(all.iter().all(|by| *by == own));
+        assert_eq!(all.len(), rounds as usize + 1);
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_or_sleeps_holds_nobody_up() {
+        let mut swapped = Swapped::new(1);
+        let (ended, mut sleeps) = (swapped.worker(), swapped.worker());
+        drop(ended);
+        swapped.swap(2);
+        assert!(!swapped.settle(Duration::from_millis(1)));
+        swapped.swap(3);
+        assert_eq!(*sleeps.get(), 3);
+        assert!(swapped.settle(Duration::ZERO));
+        assert_eq!(*swapped.present(), 3);
+        assert_eq!(*swapped.worker().get(), 3);
+    }
+}
