@@ -582,6 +582,8 @@ pub(crate) fn wait(
     deadline: Option<Instant>,
 ) -> bool {
     let stdin = std::io::stdin();
+    // The flag is there, so is this.
+    let stopped = taut_host::stop_file().ok();
     loop {
         if signalled.load(Ordering::Relaxed) {
             return true;
@@ -590,7 +592,6 @@ pub(crate) fn wait(
         if left.is_some_and(|l| l.is_zero()) {
             return false;
         }
-        // A signal ends the sleep: the kernel gives it to the main thread, which this is.
         let timeout = left.map(|l| Timespec {
             tv_sec: l.as_secs() as i64,
             tv_nsec: i64::from(l.subsec_nanos()),
@@ -598,12 +599,13 @@ pub(crate) fn wait(
         let mut watched: Vec<PollFd<'_>> = ended
             .iter()
             .map(|pipe| pipe.as_fd())
+            .chain(stopped)
             .chain(watch_stdin.then(|| stdin.as_fd()))
             .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
             .collect();
         if poll(&mut watched, timeout.as_ref()).is_ok_and(|n| n > 0) {
             // Nothing is ever written to the pipes.
-            let mut pipes = watched.iter().take(ended.len());
+            let mut pipes = watched.iter().take(ended.len() + stopped.iter().len());
             if pipes.any(|pipe| !pipe.revents().is_empty()) {
                 return true;
             }

@@ -11,7 +11,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use support::program::{PATIENCE, Program, run};
 use support::{Sockets, alone, is_installed, taut};
-use taut_engine::Worker;
+use taut_engine::{Chain, Worker};
+use taut_function::{Context, Function};
 use taut_port::{Batch, Clock, Link, PoolHandle, Port, PortCounters, PortSpec, Resources};
 use taut_traffic::{InlineTap, Instrument, Stream, Summaries, TappedWire, Trial, sightings};
 use taut_wire::{StampLayout, UdpFlow};
@@ -150,24 +151,84 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
     }
 }
 
-/// Always has packets to give, and takes all.
+/// Always has packets to give, and takes as many as it is told in a call.
 struct Endless {
     pool: PoolHandle,
     layout: StampLayout,
     template: Vec<u8>,
     next: u64,
+    takes: usize,
 }
 
 impl Endless {
     fn boxed() -> Box<dyn Port> {
+        Self::taking(usize::MAX)
+    }
+
+    fn taking(takes: usize) -> Box<dyn Port> {
         let template = UdpFlow::default().frame(64).unwrap();
         Box::new(Self {
             pool: PoolHandle::new(256, false).unwrap(),
             layout: StampLayout::new(&template).unwrap(),
             template,
             next: 0,
+            takes,
         })
     }
+}
+
+/// Sends every third packet back, gives some a priority, and copies of some to both ports.
+struct Everywhere;
+
+impl Function for Everywhere {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        for index in 0..batch.len() {
+            match index % 5 {
+                0 => batch.send_to(index, context.from_port as u8),
+                1 => batch.set_priority(index, (index % 8) as u8),
+                2 => drop(batch.copy_to(index, context.from_port as u8)),
+                3 => batch.mark_dropped(index),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn ways_out_copies_and_queues_allocate_nothing() {
+    let clock = Clock::calibrate(Duration::from_millis(20));
+    let chain = "ports = [\"null:\", \"null:\"]\nqueue = { packets = 100, bytes = 5000, priorities = 3, drop = \"codel(10us, 100us)\" }";
+    let queue = Chain::parse(chain, "chain").unwrap().queue.unwrap();
+    let run = |duration: Duration| {
+        let ports = vec![Endless::taking(6), Endless::taking(6)];
+        let functions: Vec<Box<dyn Function>> = vec![Box::new(Everywhere)];
+        let mut worker = Worker::new(ports, functions, "idle(32)".parse().unwrap(), &clock);
+        worker.set_pool(PoolHandle::new(1024, false).unwrap());
+        worker.set_queueing(&queue, &clock).unwrap();
+        let stop = AtomicBool::new(false);
+        let allocated = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(duration);
+                stop.store(true, Ordering::Relaxed);
+            });
+            let before = allocations();
+            worker.run(&stop);
+            allocations() - before
+        });
+        (worker.counters().read(), allocated)
+    };
+    let (_, least) = run(Duration::ZERO);
+    let (counted, allocated) = run(Duration::from_millis(300));
+    for count in [
+        counted.rounds,
+        counted.dropped_queue_full,
+        counted.dropped_codel,
+        counted.dropped_by_function,
+    ] {
+        assert!(count > 1000, "{counted:?}");
+    }
+    assert_eq!(counted.dropped_no_copy, 0);
+    assert_eq!(allocated, least);
 }
 
 impl Port for Endless {
@@ -183,8 +244,8 @@ impl Port for Endless {
     }
 
     fn tx(&mut self, batch: &mut Batch) -> usize {
-        let n = batch.len();
-        batch.clear();
+        let n = batch.len().min(self.takes);
+        batch.drop_front(n);
         n
     }
 

@@ -94,7 +94,7 @@ impl Balance {
 
     #[inline]
     fn hop(&self, tuple: &Tuple) -> Mac {
-        let bucket = flow_hash(tuple, self.seed) >> (u64::BITS - BUCKETS.ilog2());
+        let bucket = tuple.flow_hash(self.seed) >> (u64::BITS - BUCKETS.ilog2());
         self.hops[usize::from(self.buckets[bucket as usize])]
     }
 }
@@ -108,22 +108,6 @@ fn highest(bucket: u64, seed: u64, hops: &[Mac]) -> u16 {
     };
     let highest = hops.iter().enumerate().max_by_key(|(_, mac)| drawn(mac));
     highest.map_or(0, |(number, _)| number as u16)
-}
-
-/// Fragments have the ports in the first one only: all go by their addresses, and so to one hop.
-#[inline]
-fn flow_hash(tuple: &Tuple, seed: u64) -> u64 {
-    let (source_port, destination_port) = match tuple.ports {
-        Some(ports) if !tuple.is_fragment => ports,
-        _ => (0, 0),
-    };
-    let rest = u64::from(source_port) << 24
-        | u64::from(destination_port) << 8
-        | u64::from(tuple.protocol.0);
-    let source = mix(seed, (tuple.source >> 64) as u64 ^ rest);
-    let source = mix(source, tuple.source as u64);
-    let both = mix(source, (tuple.destination >> 64) as u64);
-    mix(both, tuple.destination as u64)
 }
 
 impl Function for Balance {

@@ -1,5 +1,6 @@
 //! Addresses, protocol and ports of a frame: the five things that tell flows apart.
 
+use crate::mix::mix;
 use std::net::IpAddr;
 use taut_wire::{Headers, IpProtocol, Layer3};
 
@@ -13,6 +14,25 @@ pub(crate) struct Tuple {
     pub(crate) ports: Option<(u16, u16)>,
     /// Part of a packet, the first among them.
     pub(crate) is_fragment: bool,
+}
+
+impl Tuple {
+    /// The same for all packets of a flow in one direction, and spread evenly over all 64 bits. Fragments have the ports in the
+    /// first one only: all go by their addresses.
+    #[inline]
+    pub(crate) fn flow_hash(&self, seed: u64) -> u64 {
+        let (source_port, destination_port) = match self.ports {
+            Some(ports) if !self.is_fragment => ports,
+            _ => (0, 0),
+        };
+        let rest = u64::from(source_port) << 24
+            | u64::from(destination_port) << 8
+            | u64::from(self.protocol.0);
+        let source = mix(seed, (self.source >> 64) as u64 ^ rest);
+        let source = mix(source, self.source as u64);
+        let both = mix(source, (self.destination >> 64) as u64);
+        mix(both, self.destination as u64)
+    }
 }
 
 /// What a frame is to a function that looks at addresses and ports.

@@ -33,7 +33,7 @@ pub use netns::{Steering, Testbed, TestbedBuilder, TestbedError};
 pub use noise::{NoiseSource, Snapshot, SystemActivity, noise_sources};
 pub use permissions::{Capability, Missing};
 pub use process::{DeviceError, DeviceProcess};
-pub use signals::stop_flag;
+pub use signals::{stop_file, stop_flag};
 pub use topology::{CorePlan, Topology, allowed_cpus, choose_cores, cores_for};
 pub use veth::{Namespace, Veth, WireEnd};
 pub use virtual_switch::{SwitchPort, VirtualSwitch};

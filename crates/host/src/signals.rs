@@ -1,6 +1,7 @@
 //! One stop flag for the whole program, set by Ctrl-C and its kin, so that long work ends cleanly.
 
-use std::io;
+use std::io::{self, PipeReader};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -24,14 +25,33 @@ const TWICE_WITHIN: Duration = Duration::from_millis(300);
 /// # Errors
 /// The system's reason when a handler cannot be installed.
 pub fn stop_flag() -> io::Result<&'static AtomicBool> {
-    static FLAG: OnceLock<Result<Arc<AtomicBool>, io::ErrorKind>> = OnceLock::new();
-    match FLAG.get_or_init(|| install().map_err(|error| error.kind())) {
-        Ok(flag) => Ok(flag),
+    Ok(&stop()?.flag)
+}
+
+/// What has an end once the flag of [`stop_flag`] is set: for those who wait in `poll`, which the signal itself does not always
+/// end, as it may come to another thread, or just before.
+///
+/// # Errors
+/// As [`stop_flag`].
+pub fn stop_file() -> io::Result<BorrowedFd<'static>> {
+    Ok(stop()?.file.as_fd())
+}
+
+struct Stop {
+    flag: Arc<AtomicBool>,
+    file: PipeReader,
+}
+
+fn stop() -> io::Result<&'static Stop> {
+    static STOP: OnceLock<Result<Stop, io::ErrorKind>> = OnceLock::new();
+    match STOP.get_or_init(|| install().map_err(|error| error.kind())) {
+        Ok(stop) => Ok(stop),
         Err(kind) => Err(io::Error::from(*kind)),
     }
 }
 
-fn install() -> io::Result<Arc<AtomicBool>> {
+fn install() -> io::Result<Stop> {
+    let (file, open) = io::pipe()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, Arc::clone(&stop))?;
@@ -41,14 +61,17 @@ fn install() -> io::Result<Arc<AtomicBool>> {
         .name("signals".to_owned())
         .spawn(move || {
             let mut first = None;
+            let mut open = Some(open);
             for signal in signals.forever() {
+                // The flag was set before this was heard of.
+                drop(open.take());
                 let first = *first.get_or_insert_with(Instant::now);
                 if signal == SIGINT && first.elapsed() >= TWICE_WITHIN {
                     low_level::exit(EXIT_STATUS_INTERRUPTED);
                 }
             }
         })?;
-    Ok(stop)
+    Ok(Stop { flag: stop, file })
 }
 
 #[cfg(test)]
@@ -69,6 +92,8 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(flag.load(Ordering::Relaxed));
+        let mut byte = [0];
+        assert_eq!(rustix::io::read(stop_file().unwrap(), &mut byte), Ok(0));
         assert!(std::ptr::eq(flag, stop_flag().unwrap()));
     }
 }

@@ -401,11 +401,6 @@ mod tests {
                 2,
                 "2 workers cannot share it: the packets of a file",
             ),
-            (
-                "dpdk:net_null0",
-                3,
-                "3 workers cannot share it: the queues of a DPDK port",
-            ),
             ("memif:/x", 9, "9 workers: it has 8 rings"),
         ] {
             let spec = PortSpec::parse(text).unwrap();

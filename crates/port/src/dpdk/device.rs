@@ -6,14 +6,17 @@ use super::memory::MbufPool;
 use super::reason::{cause, reason};
 use crate::{PortError, PortSpec};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What is asked of a device, and what was made of it (`struct taut_setup`).
 #[repr(C)]
 pub(super) struct Setup {
     ring: u16,
     queues: u16,
+    tx_queues: u16,
     rate_mbps: u32,
-    mempool: *mut c_void,
+    mempools: *const *mut c_void,
     stamps: c_int,
     stamp_offset: c_int,
     stamp_flag: u64,
@@ -57,16 +60,26 @@ pub(super) struct Device {
     pub(super) tx_ring: u16,
     /// Where an mbuf has its receive stamp, and the flag of those that have one.
     pub(super) stamp: (i32, u64),
+    /// Of all ports on it, packets that it had no room for.
+    pub(super) refused: AtomicU64,
+    /// What it receives into: goes after it.
+    _pools: Vec<Arc<MbufPool>>,
 }
 
 impl Device {
-    /// Attaches the device of `spec` and starts it; it receives into mbufs of `pool`.
+    /// Attaches the device of `spec` and starts it. With one pool it receives into mbufs of that; with several each is of one
+    /// queue, and there are as many transmit queues.
     pub(super) fn attach(
         spec: &PortSpec,
         settings: Settings,
-        pool: &MbufPool,
+        environment: &'static Environment,
+        pools: Vec<Arc<MbufPool>>,
     ) -> Result<Self, PortError> {
-        let environment = pool.environment;
+        let workers = pools.len();
+        let mempools: Vec<_> = match &pools[..] {
+            [one] => vec![one.pool; usize::from(settings.queues)],
+            several => several.iter().map(|pool| pool.pool).collect(),
+        };
         let shim = environment.shim;
         let mut arguments = vec![spec.target().to_string()];
         arguments.extend_from_slice(spec.device_arguments());
@@ -76,9 +89,10 @@ impl Device {
         let arguments = text(arguments.join(","))?;
         let mut setup = Setup {
             ring: settings.ring,
-            queues: settings.queues,
+            queues: mempools.len() as u16,
+            tx_queues: workers as u16,
             rate_mbps: settings.rate_mbps,
-            mempool: pool.pool,
+            mempools: mempools.as_ptr(),
             stamps: c_int::from(settings.stamps),
             stamp_offset: 0,
             stamp_flag: 0,
@@ -90,8 +104,8 @@ impl Device {
         };
         let _control = control();
         shim.words();
-        // SAFETY: the environment is made; C strings and a set-up that live through the call; the
-        // pool outlives the device (the port holds both); `control` keeps others away.
+        // SAFETY: the environment is made; C strings, a set-up and as many pools as it says that live through the call; the
+        // pools outlive the device, which holds them; `control` keeps others away.
         let rc = unsafe { (shim.add_port)(name.as_ptr(), arguments.as_ptr(), &raw mut setup) };
         let words = shim.words();
         // SAFETY: zeroed above and then written as a C string that is never longer.
@@ -106,6 +120,8 @@ impl Device {
                 rx_ring: setup.rx_ring,
                 tx_ring: setup.tx_ring,
                 stamp: (setup.stamp_offset, setup.stamp_flag),
+                refused: AtomicU64::new(0),
+                _pools: pools,
             });
         }
         let step = if setup.step.is_null() {
@@ -116,7 +132,15 @@ impl Device {
                 .to_string_lossy()
                 .into_owned()
         };
-        Err(failure(spec, environment, &step, &driver, &words, rc))
+        Err(failure(
+            spec,
+            environment,
+            workers,
+            &step,
+            &driver,
+            &words,
+            rc,
+        ))
     }
 
     pub(super) fn link_is_up(&self) -> bool {
@@ -154,6 +178,7 @@ fn name_of(target: &str) -> &str {
 fn failure(
     spec: &PortSpec,
     environment: &Environment,
+    workers: usize,
     step: &str,
     driver: &str,
     words: &str,
@@ -170,6 +195,10 @@ fn failure(
         ),
         "stamps" => spec.error(format!(
             "stamps: {driver} stamps no packets ({why}); leave stamps= out"
+        )),
+        "rss" if workers > 1 => spec.error(format!(
+            "{driver} has not got {workers} queues to spread packets over ({why}); give it as many, where it has an argument for that \
+             (queues=, qpairs=, queue_count=), or leave out workers"
         )),
         "rss" => spec.error(format!(
             "rss: {driver} cannot spread packets over that many queues ({why}); leave rss= out"

@@ -6,9 +6,8 @@ use super::reason::reason;
 use crate::{PoolHandle, PortError, PortSpec};
 use std::cell::OnceCell;
 use std::ffi::{CString, c_void};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Mbufs beyond what ports hold in their rings: batches in hand, held for a flush, in caches.
 const MBUF_RESERVE: u32 = 1024;
@@ -27,7 +26,7 @@ pub(crate) struct Shared {
 pub(super) struct Memory {
     /// Mbufs that packets hold; keeps the pool.
     pub(super) ledger: PoolHandle,
-    pub(super) pool: Rc<MbufPool>,
+    pub(super) pool: Arc<MbufPool>,
 }
 
 impl Shared {
@@ -50,9 +49,9 @@ impl Shared {
         if let Some(memory) = self.made.get() {
             return Ok(memory.clone());
         }
-        let pool = Rc::new(MbufPool::new(environment()?, self.mbufs)?);
+        let pool = Arc::new(MbufPool::new(environment()?, self.mbufs)?);
         let memory = Memory {
-            ledger: PoolHandle::ledger_keeping(self.mbufs, Box::new(Rc::clone(&pool))),
+            ledger: PoolHandle::ledger_keeping(self.mbufs, Box::new(Arc::clone(&pool))),
             pool,
         };
         Ok(self.made.get_or_init(|| memory).clone())
@@ -80,6 +79,12 @@ pub(super) struct MbufPool {
     pub(super) pool: *mut c_void,
     pub(super) mbufs: u32,
 }
+
+// SAFETY: what is behind the pointer is changed by DPDK's own calls only, which any number of threads may make at once on a pool
+// with rings of several producers and consumers, as every one is that is made here.
+unsafe impl Send for MbufPool {}
+// SAFETY: as above.
+unsafe impl Sync for MbufPool {}
 
 /// Pools that are alive, and those whose worker is gone but whose mbufs other workers may still have
 /// (`net_ring` carries mbufs from one to the other).

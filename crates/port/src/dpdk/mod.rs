@@ -30,9 +30,9 @@ use crate::{Backend, Handling, PortError, PortSpec, Receives, Sends, Split};
 #[cfg(dpdk)]
 pub(crate) use memory::Shared;
 #[cfg(dpdk)]
-use port::{open, probe};
+use port::{open, probe, split};
 #[cfg(not(dpdk))]
-use without::{open, probe};
+use without::{open, probe, split};
 
 /// `dpdk:DEVICE[,ring=N][,rss=N][,rate=N][,stamps=hardware][,ARGUMENT=VALUE...]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -72,7 +72,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: false,
     probe,
     open,
-    split: Split::Never("the queues of a DPDK port are one worker's"),
+    split: Split::Parts(split),
 };
 
 const RING: u16 = 512;

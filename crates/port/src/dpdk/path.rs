@@ -23,9 +23,10 @@ pub(super) struct Counts {
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) port: u16,
-    /// Receive queues, polled in turn.
+    /// Receive queues, polled in turn; one, which may be any, where several workers have one each.
     pub(super) queues: u16,
     pub(super) next_queue: u16,
+    pub(super) tx_queue: u16,
     /// For copies of packets of other ports.
     pub(super) mempool: *mut c_void,
     /// From where slots are counted.

@@ -2,15 +2,17 @@
 
 use super::Settings;
 use super::device::{Device, Losses};
-use super::environment::environment;
+use super::environment::{Environment, environment};
 use super::library::{Shim, shim};
-use super::memory::Memory;
+use super::memory::{MbufPool, Memory};
 use super::path::{Counts, Path};
 use crate::{
-    BATCH_CAPACITY, Batch, Link, Port, PortCounters, PortError, PortSpec, Relayed, Resources,
+    BATCH_CAPACITY, Batch, Link, Part, Port, PortCounters, PortError, PortSpec, Relayed, Resources,
     StampClock,
 };
 use std::any::Any;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Drivers whose error counter counts again what they refused and the caller still has.
 const COUNT_REFUSED: [&str; 2] = ["net_af_xdp", "net_tap"];
@@ -21,13 +23,19 @@ struct DpdkPort {
     /// Receive stamps of the last call; none unless asked for.
     stamps: Box<[u64]>,
     stamped: usize,
-    stamp_clock: Option<StampClock>,
-    // Before the memory: a device holds mbufs until it is closed.
-    device: Device,
+    /// There once the port of its last worker is open. Before the memory: a device holds mbufs until it is closed.
+    device: Arc<OnceLock<Device>>,
     memory: Memory,
+    /// Which of the workers that share the device; the first one counts what the device has lost.
+    worker: u16,
+    /// The path knows the device.
+    has_begun: bool,
+    /// What of its refused packets it has told the device's other ports.
+    told_refused: u64,
     /// Packets that may be out at a time: the ledger has no room for more.
     most: usize,
     name: String,
+    arguments: Vec<String>,
     counted: Counted,
 }
 
@@ -72,7 +80,72 @@ pub(super) fn probe() -> Result<String, PortError> {
 }
 
 pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
-    Ok(Box::new(DpdkPort::open(spec, resources)?))
+    let opening = Opening::new(spec, 1)?;
+    Ok(Box::new(DpdkPort::open(&opening, 0, resources)?))
+}
+
+/// A queue of the same device for each worker, with packet memory of its own.
+pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
+    for (option, why) in [
+        ("rss", "each worker has a queue of its own"),
+        ("rate", "it is of one queue"),
+    ] {
+        if spec.option(option).is_some() {
+            return Err(spec.error(format!(
+                "{option}: {why}; leave it out with {workers} workers"
+            )));
+        }
+    }
+    let opening = Arc::new(Opening::new(spec, workers)?);
+    let part = |worker| {
+        let opening = Arc::clone(&opening);
+        let part = move |resources: &mut Resources| {
+            let port = DpdkPort::open(&opening, worker, resources)?;
+            Ok(Box::new(port) as Box<dyn Port>)
+        };
+        Box::new(part) as Part
+    };
+    Ok((0..workers as u16).map(part).collect())
+}
+
+/// What workers that share a device open it by, one after the other.
+struct Opening {
+    spec: PortSpec,
+    settings: Settings,
+    workers: usize,
+    /// Of those that have opened it.
+    pools: Mutex<Vec<Arc<MbufPool>>>,
+    device: Arc<OnceLock<Device>>,
+}
+
+impl Opening {
+    fn new(spec: &PortSpec, workers: usize) -> Result<Self, PortError> {
+        Ok(Self {
+            spec: spec.clone(),
+            settings: Settings::of(spec)?,
+            workers,
+            pools: Mutex::default(),
+            device: Arc::default(),
+        })
+    }
+
+    /// One worker more has memory for its queue; with the last one the device starts.
+    fn add(
+        &self,
+        environment: &'static Environment,
+        pool: &Arc<MbufPool>,
+    ) -> Result<(), PortError> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.push(Arc::clone(pool));
+        if pools.len() < self.workers {
+            return Ok(());
+        }
+        let pools = std::mem::take(&mut *pools);
+        let device = Device::attach(&self.spec, self.settings, environment, pools)?;
+        // Set once, by the last one.
+        let _ = self.device.set(device);
+        Ok(())
+    }
 }
 
 /// Whose clock a device stamps by.
@@ -91,20 +164,22 @@ fn clock_of(driver: &str, arguments: &[String]) -> StampClock {
 }
 
 impl DpdkPort {
-    fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Self, PortError> {
-        let settings = Settings::of(spec)?;
+    /// That of one of the workers, which open it in turn.
+    fn open(opening: &Opening, worker: u16, resources: &mut Resources) -> Result<Self, PortError> {
+        let Opening { spec, settings, .. } = opening;
         let environment = environment()?;
         let memory = resources.dpdk().memory()?;
-        let device = Device::attach(spec, settings, &memory.pool)?;
+        opening.add(environment, &memory.pool)?;
         let mut stamps: Box<[u64]> = if settings.stamps {
             Box::new([0; BATCH_CAPACITY])
         } else {
             Box::default()
         };
         let path = Box::new(Path {
-            port: device.port,
+            port: 0,
             queues: settings.queues,
-            next_queue: 0,
+            next_queue: worker,
+            tx_queue: worker,
             mempool: memory.pool.pool,
             base: environment.base,
             ledger: memory.ledger.raw().as_ptr(),
@@ -113,32 +188,53 @@ impl DpdkPort {
             } else {
                 std::ptr::null_mut()
             },
-            stamp_flag: device.stamp.1,
-            stamp_offset: device.stamp.0,
+            stamp_flag: 0,
+            stamp_offset: 0,
             counts: Counts::default(),
         });
         let most = memory.pool.mbufs as usize;
-        let stamp_clock = settings
-            .stamps
-            .then(|| clock_of(&device.driver, spec.device_arguments()));
-        Ok(Self {
+        let mut port = Self {
             shim: environment.shim,
             path,
             stamps,
             stamped: 0,
-            stamp_clock,
-            device,
+            device: Arc::clone(&opening.device),
             memory,
+            worker,
+            has_begun: false,
+            told_refused: 0,
             most,
             name: spec.target().to_string(),
+            arguments: spec.device_arguments().to_vec(),
             counted: Counted::default(),
-        })
+        };
+        port.begin();
+        Ok(port)
+    }
+
+    /// Takes the device up, if it is there; true if it is.
+    #[inline(always)]
+    fn is_ready(&mut self) -> bool {
+        self.has_begun || self.begin()
+    }
+
+    #[cold]
+    fn begin(&mut self) -> bool {
+        if let Some(device) = self.device.get() {
+            self.path.port = device.port;
+            (self.path.stamp_offset, self.path.stamp_flag) = device.stamp;
+            self.has_begun = true;
+        }
+        self.has_begun
     }
 }
 
 impl Port for DpdkPort {
     #[inline]
     fn rx(&mut self, batch: &mut Batch) -> usize {
+        if !self.is_ready() {
+            return 0;
+        }
         let ledger = &self.memory.ledger;
         if ledger.has_returned() {
             self.memory.give_back();
@@ -148,7 +244,7 @@ impl Port for DpdkPort {
         if room == 0 {
             return 0;
         }
-        // SAFETY: the path is that of a started device of this thread; the batch has the room; the
+        // SAFETY: the path is that of a started device, of whose queues this thread has its own; the batch has the room; the
         // shim writes packets that lie in mbufs, which are theirs until their slot is returned, and
         // which are counted out below; the ledger lives as long as they do, and keeps the memory.
         let n = unsafe {
@@ -163,6 +259,9 @@ impl Port for DpdkPort {
 
     #[inline]
     fn tx(&mut self, batch: &mut Batch) -> usize {
+        if !self.is_ready() {
+            return 0;
+        }
         let ledger = &self.memory.ledger;
         let packets = batch.packets();
         let mut own = 0;
@@ -191,7 +290,10 @@ impl Port for DpdkPort {
     fn relay(&mut self, out: &mut dyn Port) -> Option<Relayed> {
         let out = out.as_any()?.downcast_mut::<Self>()?;
         let mut refused = 0;
-        // SAFETY: two paths of started devices of this thread; mbufs go from the one to the other and
+        if !self.is_ready() || !out.is_ready() {
+            return None;
+        }
+        // SAFETY: two paths of started devices, of whose queues this thread has its own; mbufs go from the one to the other and
         // are never seen here.
         let received =
             unsafe { (self.shim.relay)(&raw mut *self.path, &raw mut *out.path, &raw mut refused) };
@@ -206,24 +308,32 @@ impl Port for DpdkPort {
     }
 
     fn link(&mut self) -> Link {
-        if self.device.link_is_up() {
-            Link::Up
-        } else {
-            Link::Down(format!(
+        match self.device.get() {
+            Some(device) if device.link_is_up() => Link::Up,
+            Some(_) => Link::Down(format!(
                 "no link on {}: nobody at its other end yet",
                 self.name
-            ))
+            )),
+            None => Link::Down("the other workers are not there yet".to_string()),
         }
     }
 
     fn counters(&mut self) -> PortCounters {
         let counts = self.path.counts;
-        let mut losses = match self.device.losses() {
-            Some(now) => self.counted.update(now),
-            None => self.counted.sum,
-        };
-        if COUNT_REFUSED.contains(&self.device.driver.as_str()) {
-            losses.tx_errors = losses.tx_errors.saturating_sub(counts.tx_refused);
+        let mut losses = self.counted.sum;
+        if let Some(device) = self.device.get() {
+            let more = counts.tx_refused - self.told_refused;
+            let refused = device.refused.fetch_add(more, Ordering::Relaxed) + more;
+            self.told_refused = counts.tx_refused;
+            // The device says what was lost in all of its queues.
+            if self.worker == 0 {
+                if let Some(now) = device.losses() {
+                    losses = self.counted.update(now);
+                }
+                if COUNT_REFUSED.contains(&device.driver.as_str()) {
+                    losses.tx_errors = losses.tx_errors.saturating_sub(refused);
+                }
+            }
         }
         PortCounters {
             rx_packets: counts.rx_packets,
@@ -245,16 +355,20 @@ impl Port for DpdkPort {
     }
 
     fn stamp_clock(&self) -> Option<StampClock> {
-        self.stamp_clock
+        let device = self.device.get()?;
+        (!self.stamps.is_empty()).then(|| clock_of(&device.driver, &self.arguments))
     }
 
     fn details(&self) -> String {
-        let Device {
+        let Some(Device {
             driver,
             rx_ring,
             tx_ring,
             ..
-        } = &self.device;
+        }) = self.device.get()
+        else {
+            return String::new();
+        };
         let pages = if self.memory.pool.environment.on_huge_pages {
             "huge pages"
         } else {
@@ -283,12 +397,67 @@ mod tests {
     fn the_queues_of_a_device_that_spreads_are_received_from_in_turn() {
         let spec = PortSpec::parse("dpdk:net_null100,rss=3,copy=0").unwrap();
         let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
-        let mut port = DpdkPort::open(&spec, &mut resources).unwrap();
+        let opening = Opening::new(&spec, 1).unwrap();
+        let mut port = DpdkPort::open(&opening, 0, &mut resources).unwrap();
         let mut batch = Batch::new();
         for next in [1, 2, 0, 1] {
             assert_eq!(port.rx(&mut batch), BATCH_CAPACITY);
             assert_eq!(port.path.next_queue, next);
             assert_eq!(port.tx(&mut batch), BATCH_CAPACITY);
+        }
+    }
+
+    #[test]
+    fn workers_have_a_queue_and_memory_each_and_the_device_outlives_none_of_it() {
+        let spec = PortSpec::parse("dpdk:net_null101,copy=0").unwrap();
+        let parts = spec.parts(3).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (go, gone) = (std::sync::Barrier::new(3), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for (number, part) in parts.into_iter().enumerate() {
+                let (tell, go, gone, spec) = (tell.clone(), &go, &gone, &spec);
+                scope.spawn(move || {
+                    let mut resources = Resources::for_ports(std::slice::from_ref(spec)).unwrap();
+                    let mut port = part(&mut resources).unwrap();
+                    let mut batch = Batch::new();
+                    // Until the last one is there, nothing comes and nothing is taken.
+                    assert_eq!(port.rx(&mut batch) > 0, number == 2);
+                    assert_eq!(port.link().is_up(), number == 2);
+                    tell.send(()).unwrap();
+                    go.wait();
+                    for _ in 0..1000 {
+                        batch.clear();
+                        assert_eq!(port.rx(&mut batch), BATCH_CAPACITY);
+                        assert_eq!(port.tx(&mut batch), BATCH_CAPACITY);
+                    }
+                    let sent = port.counters().tx_packets;
+                    // In any order.
+                    std::thread::sleep(std::time::Duration::from_millis(10 * (3 - number as u64)));
+                    drop(port);
+                    gone.lock().unwrap().push(sent);
+                });
+                // One after the other.
+                told.recv().unwrap();
+            }
+        });
+        assert_eq!(gone.into_inner().unwrap(), [64_000; 3]);
+        // The device is gone as well: its name can be had again.
+        let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
+        assert!(spec.open(&mut resources).unwrap().link().is_up());
+    }
+
+    #[test]
+    fn what_a_device_of_several_workers_cannot_have_is_refused() {
+        for (text, part) in [
+            (
+                "dpdk:net_null102,rss=2",
+                "each worker has a queue of its own",
+            ),
+            ("dpdk:net_null102,rate=100", "it is of one queue"),
+        ] {
+            let spec = PortSpec::parse(text).unwrap();
+            let message = spec.parts(2).err().unwrap().to_string();
+            assert!(message.contains(part), "{message}");
         }
     }
 

@@ -60,6 +60,7 @@ struct taut_path {
 	uint16_t port;
 	uint16_t queues;
 	uint16_t next_queue;
+	uint16_t tx_queue;
 	struct rte_mempool *mempool;
 	uintptr_t base;
 	const void *ledger;
@@ -198,9 +199,11 @@ static void give_back(uintptr_t base, const uint32_t *slots, size_t n)
 /* What is asked of a device, and what was made of it, as device.rs has it. */
 struct taut_setup {
 	uint16_t ring;
+	/* Receive queues, each into a pool of mbufs of its own, and transmit queues. */
 	uint16_t queues;
+	uint16_t tx_queues;
 	uint32_t rate_mbps;
-	struct rte_mempool *mempool;
+	struct rte_mempool **mempools;
 	/* Asked for 1 or 0, then where an mbuf has its stamp, and the flag of those that have one. */
 	int stamps;
 	int stamp_offset;
@@ -228,6 +231,16 @@ static int remove_port(uint16_t port)
 	return device != NULL ? rte_dev_remove(device) : rc;
 }
 
+/* Whether frames come to queues as others have spread them: the kernel, or the other side. */
+static bool is_spread_by_others(const char *driver)
+{
+	static const char *const drivers[] = {"net_memif", "net_vhost", "net_af_packet", "net_af_xdp"};
+	for (size_t i = 0; i < RTE_DIM(drivers); i++)
+		if (strcmp(driver, drivers[i]) == 0)
+			return true;
+	return false;
+}
+
 static int configure(struct taut_setup *setup)
 {
 	struct rte_eth_dev_info info;
@@ -241,10 +254,14 @@ static int configure(struct taut_setup *setup)
 	if (setup->queues > 1) {
 		setup->step = "rss";
 		uint64_t hash = (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP) & info.flow_type_rss_offloads;
-		if (hash == 0 || info.max_rx_queues < setup->queues)
+		if (info.max_rx_queues < setup->queues || info.max_tx_queues < setup->tx_queues)
 			return -ENOTSUP;
-		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-		conf.rx_adv_conf.rss_conf.rss_hf = hash;
+		if (hash == 0 && !is_spread_by_others(info.driver_name))
+			return -ENOTSUP;
+		if (hash != 0) {
+			conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+			conf.rx_adv_conf.rss_conf.rss_hf = hash;
+		}
 	}
 	if (setup->stamps) {
 		setup->step = "stamps";
@@ -255,7 +272,7 @@ static int configure(struct taut_setup *setup)
 			return -ENOTSUP;
 	}
 	setup->step = "configuring it";
-	rc = rte_eth_dev_configure(setup->port, setup->queues, 1, &conf);
+	rc = rte_eth_dev_configure(setup->port, setup->queues, setup->tx_queues, &conf);
 	if (rc != 0)
 		return rc;
 
@@ -266,14 +283,17 @@ static int configure(struct taut_setup *setup)
 	int socket = rte_eth_dev_socket_id(setup->port);
 	for (uint16_t queue = 0; queue < setup->queues; queue++) {
 		setup->step = "setting up its receive queue";
-		rc = rte_eth_rx_queue_setup(setup->port, queue, setup->rx_ring, socket, NULL, setup->mempool);
+		rc = rte_eth_rx_queue_setup(setup->port, queue, setup->rx_ring, socket, NULL,
+					    setup->mempools[queue]);
 		if (rc != 0)
 			return rc;
 	}
-	setup->step = "setting up its transmit queue";
-	rc = rte_eth_tx_queue_setup(setup->port, 0, setup->tx_ring, socket, NULL);
-	if (rc != 0)
-		return rc;
+	for (uint16_t queue = 0; queue < setup->tx_queues; queue++) {
+		setup->step = "setting up its transmit queue";
+		rc = rte_eth_tx_queue_setup(setup->port, queue, setup->tx_ring, socket, NULL);
+		if (rc != 0)
+			return rc;
+	}
 	setup->step = "starting it";
 	rc = rte_eth_dev_start(setup->port);
 	if (rc != 0)
@@ -497,7 +517,7 @@ static uint16_t transmit(struct taut_path *path, const struct taut_packet *packe
 		}
 		if (unlikely(len < left))
 			len = run_with_copies(path, packets, left, len, &run);
-		size_t sent = rte_eth_tx_burst(path->port, 0, run.mbufs, len);
+		size_t sent = rte_eth_tx_burst(path->port, path->tx_queue, run.mbufs, len);
 		uint64_t bytes = 0;
 		for (size_t i = 0; i < sent; i++)
 			bytes += packets[i].len;
@@ -567,7 +587,7 @@ static uint16_t relay(struct taut_path *from, struct taut_path *to, uint16_t *re
 		whole = all_in_one_piece(from, mbufs, whole, &bytes);
 	from->counts.rx_packets += whole;
 	from->counts.rx_bytes += bytes;
-	size_t sent = rte_eth_tx_burst(to->port, 0, mbufs, whole);
+	size_t sent = rte_eth_tx_burst(to->port, to->tx_queue, mbufs, whole);
 	for (size_t i = sent; unlikely(i < whole); i++) {
 		bytes -= mbufs[i]->data_len;
 		rte_pktmbuf_free(mbufs[i]);

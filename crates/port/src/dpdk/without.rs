@@ -3,13 +3,18 @@
 #![cfg_attr(dpdk, allow(dead_code))]
 
 use super::Settings;
-use crate::{Port, PortError, PortSpec, Resources};
+use crate::{Part, Port, PortError, PortSpec, Resources};
 
 pub(super) fn probe() -> Result<String, PortError> {
     Err(missing("DPDK ports"))
 }
 
 pub(super) fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> {
+    Settings::of(spec)?;
+    Err(missing(&format!("opening {spec}")))
+}
+
+pub(super) fn split(spec: &PortSpec, _: usize) -> Result<Vec<Part>, PortError> {
     Settings::of(spec)?;
     Err(missing(&format!("opening {spec}")))
 }
