@@ -12,6 +12,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -123,7 +124,9 @@ impl Cluster {
                 &format!("--seed-file={}", munge("seed")),
             ],
         );
-        cluster.wait_until("munge", |cluster| cluster.path("munge.sock").exists());
+        cluster.wait_until("munge", |cluster| {
+            UnixStream::connect(cluster.path("munge.sock")).is_ok()
+        });
         cluster.daemon("slurmctld", &["-D", "-i"]);
         for (name, _) in &MACHINES[..4] {
             cluster.daemon("slurmd", &["-D", "-N", name]);

@@ -2,7 +2,9 @@
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::testpmd::Testpmd;
-use crate::support::{Sockets, alone, alone_and_root, taut, testpmd, within_attempts};
+use crate::support::{
+    Sockets, alone, alone_and_root, is_listened_on, taut, testpmd, within_attempts,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -89,8 +91,10 @@ fn memif_device(number: usize, role: &str, path: &Path) -> String {
     format!("dpdk:net_memif{number},role={role},id=0,socket={path},socket-abstract=no")
 }
 
-fn wait_until_exists(program: &mut Program, sockets: &[PathBuf]) {
-    program.wait_until("sockets", |_, _| sockets.iter().all(|path| path.exists()));
+fn wait_until_listened_on(program: &mut Program, sockets: &[PathBuf]) {
+    program.wait_until("sockets", |_, _| {
+        sockets.iter().all(|path| is_listened_on(path))
+    });
 }
 
 fn counter(summary: &Value, name: &str) -> u64 {
@@ -132,7 +136,7 @@ fn dpdks_memif_clients_forward_between_our_memif_servers() {
             let paths = sockets.paths();
             let mut generator = Program::start(&mut generate(&sockets.ports("server", ""), size));
             // DPDK's client tries once.
-            wait_until_exists(&mut generator, &paths);
+            wait_until_listened_on(&mut generator, &paths);
             let devices = paths.iter().enumerate();
             let devices = devices.map(|(i, path)| memif_device(i, "client", path));
             let forward = start_forward(&ports(devices));
@@ -164,8 +168,8 @@ fn each_of_two_workers_has_queues_of_dpdks_devices() {
         let mut sink = of_two("sleep(1ms)", [memif(&east), "null:".to_string()]);
         let mut source = of_two("poll", ["null:source=1".to_string(), memif(&west)]);
         // DPDK's client tries once.
-        wait_until_exists(&mut sink, std::slice::from_ref(&east));
-        wait_until_exists(&mut source, std::slice::from_ref(&west));
+        wait_until_listened_on(&mut sink, std::slice::from_ref(&east));
+        wait_until_listened_on(&mut source, std::slice::from_ref(&west));
         let devices = [
             memif_device(10, "client", &west),
             memif_device(11, "client", &east),
@@ -218,7 +222,7 @@ fn our_memif_clients_are_served_by_dpdks_memif_servers() {
         let devices = paths.iter().enumerate();
         let devices = devices.map(|(i, path)| memif_device(i, "server", path));
         let mut forward = start_forward(&ports(devices));
-        wait_until_exists(&mut forward, &paths);
+        wait_until_listened_on(&mut forward, &paths);
         let came_back = all_came_back(run(&mut generate(&sockets.ports("client", ""), 64)));
         forward.wait_until("both links up", |_, stderr| {
             stderr.matches(": up").count() >= 2
@@ -244,7 +248,7 @@ fn every_packet_comes_back_from_a_testpmd_on_virtio_user() {
             let vhost =
                 vhost.map(|(i, path)| format!("dpdk:net_vhost{i},iface={}", path.display()));
             let mut generator = Program::start(&mut generate(&ports(vhost), 64));
-            wait_until_exists(&mut generator, &paths);
+            wait_until_listened_on(&mut generator, &paths);
             let user = paths.iter().enumerate().map(|(i, path)| {
                 format!("net_virtio_user{i},path={},queue_size=1024", path.display())
             });

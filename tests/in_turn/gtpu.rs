@@ -4,7 +4,7 @@
 use crate::support::between::{Between, decoded, write_pcap};
 use crate::support::hosts::{Namespace, gateway_answers_echo, in_namespace, ip};
 use crate::support::program::{Finished, Program, run};
-use crate::support::{alone, alone_and_root, is_installed, scratch, taut};
+use crate::support::{alone, alone_and_root, is_installed, is_listened_on, scratch, taut};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, UdpSocket};
@@ -707,7 +707,7 @@ impl Switch {
         server.args([&file("ovs.db"), &remote, &control, "--verbose=syslog:off"]);
         let server = Program::start(&mut server);
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !folder.path().join("db.sock").exists() {
+        while !is_listened_on(&folder.path().join("db.sock")) {
             assert!(Instant::now() < deadline, "{}", server.stderr());
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -2,7 +2,7 @@
 
 use crate::support::program::{PATIENCE, Program};
 use crate::support::testpmd::Testpmd;
-use crate::support::{Sockets, alone, other, taut, testpmd, within_attempts};
+use crate::support::{Sockets, alone, is_listened_on, other, taut, testpmd, within_attempts};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -63,7 +63,7 @@ fn all_come_back(
         generate.extend(["--core", &core, "--size", &size, "--wait", "30"].map(String::from));
         let (finished, mut testpmd) = if role == "server" {
             let generate = Program::start(&mut taut(&generate));
-            wait_until_exists(paths);
+            wait_until_listened_on(paths);
             let testpmd = other_end(paths);
             (generate.finish(), testpmd)
         } else {
@@ -98,9 +98,9 @@ fn all_come_back(
     });
 }
 
-fn wait_until_exists(sockets: &[PathBuf]) {
+fn wait_until_listened_on(sockets: &[PathBuf]) {
     let deadline = Instant::now() + PATIENCE;
-    while !sockets.iter().all(|path| path.exists()) {
+    while !sockets.iter().all(|path| is_listened_on(path)) {
         assert!(Instant::now() < deadline, "no sockets");
         sleep(Duration::from_millis(5));
     }

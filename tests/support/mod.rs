@@ -101,6 +101,16 @@ pub fn other(role: &str) -> &'static str {
     if role == "server" { "client" } else { "server" }
 }
 
+/// Whether a program of this network listens on the socket. Its file is there a moment before that.
+pub fn is_listened_on(socket: &Path) -> bool {
+    const ACCEPTS: &str = "00010000";
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    sockets.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        fields.nth(3) == Some(ACCEPTS) && fields.nth(3).map(Path::new) == Some(socket)
+    })
+}
+
 /// Repeats what a stall of a shared machine can spoil: fine if one of a few attempts is.
 pub fn within_attempts(attempts: usize, mut attempt: impl FnMut() -> Result<(), String>) {
     let mut complaints = Vec::new();

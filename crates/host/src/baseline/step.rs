@@ -1,5 +1,6 @@
 //! How a baseline comes up: commands in their order, some of which end and some of which stay.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use crate::process::{DeviceError, DeviceProcess, killed_with_owner};
 
 /// How long one program may take until it is ready. DPDK programs take a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often a socket is looked for.
+/// How often a socket is tried.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A command line, word by word; no shell reads it.
@@ -37,7 +38,7 @@ pub(crate) enum Step {
 pub(crate) enum Ready {
     /// The next step waits for it itself.
     AtOnce,
-    /// It made this socket.
+    /// It listens on this socket. (The file is there a moment before that.)
     Socket(PathBuf),
     /// A line of its output begins so.
     LineStart(&'static str),
@@ -69,8 +70,8 @@ pub enum BaselineError {
         /// What it printed.
         said: String,
     },
-    /// A program runs and did not make its socket.
-    #[error("{name} made no {path} within {waited:?}; its last words:\n{last_lines}")]
+    /// A program runs and does not listen on its socket.
+    #[error("{name} did not listen on {path} within {waited:?}; its last words:\n{last_lines}")]
     NoSocket {
         /// The program.
         name: &'static str,
@@ -208,7 +209,7 @@ fn wait(
         }
         Ready::Socket(path) => {
             let deadline = Instant::now() + PATIENCE;
-            while !path.exists() {
+            while UnixStream::connect(&path).is_err() {
                 process.check()?;
                 if Instant::now() >= deadline {
                     return Err(BaselineError::NoSocket {
@@ -253,6 +254,7 @@ fn quoted(word: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
 
     fn start_here(steps: Vec<Step>) -> (Result<Running, BaselineError>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
@@ -321,6 +323,25 @@ mod tests {
         let message = failed.unwrap_err().to_string();
         assert!(message.contains("exit status: 3"), "{message}");
         assert!(message.ends_with("no memory"), "{message}");
+    }
+
+    #[test]
+    fn a_socket_that_is_there_and_not_listened_on_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        // What its listener leaves refuses connections, as a socket does between `bind` and `listen`.
+        drop(UnixListener::bind(&path).unwrap());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(100));
+                std::fs::remove_file(&path).unwrap();
+                let listener = UnixListener::bind(&path).unwrap();
+                listener.accept().unwrap();
+            });
+            let (running, _folder) =
+                start_here(vec![keep("exec sleep 1000", Ready::Socket(path.clone()))]);
+            running.unwrap().stop().unwrap();
+        });
     }
 
     #[test]
