@@ -330,6 +330,13 @@ fn notes(functions: &[FunctionRow], parts: &[Segment], was_woken: bool) -> Vec<S
             known.len()
         ));
     }
+    if let Some(part) = parts.iter().find(|part| part.chain.workers > 1) {
+        notes.push(format!(
+            "the rates are those of {0} workers: {0} times what one does, which takes flows that spread evenly over them and no \
+             packet that one hands to another",
+            part.chain.workers
+        ));
+    }
     if was_woken {
         notes
             .push("a wake-up: a thread that sleeps on a file, woken every millisecond".to_string());
@@ -547,7 +554,9 @@ impl Sums<'_> {
         let mut by_core: BTreeMap<_, (Vec<&str>, [f64; 2])> = BTreeMap::new();
         for (at, (part, first)) in self.numbered().enumerate() {
             let key = part.chain.core.ok_or(at);
-            let [forth, back] = self.full_cycles(part, first);
+            // Each of several workers has its share of the packets.
+            let share = 1.0 / part.chain.workers as f64;
+            let [forth, back] = self.full_cycles(part, first).map(|cycles| cycles * share);
             let sum = by_core.entry(key).or_default();
             sum.0.push(&part.name);
             sum.1 = [sum.1[0] + forth, sum.1[1] + back];
@@ -624,6 +633,15 @@ mod tests {
         assert_eq!(rate.one_way_pps.round(), (1e9_f64 / 3170.0).round());
         assert_eq!(rate.both_ways_pps.round(), (1e9_f64 / 6340.0).round());
         assert!(trip.largest().unwrap().what.starts_with("function forward"));
+    }
+
+    #[test]
+    fn several_workers_have_as_many_times_the_rate_and_the_round_trip_of_one() {
+        let (alone, rate_alone) = known("", &[FORWARD; 3], None);
+        let (trip, rate) = known("workers = 2", &[FORWARD; 3], None);
+        assert_eq!(trip.typical_ns, alone.typical_ns);
+        assert_eq!(rate.one_way_pps, 2.0 * rate_alone.one_way_pps);
+        assert_eq!(rate.both_ways_pps, 2.0 * rate_alone.both_ways_pps);
     }
 
     #[test]

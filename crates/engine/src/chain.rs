@@ -579,6 +579,18 @@ impl Chain {
             ports => {
                 check_burst(self.burst)?;
                 self.check_queue()?;
+                let is = |of: fn(&dyn Function) -> bool| {
+                    let mut with_stages = self.functions.iter().zip(&made);
+                    let found = with_stages.find(|(_, made)| made.as_deref().is_some_and(of));
+                    found.map(|(stage, _)| &stage.name)
+                };
+                if let (Some(forgets), Some(sends)) = (is(|f| f.forgets_ports()), is(|f| f.sends()))
+                {
+                    return Err(format!(
+                        "function \"{forgets}\" makes packets of its own, of which \"{sends}\" cannot say which port they leave \
+                         through: give each a chain of its own"
+                    ));
+                }
                 let mut with_stages = self.functions.iter().zip(&made);
                 let asleep =
                     with_stages.find(|(_, made)| made.as_ref().is_some_and(|f| !f.wakes()));
@@ -988,6 +1000,10 @@ mod tests {
             ),
             ("ports = []\n", "no ports"),
             ("ports = [\"null:\",\"null:\",\"null:\"]\n", "3 ports"),
+            (
+                "ports = [\"null:\",\"null:\"]\n[[function]]\nname = \"switch\"\n[[function]]\nname = \"rlnc\"\nencode = [1]\n",
+                "\"rlnc\" makes packets of its own, of which \"switch\" cannot say which port",
+            ),
             ("flush = \"each\"\n", "the key `ports` is missing"),
         ] {
             let message = Chain::parse(text, "x.toml").unwrap_err().to_string();

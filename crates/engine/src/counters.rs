@@ -118,6 +118,8 @@ counters! {
     dropped_by_function,
     /// Handed to the slow path.
     punted,
+    /// Ticks from when packets were received until the slow path came to them, the sum of all.
+    punted_wait_ticks,
     /// Made by the slow path, and taken from it to be sent.
     from_slow_path,
     /// Handed to another worker of the chain, whose they are.

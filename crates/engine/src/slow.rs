@@ -3,12 +3,12 @@
 
 use crate::CountersView;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use taut_function::{Handler, Punted};
 use taut_port::pair::Lane;
-use taut_port::{Alarm, Batch, PortError, Punt, spawn_beside};
+use taut_port::{Alarm, Batch, PortError, Punt, spawn_beside, ticks};
 
 /// Packets that may wait in each direction.
 const SLOTS: u32 = 1024;
@@ -21,6 +21,12 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 /// How long the thread sleeps at most: until it hears of new handlers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
+/// Binary digits of a tick's number that a note leaves out, and those that it has: times up to some seconds, to some microseconds.
+const AT_OMITTED: u32 = 13;
+const AT_DIGITS: u32 = 20;
+/// Binary digits of a cause.
+const CAUSE_DIGITS: u32 = 20;
+
 /// What goes with a frame into the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Note {
@@ -28,22 +34,34 @@ struct Note {
     port: u8,
     /// Why the worker did not forward it.
     cause: Punt,
-    /// When the worker sent it: the lowest 32 bits of its time in units of 2^10 ticks ([`taut_port::ticks`]).
+    /// When the worker got it, as [`at`] gives it.
     at: u32,
 }
 
 impl Note {
     fn bits(self) -> u64 {
-        u64::from(self.port) | u64::from(self.cause.bits()) << 8 | u64::from(self.at) << 32
+        u64::from(self.port)
+            | u64::from(self.cause.bits()) << 8
+            | u64::from(self.at) << (8 + CAUSE_DIGITS)
+    }
+
+    /// Ticks since then.
+    fn age(self, now_ticks: u64) -> u64 {
+        let age = at(now_ticks).wrapping_sub(self.at) & ((1 << AT_DIGITS) - 1);
+        u64::from(age) << AT_OMITTED
     }
 
     fn of(bits: u64) -> Self {
         Self {
             port: bits as u8,
-            cause: Punt::of_bits((bits >> 8) as u32 & 0x00ff_ffff),
-            at: (bits >> 32) as u32,
+            cause: Punt::of_bits((bits >> 8) as u32 & ((1 << CAUSE_DIGITS) - 1)),
+            at: (bits >> (8 + CAUSE_DIGITS)) as u32,
         }
     }
+}
+
+fn at(ticks: u64) -> u32 {
+    (ticks >> AT_OMITTED) as u32 & ((1 << AT_DIGITS) - 1)
 }
 
 /// Lanes of this process, each of which has a name of its own.
@@ -56,6 +74,7 @@ pub(crate) struct SlowPath {
     /// Closed before the thread is waited for.
     lane: Option<Lane>,
     register: mpsc::Sender<Handlers>,
+    waited_ticks: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -81,10 +100,12 @@ impl SlowPath {
         let lane = Lane::open(&name, SLOTS)?;
         let (register, registered) = mpsc::channel();
         let (tell, started) = mpsc::channel();
+        let waited_ticks = Arc::new(AtomicU64::new(0));
+        let waited = Arc::clone(&waited_ticks);
         let thread = spawn_beside("slow-path", move || match Lane::open(&name, SLOTS) {
             Ok(lane) => {
                 let _ = tell.send(Ok(()));
-                run(lane, handlers, &registered);
+                run(lane, handlers, &registered, &waited);
             }
             Err(e) => drop(tell.send(Err(e))),
         })?;
@@ -96,6 +117,7 @@ impl SlowPath {
         Ok(Self {
             lane: Some(lane),
             register,
+            waited_ticks,
             thread: Some(thread),
         })
     }
@@ -113,7 +135,7 @@ impl SlowPath {
                 let note = Note {
                     port: from as u8,
                     cause: punted.cause(index),
-                    at: (now_ticks >> 10) as u32,
+                    at: at(now_ticks),
                 };
                 if lane.push(packet.bytes(), note.bits()) {
                     own.punted += 1;
@@ -124,6 +146,11 @@ impl SlowPath {
             lane.publish();
         }
         punted.clear();
+    }
+
+    /// How long all packets together had been in this process when the thread came to them.
+    pub(crate) fn waited_ticks(&self) -> u64 {
+        self.waited_ticks.load(Ordering::Relaxed)
     }
 
     /// Whether the thread has made something.
@@ -170,7 +197,12 @@ fn send(lane: &mut Lane, port: usize, frame: &[u8]) -> bool {
 }
 
 /// The thread: until the worker's end is closed and all it sent is done.
-fn run(mut lane: Lane, mut handlers: Handlers, registered: &mpsc::Receiver<Handlers>) {
+fn run(
+    mut lane: Lane,
+    mut handlers: Handlers,
+    registered: &mpsc::Receiver<Handlers>,
+    waited_ticks: &AtomicU64,
+) {
     let (mut batch, mut alarm, mut looks) = (Batch::new(), Alarm::default(), 0);
     loop {
         handlers.retain(|handler| !handler.is_over());
@@ -180,6 +212,7 @@ fn run(mut lane: Lane, mut handlers: Handlers, registered: &mpsc::Receiver<Handl
         let received = lane.receive(&mut batch);
         for (index, packet) in batch.packets().iter().enumerate() {
             let note = Note::of(lane.note(index));
+            waited_ticks.fetch_add(note.age(ticks()), Ordering::Relaxed);
             let punted = Punted {
                 frame: packet.bytes(),
                 from_port: usize::from(note.port),
@@ -214,6 +247,37 @@ fn run(mut lane: Lane, mut handlers: Handlers, registered: &mpsc::Receiver<Handl
                 alarm.wait(LONGEST_SLEEP);
             }
             lane.disarm();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_fits_and_says_all_and_how_old_it_is() {
+        let causes = [
+            Punt::Neighbour,
+            Punt::Local,
+            Punt::Unknown,
+            Punt::TooBig(u16::MAX),
+        ];
+        for cause in causes {
+            for now_ticks in [0, 1 << 33, u64::MAX - (1 << 20)] {
+                let note = Note {
+                    port: 254,
+                    cause,
+                    at: at(now_ticks),
+                };
+                // What a lane's note has room for.
+                assert!(note.bits() < 1 << 48);
+                assert_eq!(Note::of(note.bits()), note);
+                for waited in [0, 1 << 14, 3_000_000_000] {
+                    let age = note.age(now_ticks.wrapping_add(waited));
+                    assert!(waited.abs_diff(age) < 1 << AT_OMITTED, "{waited} {age}");
+                }
+            }
         }
     }
 }

@@ -716,6 +716,7 @@ impl Worker {
 
     fn publish(&mut self, own: &mut CountersView) {
         own.asleep_ticks = self.rest.asleep_ticks;
+        own.punted_wait_ticks = self.lanes.slow.as_ref().map_or(0, SlowPath::waited_ticks);
         self.interrupted.adapt(own);
         let mut sum = PortCounters::default();
         let of = self.ports.len();

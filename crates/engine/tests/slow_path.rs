@@ -165,6 +165,8 @@ fn what_the_slow_path_makes_leaves_in_order_and_is_counted() {
         });
         assert_eq!(done.punted, u64::from(total / 3), "{name}");
         assert_eq!(done.from_slow_path, done.punted, "{name}");
+        let waited = done.punted_wait_ticks / done.punted;
+        assert!(0 < waited && waited < done.total_ticks, "{name}: {waited}");
         assert_eq!(done.tx_packets, u64::from(total), "{name}");
         assert_eq!(done.dropped(), 0, "{name}");
     }

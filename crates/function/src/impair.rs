@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use taut_port::{BATCH_CAPACITY, Batch, Mark, Packet, PoolHandle, PortError, duration};
+use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError, duration};
 use taut_wire::claimed_stamp;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -120,6 +120,7 @@ struct Identity {
 /// A copy that waits.
 struct Held {
     packet: Packet,
+    marks: Marks,
     identity: Identity,
     /// Why it waits; the copy of a doubled packet only where the batch has no room for it.
     action: Action,
@@ -143,6 +144,8 @@ struct Impair {
     pool: PoolHandle,
     held: Vec<Held>,
     out: Batch,
+    /// Copies to other ports that were not made.
+    crowded: u64,
 }
 
 impl Impair {
@@ -211,6 +214,7 @@ impl Impair {
             pool: PoolHandle::new(SLOTS, false).map_err(|e| SettingsError(e.to_string()))?,
             held: Vec::with_capacity(SLOTS as usize),
             out: Batch::new(),
+            crowded: 0,
         })
     }
 
@@ -241,8 +245,8 @@ impl Impair {
         Some(copy)
     }
 
-    /// Takes the next packet of a direction that no function before has marked.
-    fn pass(&mut self, mut packet: Packet, to_port: usize) {
+    /// Takes the next packet of a direction that no function before has taken out; what has been said of it goes with it.
+    fn pass(&mut self, mut packet: Packet, marks: Marks, to_port: usize) {
         let number = self.counts[to_port % DIRECTIONS];
         self.counts[to_port % DIRECTIONS] += 1;
         let stamp = claimed_stamp(packet.bytes());
@@ -262,19 +266,19 @@ impl Impair {
                 let from = stamp.map_or(0, |(_, offset)| offset + SPARED_BYTES);
                 damage(&mut self.rng, packet.bytes_mut(), from);
                 self.note(identity, Action::Corrupt);
-                self.out.push(packet);
+                self.push(packet, &marks);
                 return;
             }
             Some(action @ (Action::Reorder | Action::Delay)) => {
                 if let Some(copy) = self.copy(&packet) {
-                    self.hold(copy, identity, action);
+                    self.hold(copy, marks, identity, action);
                     return;
                 }
             }
             Some(Action::Duplicate) => {
                 if let Some(copy) = self.copy(&packet) {
                     self.note(identity, Action::Duplicate);
-                    self.hold(copy, identity, Action::Duplicate);
+                    self.hold(copy, marks.clone(), identity, Action::Duplicate);
                 }
             }
             None => {}
@@ -288,12 +292,17 @@ impl Impair {
                 held.passed = held.passed.saturating_add(1);
             }
         }
-        self.out.push(packet);
+        self.push(packet, &marks);
     }
 
-    fn hold(&mut self, packet: Packet, identity: Identity, action: Action) {
+    fn push(&mut self, packet: Packet, marks: &Marks) {
+        self.crowded += self.out.push_marked(packet, marks) as u64;
+    }
+
+    fn hold(&mut self, packet: Packet, marks: Marks, identity: Identity, action: Action) {
         self.held.push(Held {
             packet,
+            marks,
             identity,
             action,
             left: self.distance,
@@ -321,7 +330,7 @@ impl Impair {
             if held.passed > 0 || held.action == Action::Delay {
                 self.note(held.identity, held.action);
             }
-            self.out.push(held.packet);
+            self.push(held.packet, &held.marks);
         }
     }
 }
@@ -339,20 +348,9 @@ fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
     }
 }
 
-/// By packet, what it is marked for.
-fn marks(batch: &Batch) -> [Option<Mark>; BATCH_CAPACITY] {
-    std::array::from_fn(|index| batch.mark(index))
-}
-
-/// Appends a packet that is marked so.
-fn push(batch: &mut Batch, packet: Packet, mark: Option<Mark>) {
-    let index = batch.len();
-    batch.push(packet);
-    match mark {
-        Some(Mark::Dropped) => batch.mark_dropped(index),
-        Some(Mark::Punted(cause)) => batch.mark_punted(index, cause),
-        None => {}
-    }
+/// By packet, what has been said of it.
+fn marks(batch: &Batch) -> [Marks; BATCH_CAPACITY] {
+    std::array::from_fn(|index| batch.marks(index))
 }
 
 impl Function for Impair {
@@ -364,12 +362,14 @@ impl Function for Impair {
         let arrived = batch.len();
         // A worker's batches hold no more than its burst.
         let limit = arrived + batch.room();
-        let marked = marks(batch);
+        let mut marked = marks(batch);
         let mut index = 0;
         batch.take_front(arrived, |packet| {
-            match marked[index] {
-                None => self.pass(packet, context.to_port),
-                mark => push(&mut self.out, packet, mark),
+            let marks = std::mem::take(&mut marked[index]);
+            if marks.is_kept() {
+                self.pass(packet, marks, context.to_port);
+            } else {
+                self.push(packet, &marks);
             }
             index += 1;
             self.release(context.to_port, limit - (arrived - index));
@@ -379,12 +379,17 @@ impl Function for Impair {
         batch.clear();
         let mut marked = marks(&self.out).into_iter();
         self.out.take_front(self.out.len(), |packet| {
-            push(batch, packet, marked.next().flatten());
+            // There was room for as many copies.
+            batch.push_marked(packet, &marked.next().unwrap_or_default());
         });
     }
 
     fn holds_packets(&self) -> bool {
         true
+    }
+
+    fn fates(&self) -> Vec<(&'static str, u64)> {
+        vec![("copies not made: too many in a burst", self.crowded)]
     }
 
     fn held(&self) -> usize {
@@ -601,6 +606,30 @@ mod tests {
         assert_eq!(batch.len(), 4);
         assert_eq!(batch.settle(&mut slow), 1);
         assert_eq!((batch.len(), slow.len()), (2, 1));
+    }
+
+    #[test]
+    fn packets_that_are_kept_back_still_know_where_they_were_sent() {
+        let mut device = impair("duplicate_at = [0]\nreorder_at = [1]\ndistance = 1\n");
+        let pool = PoolHandle::new(16, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 4, 60);
+        for index in 0..4 {
+            batch.send_to(index, 10 + index as u8);
+        }
+        batch.copy_to(0, 20);
+        batch.copy_to(1, 21);
+        device.process(&mut batch, &Context::default());
+        let mut ways = Vec::new();
+        batch.scatter(|_, port, _, copies| {
+            ways.push((port.unwrap(), copies.first().map(|(_, port)| *port)));
+        });
+        ways.sort_unstable();
+        let doubled = (10, Some(20));
+        assert_eq!(
+            ways,
+            [doubled, doubled, (11, Some(21)), (12, None), (13, None)]
+        );
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod shared;
 mod slow;
 mod swapped;
 mod switch;
+mod sync;
 mod tuple;
 mod walk;
 mod xor;
@@ -137,6 +138,12 @@ pub trait Function {
 
     /// Whether it sends packets to ports of its own choice ([`Batch::send_to`]): then a chain may have any number of them.
     fn sends(&self) -> bool {
+        false
+    }
+
+    /// Whether it makes packets or lets go of some later, which then leave through the usual port wherever a function has sent those
+    /// that they come of: no function that sends packets can be in its chain.
+    fn forgets_ports(&self) -> bool {
         false
     }
 

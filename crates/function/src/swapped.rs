@@ -1,8 +1,9 @@
 //! A table that is swapped whole: whoever decides makes the next one aside, and each worker goes on with it between two batches.
 //! A worker looks at one number a batch; it counts no references, never waits and never frees a table.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Looks whether workers have moved on are this far apart.
@@ -138,7 +139,61 @@ impl<T> InUse<T> {
     }
 }
 
-#[cfg(test)]
+/// Every interleaving of a few steps: `./run miri`.
+#[cfg(all(test, loom))]
+mod interleavings {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use loom::thread;
+
+    /// A table that only the side that decides may free.
+    struct Table(u32, thread::ThreadId);
+
+    impl Drop for Table {
+        fn drop(&mut self) {
+            assert_eq!(thread::current().id(), self.1);
+        }
+    }
+
+    fn model(workers: usize, swaps: u32) {
+        let mut all = loom::model::Builder::new();
+        all.preemption_bound = Some(3);
+        all.check(move || {
+            let table = |number| Table(number, thread::current().id());
+            let mut swapped = Swapped::new(table(0));
+            let begin = |mut in_use: InUse<Table>| {
+                thread::spawn(move || {
+                    let first = in_use.get().0;
+                    assert!(first <= in_use.get().0);
+                    in_use
+                })
+            };
+            let workers: Vec<_> = (0..workers).map(|_| begin(swapped.worker())).collect();
+            for number in 1..=swaps {
+                swapped.swap(table(number));
+            }
+            let moved_on = swapped.settle(Duration::ZERO);
+            let mut ended: Vec<_> = workers.into_iter().map(|it| it.join().unwrap()).collect();
+            if moved_on {
+                assert!(ended.iter().all(|it| it.now.0 == swaps));
+            }
+            assert!(ended.iter_mut().all(|it| it.get().0 == swaps));
+            assert!(swapped.settle(Duration::ZERO));
+        });
+    }
+
+    #[test]
+    fn a_worker_moves_on_once_and_never_frees_or_misses_a_table() {
+        model(1, 2);
+    }
+
+    #[test]
+    fn each_of_two_workers_moves_on_by_itself() {
+        model(2, 1);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;

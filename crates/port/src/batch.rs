@@ -20,24 +20,24 @@ pub enum Punt {
 }
 
 impl Punt {
-    /// The cause as a number, for those who keep it beside a frame.
+    /// The cause as a number of 20 bits, for those who keep it beside a frame.
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
             Self::Neighbour => 0,
             Self::Local => 1,
             Self::Unknown => 2,
-            Self::TooBig(bytes) => 3 | (bytes as u32) << 8,
+            Self::TooBig(bytes) => 3 | (bytes as u32) << 4,
         }
     }
 
     /// The cause of that number ([`Punt::bits`]).
     #[must_use]
     pub const fn of_bits(bits: u32) -> Self {
-        match bits & 0xff {
+        match bits & 0xf {
             0 => Self::Neighbour,
             2 => Self::Unknown,
-            3 => Self::TooBig((bits >> 8) as u16),
+            3 => Self::TooBig((bits >> 4) as u16),
             _ => Self::Local,
         }
     }
@@ -50,6 +50,23 @@ pub enum Mark {
     Dropped,
     /// For the slow path.
     Punted(Punt),
+}
+
+/// All that functions have said of a packet in its batch, for those that keep packets back or change their places.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    mark: Option<Mark>,
+    egress: Option<u8>,
+    priority: Option<u8>,
+    /// Ports.
+    copies: Vec<u8>,
+}
+
+impl Marks {
+    /// As [`Batch::is_kept`].
+    pub fn is_kept(&self) -> bool {
+        self.mark.is_none()
+    }
 }
 
 /// The priority of a packet that no function has given one.
@@ -388,6 +405,41 @@ impl Batch {
         }
     }
 
+    /// All that has been said of packet `index`.
+    pub fn marks(&self, index: usize) -> Marks {
+        let bit = 1 << (index & 63);
+        let of_it = |(of, _): &&(u8, u8)| usize::from(*of) == index;
+        let copies = self.copies.iter().filter(of_it).map(|(_, port)| *port);
+        Marks {
+            mark: self.mark(index),
+            egress: self.egress(index),
+            priority: (self.prioritised & bit != 0).then_some(self.priorities[index & 63]),
+            copies: copies.collect(),
+        }
+    }
+
+    /// As [`Batch::push`], of a packet of which this has been said. Returns the copies that there is no room for, and will not be.
+    pub fn push_marked(&mut self, packet: Packet, marks: &Marks) -> usize {
+        let index = self.packets.len();
+        self.push(packet);
+        if self.packets.len() == index {
+            return marks.copies.len();
+        }
+        match marks.mark {
+            Some(Mark::Dropped) => self.mark_dropped(index),
+            Some(Mark::Punted(cause)) => self.mark_punted(index, cause),
+            None => {}
+        }
+        if let Some(port) = marks.egress {
+            self.send_to(index, port);
+        }
+        if let Some(priority) = marks.priority {
+            self.set_priority(index, priority);
+        }
+        let ports = marks.copies.iter();
+        ports.filter(|port| !self.copy_to(index, **port)).count()
+    }
+
     /// Packets marked as dropped.
     #[inline(always)]
     pub fn dropped(&self) -> u32 {
@@ -612,6 +664,39 @@ mod tests {
             proptest::prop_assert!(!batch.is_marked());
             proptest::prop_assert_eq!(pool.outstanding(), batch.len() + slow.len());
         }
+    }
+
+    #[test]
+    fn what_is_said_of_packets_goes_with_them_to_another_batch() {
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = numbered(&pool, 6);
+        batch.mark_dropped(0);
+        batch.mark_punted(1, Punt::TooBig(1400));
+        batch.send_to(2, 7);
+        batch.set_priority(3, 0);
+        batch.send_to(4, 9);
+        batch.set_priority(4, 6);
+        assert!(batch.copy_to(4, 1) && batch.copy_to(4, 2));
+        let marks: Vec<Marks> = (0..6).map(|index| batch.marks(index)).collect();
+        assert_eq!(marks[5], Marks::default());
+        assert_eq!(marks.iter().filter(|it| it.is_kept()).count(), 4);
+        // In another order.
+        let mut taken = Vec::new();
+        batch.take_front(6, |packet| taken.push(packet));
+        batch.clear();
+        for (packet, marks) in taken.into_iter().zip(&marks).rev() {
+            assert_eq!(batch.push_marked(packet, marks), 0);
+        }
+        assert_eq!(numbers(&batch), [5, 4, 3, 2, 1, 0]);
+        let moved: Vec<Marks> = (0..6).map(|index| batch.marks(5 - index)).collect();
+        assert_eq!(moved, marks);
+        let mut ways = Vec::new();
+        batch.settle(&mut Batch::new());
+        batch.scatter(|_, port, priority, copies| ways.push((port, priority, copies.to_vec())));
+        let copies = [1, 2].map(|port| (1, port));
+        assert_eq!(ways[1], (Some(9), 6, copies.to_vec()));
+        assert_eq!(ways[2], (None, 0, vec![]));
+        assert_eq!(ways[3], (Some(7), NO_PRIORITY, vec![]));
     }
 
     #[test]

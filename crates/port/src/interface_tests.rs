@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long to wait for what must happen.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Two namespaces with `cables` veth pairs of two queues between them: `left0`, `left1`... in one, `right0`... in
 /// the other. Deleted when dropped.
@@ -189,7 +189,7 @@ impl Opened {
         }
     }
 
-    fn wait_for_link(&mut self) {
+    pub(crate) fn wait_for_link(&mut self) {
         let start = Instant::now();
         loop {
             match self.port.link() {

@@ -67,7 +67,7 @@ pub mod xdp_gateway;
 
 pub use alarm::Alarm;
 pub use background::spawn as spawn_beside;
-pub use batch::{BATCH_CAPACITY, Batch, Mark, NO_PRIORITY, Punt};
+pub use batch::{BATCH_CAPACITY, Batch, Mark, Marks, NO_PRIORITY, Punt};
 pub use bell::Bell;
 pub use clock::{Clock, ClockReading, ticks};
 pub use error::PortError;

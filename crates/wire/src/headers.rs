@@ -60,9 +60,10 @@ impl Headers {
         Self::usual(frame).unwrap_or_else(|| Self::any(frame))
     }
 
-    /// Reads what most frames are: an untagged and whole packet of IPv4 without options, long enough for ports.
+    /// Reads what most frames are: an untagged and whole packet of IPv4 without options, long enough for ports. For those who use
+    /// them at once: behind this the compiler knows most of what they ask for.
     #[inline(always)]
-    fn usual(frame: &[u8]) -> Option<Self> {
+    pub fn usual(frame: &[u8]) -> Option<Self> {
         const IP_AT: usize = 14;
         const TRANSPORT: usize = IP_AT + 20;
         const FRAGMENT_MASK: u16 = 0x3fff;

@@ -3,8 +3,8 @@
 //!
 //! ebpf/xdp_gateway.bpf.c reckons alike.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Moments and lengths of time are in these: 64 bits of them last for nine years.
 pub(super) const UNITS_PER_NS: u64 = 64;
@@ -57,8 +57,8 @@ impl Clone for SharedMeter {
     fn clone(&self) -> Self {
         let Meter { due, cost } = self.read();
         Self {
-            due: due.into(),
-            cost: cost.into(),
+            due: AtomicU64::new(due),
+            cost: AtomicU64::new(cost),
         }
     }
 }
@@ -96,7 +96,35 @@ impl SharedMeter {
     }
 }
 
-#[cfg(test)]
+/// Every interleaving of a few steps: `./run miri`.
+#[cfg(all(test, loom))]
+mod interleavings {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    #[test]
+    fn what_workers_charge_at_once_is_all_counted() {
+        loom::model(|| {
+            let shared = Arc::new(SharedMeter::default());
+            shared.begin(1 << COST_DIGITS);
+            let worker = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.charge(10, 100);
+                    shared.charge(10, 30);
+                })
+            };
+            shared.charge(10, 7);
+            shared.charge(10, 2);
+            worker.join().unwrap();
+            assert_eq!(shared.read().due, 10 + 139);
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;

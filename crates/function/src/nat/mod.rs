@@ -24,7 +24,6 @@ use std::time::Duration;
 use table::{Refused, Table, Timeouts, key};
 use taut_port::xdp_functions::{KernelFunction, KernelNat};
 use taut_port::{BATCH_CAPACITY, Batch, Clock, Packet, PortError};
-use taut_wire::Headers;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "nat",
@@ -118,7 +117,7 @@ impl Nat {
                     mapping.last_used = now;
                     mapping.connection = Connection::default();
                 }
-                if flow.class != Protocol::Tcp || mapping.connection.left(&flow.segment) {
+                if flow.class != Protocol::Tcp || mapping.connection.left(&flow.segment(frame)) {
                     mapping.last_used = now;
                 }
                 replace(frame, flow, End::Source, table.choice.endpoint(slot));
@@ -160,7 +159,7 @@ impl Nat {
                     return Fate::NoMapping;
                 }
                 let mapping = table.mapping_mut(slot);
-                if flow.class == Protocol::Tcp && mapping.connection.came(&flow.segment) {
+                if flow.class == Protocol::Tcp && mapping.connection.came(&flow.segment(frame)) {
                     mapping.last_used = now;
                 }
                 replace(frame, flow, End::Destination, mapping.endpoint());
@@ -247,9 +246,7 @@ impl Function for Nat {
     fn homes(&self, batch: &Batch, context: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
         let is_outwards = self.checked.outside.contains(&context.to_port);
         for (packet, home) in batch.packets().iter().zip(homes) {
-            let frame = packet.bytes();
-            let seen = Seen::of(&Headers::of(frame), frame);
-            let found = self.home(&seen, is_outwards);
+            let found = self.home(&Seen::of(packet.bytes()), is_outwards);
             *home = found.map_or(ANY, |home| home as u8);
         }
     }
@@ -289,9 +286,9 @@ impl Function for Nat {
         let now = context.now_ticks;
         let seen = &mut self.seen;
         seen.clear();
-        // Not those that the batch keeps: they are read and used in one go, and all that passes here is changed.
+        // Not the headers that the batch keeps: they are read and used in one go, and all that passes here is changed.
         let packets = batch.packets().iter().map(Packet::bytes);
-        seen.extend(packets.map(|frame| (Seen::of(&Headers::of(frame), frame), None)));
+        seen.extend(packets.map(|frame| (Seen::of(frame), None)));
         if is_outwards {
             // All at once, so that their misses overlap.
             for (seen, found) in &mut *seen {

@@ -20,8 +20,9 @@ pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> 
         End::Destination => (flow.destination, 16, 2),
     };
     let address = change32(from.0, to.0);
+    let transport = usize::from(flow.transport);
     let all = address.combine(set_address(frame, flow.ip, address_at, address, to.0));
-    let port_at = flow.transport
+    let port_at = transport
         + match flow.class {
             Class::Icmp => 4,
             _ => port_at,
@@ -29,9 +30,9 @@ pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> 
     let port = change16(from.1, to.1);
     frame[port_at..port_at + 2].copy_from_slice(&to.1.to_be_bytes());
     let all = all.combine(port);
-    let at = flow.transport + flow.class.checksum_at();
+    let at = transport + flow.class.checksum_at();
     // Quoted packets may end before.
-    if at + 2 > flow.end {
+    if at + 2 > usize::from(flow.end) {
         return all;
     }
     let before = u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -48,7 +49,8 @@ pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> 
 
 /// Replaces one address of an IPv4 header, `change` being its own. Returns what the header's checksum adds.
 #[inline]
-fn set_address(frame: &mut [u8], ip: usize, at: usize, change: Sum, to: u32) -> Sum {
+fn set_address(frame: &mut [u8], ip: u16, at: usize, change: Sum, to: u32) -> Sum {
+    let ip = usize::from(ip);
     let header = &mut frame[ip..ip + 20];
     let before = u16::from_be_bytes([header[10], header[11]]);
     let checksum = update(before, change);
@@ -61,7 +63,7 @@ fn set_address(frame: &mut [u8], ip: usize, at: usize, change: Sum, to: u32) -> 
 #[inline]
 pub(super) fn replace_error(
     frame: &mut [u8],
-    (ip, icmp): (usize, usize),
+    (ip, icmp): (u16, u16),
     end: End,
     (from, to): (u32, u32),
     about: Sum,
@@ -71,6 +73,7 @@ pub(super) fn replace_error(
         End::Destination => 16,
     };
     set_address(frame, ip, at, change32(from, to), to);
+    let icmp = usize::from(icmp);
     let field = &mut frame[icmp + 2..icmp + 4];
     let checksum = update(u16::from_be_bytes([field[0], field[1]]), about);
     field.copy_from_slice(&checksum.to_be_bytes());

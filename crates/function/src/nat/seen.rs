@@ -26,8 +26,8 @@ impl Class {
 /// Address and port, or identifier.
 pub(crate) type Endpoint = (u32, u16);
 
-/// What a TCP header says of the connection; all 0 otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What a TCP header says of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub flags: u8,
     pub sequence: u32,
@@ -37,16 +37,16 @@ pub(crate) struct Segment {
 }
 
 /// A packet that has ports, whole or quoted by an ICMP error. Places in bytes from the frame's beginning.
+// Small, as there is one for each packet of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
-    pub ip: usize,
-    pub transport: usize,
+    pub ip: u16,
+    pub transport: u16,
     /// Behind what there is of it.
-    pub end: usize,
+    pub end: u16,
     pub class: Class,
     pub source: Endpoint,
     pub destination: Endpoint,
-    pub segment: Segment,
 }
 
 /// What a frame is to the translator.
@@ -55,8 +55,8 @@ pub(crate) enum Seen {
     Flow(Flow),
     /// An ICMP error, and the packet that it is about.
     Error {
-        ip: usize,
-        icmp: usize,
+        ip: u16,
+        icmp: u16,
         source: u32,
         destination: u32,
         about: Flow,
@@ -74,13 +74,22 @@ const PARAMETER_PROBLEM: u8 = 12;
 const QUOTED: usize = 8;
 
 impl Seen {
-    /// Of the headers that were read of a frame.
-    #[inline]
-    pub fn of(headers: &Headers, frame: &[u8]) -> Self {
-        Self::read(headers, frame).unwrap_or_else(Self::Settled)
+    /// Reads a frame.
+    #[inline(always)]
+    pub fn of(frame: &[u8]) -> Self {
+        match Headers::usual(frame) {
+            Some(headers) => Self::read(&headers, frame).unwrap_or_else(Self::Settled),
+            None => Self::any(frame),
+        }
     }
 
-    #[inline]
+    /// Reads a frame of whatever kind.
+    #[inline(never)]
+    fn any(frame: &[u8]) -> Self {
+        Self::read(&Headers::of(frame), frame).unwrap_or_else(Self::Settled)
+    }
+
+    #[inline(always)]
     fn read(headers: &Headers, frame: &[u8]) -> Result<Self, Fate> {
         match (headers.layer3(), headers.fault()) {
             (_, Some(Fault::Ethernet)) | (Layer3::Ipv4, Some(Fault::Ip)) => {
@@ -98,7 +107,6 @@ impl Seen {
         let [a, b, c, d, e, f, g, h] = *addresses.ok_or(Fate::Malformed)?;
         let source = u32::from_be_bytes([a, b, c, d]);
         let destination = u32::from_be_bytes([e, f, g, h]);
-        let mut segment = Segment::default();
         let (class, ports) = match headers.protocol() {
             IpProtocol::UDP => {
                 let udp = Udp::new(payload).map_err(|_| Fate::Malformed)?;
@@ -106,7 +114,6 @@ impl Seen {
             }
             IpProtocol::TCP => {
                 Tcp::new(payload).map_err(|_| Fate::Malformed)?;
-                segment = Segment::of(payload);
                 (Class::Tcp, ports_of(payload))
             }
             IpProtocol::ICMP => {
@@ -121,8 +128,8 @@ impl Seen {
                     UNREACHABLE | SOURCE_QUENCH | TIME_EXCEEDED | PARAMETER_PROBLEM => {
                         let about = quoted(payload, transport)?;
                         return Ok(Self::Error {
-                            ip: at,
-                            icmp: transport,
+                            ip: at as u16,
+                            icmp: transport as u16,
                             source,
                             destination,
                             about,
@@ -134,14 +141,21 @@ impl Seen {
             _ => return Err(Fate::Protocol),
         };
         Ok(Self::Flow(Flow {
-            ip: at,
-            transport,
-            end: headers.end(),
+            ip: at as u16,
+            transport: transport as u16,
+            end: headers.end() as u16,
             class,
             source: (source, ports.0),
             destination: (destination, ports.1),
-            segment,
         }))
+    }
+}
+
+impl Flow {
+    /// What the packet says, being the frame's own and one of TCP.
+    #[inline]
+    pub fn segment(&self, frame: &[u8]) -> Segment {
+        Segment::of(&frame[usize::from(self.transport)..usize::from(self.end)])
     }
 }
 
@@ -175,6 +189,7 @@ fn ports_of(header: &[u8]) -> (u16, u16) {
 }
 
 /// The packet that an ICMP error quotes, cut short as it may be.
+#[cold]
 fn quoted(icmp: &[u8], icmp_at: usize) -> Result<Flow, Fate> {
     let inner = &icmp[QUOTED..];
     let at = icmp_at + QUOTED;
@@ -202,12 +217,11 @@ fn quoted(icmp: &[u8], icmp_at: usize) -> Result<Flow, Fate> {
         u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
     };
     Ok(Flow {
-        ip: at,
-        transport: at + header_len,
-        end: icmp_at + icmp.len(),
+        ip: at as u16,
+        transport: (at + header_len) as u16,
+        end: (icmp_at + icmp.len()) as u16,
         class,
         source: (address(12), ports.0),
         destination: (address(16), ports.1),
-        segment: Segment::default(),
     })
 }

@@ -424,6 +424,10 @@ impl Function for Rlnc {
         true
     }
 
+    fn forgets_ports(&self) -> bool {
+        true
+    }
+
     fn held(&self) -> usize {
         let owes = |direction: &Option<Box<Direction>>| match direction.as_deref() {
             Some(Direction::Encode(it)) => usize::from(it.owes()),

@@ -20,6 +20,7 @@ use crate::{
 use crate::{BATCH_CAPACITY, Part, PortSpec, Receives, Resources, Sends, Split, StampClock};
 use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
 use socket::{PacketSocket, RingMemory, Shape};
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -65,16 +66,55 @@ const FRAME_BYTES: std::ops::RangeInclusive<usize> = 2048..=16384;
 struct AfPacketPort {
     name: String,
     interface: Interface,
-    rx_socket: PacketSocket,
+    receiver: Receiver,
+    shape: Shape,
+    group: Option<Arc<Group>>,
     tx_socket: PacketSocket,
-    rx: RxRing,
     tx: TxRing,
-    /// The receive ring's frames that packets hold; keeps its memory.
-    ledger: PoolHandle,
     _tx_memory: RingMemory,
     counters: PortCounters,
     /// Of the packets received last, where they are asked for.
     stamps: Option<Vec<u64>>,
+}
+
+struct Receiver {
+    socket: PacketSocket,
+    ring: RxRing,
+    /// The ring's frames that packets hold; keeps its memory.
+    ledger: PoolHandle,
+}
+
+impl Receiver {
+    /// Receives from an interface: everything, or the share of one of a group.
+    fn new(
+        socket: PacketSocket,
+        shape: Shape,
+        stamped: bool,
+        interface: &Interface,
+        group: Option<&Group>,
+    ) -> io::Result<Self> {
+        let memory = socket.map_rx_ring(shape, u32::from(HEADROOM_BYTES))?;
+        if stamped {
+            socket.stamp_arrivals()?;
+        }
+        match group {
+            None => socket.receive_from(interface)?,
+            Some(group) => {
+                let mut group = group.lock().unwrap_or_else(PoisonError::into_inner);
+                let of_it = group.filter(|(index, _)| *index == interface.index);
+                let joined = socket.receive_share(interface, of_it.map(|(_, number)| number));
+                *group = Some((interface.index, joined?));
+            }
+        }
+        // SAFETY: the mapping is a ring of this shape, page aligned; the ledger keeps it for as long as the port or a received
+        // packet lives.
+        let ring = unsafe { RxRing::new(memory.base(), shape.frame_bytes, shape.frames) };
+        Ok(Self {
+            socket,
+            ring,
+            ledger: PoolHandle::ledger_keeping(shape.frames, Box::new(memory)),
+        })
+    }
 }
 
 fn probe() -> Result<String, PortError> {
@@ -86,20 +126,20 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     open_in(spec, None)
 }
 
-/// The number of the group that the sockets of several workers are in, once the first one has made it.
-type Group = Mutex<Option<u16>>;
+/// The index of the interface that several workers' sockets are a group of, and the group's number, once the first one has made it.
+type Group = Mutex<Option<(u32, u16)>>;
 
 /// A socket for each worker, among which the kernel spreads flows.
 fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     let group = Arc::<Group>::default();
     let part = |_| {
         let (spec, group) = (spec.clone(), Arc::clone(&group));
-        Box::new(move |_: &mut Resources| open_in(&spec, Some(&group))) as Part
+        Box::new(move |_: &mut Resources| open_in(&spec, Some(group))) as Part
     };
     Ok((0..workers).map(part).collect())
 }
 
-fn open_in(spec: &PortSpec, group: Option<&Group>) -> Result<Box<dyn Port>, PortError> {
+fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, PortError> {
     let frames = spec.number("ring", 64..=32768)?.unwrap_or(RING_FRAMES) as u32;
     if !frames.is_power_of_two() {
         return Err(spec.error(format!("ring={frames}: want a power of two")));
@@ -126,39 +166,20 @@ fn open_in(spec: &PortSpec, group: Option<&Group>) -> Result<Box<dyn Port>, Port
         frames,
         frame_bytes,
     };
-    let headroom_bytes = u32::from(HEADROOM_BYTES);
-    let rx_memory = rx_socket
-        .map_rx_ring(shape, headroom_bytes)
-        .map_err(failed)?;
     let tx_memory = tx_socket.map_tx_ring(shape, queued).map_err(failed)?;
-    if stamped {
-        rx_socket.stamp_arrivals().map_err(failed)?;
-    }
-    match group {
-        None => rx_socket.receive_from(&interface).map_err(failed)?,
-        Some(group) => {
-            let mut number = group.lock().unwrap_or_else(PoisonError::into_inner);
-            let joined = rx_socket.receive_share(&interface, *number);
-            *number = Some(joined.map_err(failed)?);
-        }
-    }
+    let receiver = Receiver::new(rx_socket, shape, stamped, &interface, group.as_deref());
+    let receiver = receiver.map_err(failed)?;
     tx_socket.send_to(&interface).map_err(failed)?;
-    // SAFETY: each mapping is a ring of this shape, page aligned; the ledger keeps the first for as
-    // long as the port or a received packet lives, the port the second.
-    let (rx, tx) = unsafe {
-        (
-            RxRing::new(rx_memory.base(), frame_bytes, frames),
-            TxRing::new(tx_memory.base(), frame_bytes, frames),
-        )
-    };
+    // SAFETY: the mapping is a ring of this shape, page aligned; the port keeps it.
+    let tx = unsafe { TxRing::new(tx_memory.base(), frame_bytes, frames) };
     Ok(Box::new(AfPacketPort {
         name: name.to_string(),
         interface,
-        rx_socket,
+        receiver,
+        shape,
+        group,
         tx_socket,
-        rx,
         tx,
-        ledger: PoolHandle::ledger_keeping(frames, Box::new(rx_memory)),
         _tx_memory: tx_memory,
         counters: PortCounters::default(),
         stamps: stamped.then(|| Vec::with_capacity(BATCH_CAPACITY)),
@@ -195,7 +216,8 @@ impl AfPacketPort {
 
     #[inline(always)]
     fn packet(&self, frame: Received) -> Packet {
-        self.ledger.count_out(1);
+        let ledger = &self.receiver.ledger;
+        ledger.count_out(1);
         // SAFETY: the ring says the frame is ours until `give_back`, which its slot's return to the
         // ledger brings about; the ledger keeps the memory.
         let mut packet = unsafe {
@@ -203,7 +225,7 @@ impl AfPacketPort {
                 frame.data,
                 frame.len,
                 frame.headroom,
-                self.ledger.raw(),
+                ledger.raw(),
                 frame.slot,
             )
         };
@@ -214,19 +236,40 @@ impl AfPacketPort {
     }
 }
 
+impl AfPacketPort {
+    /// Goes on with another interface.
+    #[cold]
+    fn move_to(&mut self, interface: &Interface) -> io::Result<()> {
+        match self.group.as_deref() {
+            // The rings stay, the binding moves.
+            None => self.receiver.socket.receive_from(interface)?,
+            // A socket that was once in a group can't be bound anew.
+            Some(group) => {
+                let socket = PacketSocket::new("packet sockets").map_err(io::Error::other)?;
+                let stamped = self.stamps.is_some();
+                let anew = Receiver::new(socket, self.shape, stamped, interface, Some(group))?;
+                self.counters.rx_overrun += self.receiver.socket.take_drops();
+                self.receiver = anew;
+            }
+        }
+        self.tx_socket.send_to(interface)
+    }
+}
+
 impl Port for AfPacketPort {
     fn fits(&self, frame: &[u8]) -> bool {
         interface::fits(frame, self.interface.mtu_bytes)
     }
 
     fn rx(&mut self, batch: &mut Batch) -> usize {
-        self.ledger.drain_returned(|slot| self.rx.give_back(slot));
+        let Receiver { ring, ledger, .. } = &mut self.receiver;
+        ledger.drain_returned(|slot| ring.give_back(slot));
         let before = batch.len();
         if let Some(stamps) = &mut self.stamps {
             stamps.clear();
         }
         while batch.room() > 0 {
-            match self.rx.next() {
+            match self.receiver.ring.next() {
                 Some(Arrival::Frame(frame)) => {
                     if let Some(stamps) = &mut self.stamps {
                         stamps.push(frame.kernel_stamp_ns);
@@ -285,14 +328,13 @@ impl Port for AfPacketPort {
     }
 
     fn link(&mut self) -> Link {
-        let now = match Interface::find(&self.rx_socket, &self.name) {
+        let now = match Interface::find(&self.receiver.socket, &self.name) {
             Ok(now) => now,
             Err(error) => return interface::lost(&self.name, &error),
         };
         if now.index != self.interface.index {
-            // Deleted and made again under the same name: the rings stay, the binding moves.
-            let bound = self.rx_socket.receive_from(&now);
-            if let Err(error) = bound.and_then(|()| self.tx_socket.send_to(&now)) {
+            // Deleted and made again under the same name.
+            if let Err(error) = self.move_to(&now) {
                 return Link::Down(format!("binding to the new {}: {error}", self.name));
             }
         }
@@ -302,7 +344,7 @@ impl Port for AfPacketPort {
 
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
         // Readable for as long as the frame received last has not been taken and given back.
-        alarm.watch(self.rx_socket.as_fd());
+        alarm.watch(self.receiver.socket.as_fd());
         true
     }
 
@@ -317,7 +359,7 @@ impl Port for AfPacketPort {
     }
 
     fn counters(&mut self) -> PortCounters {
-        self.counters.rx_overrun += self.rx_socket.take_drops();
+        self.counters.rx_overrun += self.receiver.socket.take_drops();
         self.counters
     }
 }

@@ -1,8 +1,11 @@
 //! The backend on real interfaces; needs root, and says so where it is lacking.
 #![allow(clippy::unwrap_used)]
 
-use crate::interface_tests::{self as each_backend, Testbed, both_ends, frame_bytes, open};
+use crate::interface_tests::{
+    self as each_backend, PATIENCE, Testbed, both_ends, frame_bytes, open,
+};
 use crate::{Batch, PortSpec, Resources};
+use std::time::Instant;
 
 #[test]
 fn frames_cross_both_ways_in_order() {
@@ -108,6 +111,59 @@ fn udp(from: ([u8; 4], u16), to: ([u8; 4], u16)) -> Vec<u8> {
     frame[36..38].copy_from_slice(&to.1.to_be_bytes());
     frame[38..40].copy_from_slice(&26_u16.to_be_bytes());
     frame
+}
+
+#[test]
+fn each_worker_finds_an_interface_that_was_made_anew() {
+    let Some(bed) = Testbed::new(1) else { return };
+    let mut left = bed.in_left(|| open("af_packet:left0").unwrap());
+    let spec = PortSpec::parse("af_packet:right0,ring=64").unwrap();
+    let mut workers = each_backend::parts_of(&bed, &spec, 2);
+    // Sends so many flows, and says how many each got; the last packets of a worker stay where they are.
+    let spread = |left: &mut each_backend::Opened, workers: &mut [each_backend::Opened]| {
+        let mut shares = [0; 2];
+        let mut batches = [Batch::new(), Batch::new()];
+        for number in 0..40 {
+            left.send(&udp(([10, 0, 0, 1], 1000 + number), ([10, 0, 0, 2], 53)));
+            let begun = Instant::now();
+            let mut found = None;
+            while found.is_none() && begun.elapsed() < PATIENCE {
+                found = (0..2).find(|at| workers[*at].port.rx(&mut batches[*at]) > 0);
+            }
+            shares[found.unwrap()] += 1;
+        }
+        (shares, batches)
+    };
+    let (before, held) = spread(&mut left, &mut workers);
+    for _ in 0..3 {
+        bed.right_ip("link del right0");
+        for worker in &mut workers {
+            assert!(!worker.port.link().is_up());
+        }
+        bed.plug_in(0);
+        bed.in_left(|| left.wait_for_link());
+        bed.in_right(|| workers.iter_mut().for_each(|it| it.wait_for_link()));
+        let (after, _) = spread(&mut left, &mut workers);
+        assert!(after.iter().all(|share| *share > 5), "{before:?} {after:?}");
+    }
+    // Their memory is that of rings which the ports have no more.
+    assert_eq!(held.iter().map(Batch::len).sum::<usize>(), 40);
+    for batch in &held {
+        assert!(
+            batch
+                .packets()
+                .iter()
+                .all(|it| it.bytes()[12..14] == [8, 0])
+        );
+    }
+    drop(held);
+    assert_eq!(
+        workers
+            .iter_mut()
+            .map(|it| it.port.counters().rx_packets)
+            .sum::<u64>(),
+        160
+    );
 }
 
 #[test]

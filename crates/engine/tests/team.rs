@@ -1,0 +1,135 @@
+//! Workers of one chain, each with rings of its own to the other side.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use taut_engine::{Chain, End, Start, Team};
+use taut_port::{Batch, Clock, Port, PortSpec, Resources};
+
+const WORKERS: usize = 4;
+const DIES: usize = 2;
+const FRAME_BYTES: u16 = 60;
+/// Fewer than the slots of any ring on the way.
+const MOST_UNDER_WAY: u64 = 100;
+/// Longer than any pause of a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// What a worker has at its other side.
+struct Far {
+    west: Box<dyn Port>,
+    /// None once it has died.
+    east: Option<Box<dyn Port>>,
+    sent: u64,
+    seen: u64,
+}
+
+impl Far {
+    /// Sends some and takes what has come.
+    fn step(&mut self, resources: &Resources) {
+        let mut batch = Batch::new();
+        let room = MOST_UNDER_WAY.saturating_sub(self.sent - self.seen);
+        // Nothing comes back where nobody is: the rings overflow.
+        let count = if self.east.is_some() { room.min(8) } else { 8 };
+        resources
+            .pool()
+            .fill(&mut batch, count as usize, FRAME_BYTES);
+        self.sent += self.west.tx(&mut batch) as u64;
+        batch.clear();
+        if let Some(east) = &mut self.east {
+            self.seen += east.rx(&mut batch) as u64;
+        }
+    }
+}
+
+#[test]
+fn a_port_that_dies_under_one_worker_of_four_leaves_three_running() {
+    let name = std::process::id();
+    let ports = ["west", "east"].map(|end| format!("pair:team-{name}-{end}"));
+    let specs = ports.map(|text| PortSpec::parse(&text).unwrap());
+    let mut chain = Chain::new(specs.to_vec(), vec!["mac-swap".parse().unwrap()]);
+    chain.workers = WORKERS;
+    let stop = Arc::new(AtomicBool::new(false));
+    let start = Start {
+        clock: Clock::calibrate(Duration::from_millis(2)),
+        stop: Arc::clone(&stop),
+        given_up: &NEVER,
+        tell: Arc::new(|_| ()),
+        tell_link: Arc::new(|_, _| ()),
+        at_end: Arc::new(|_| ()),
+    };
+    let team = Team::start(&chain, "worker", &start, None).unwrap();
+    let exchange = team.exchange();
+
+    let mut resources = Resources::for_ports(&specs).unwrap();
+    let [west, east] = specs.each_ref().map(|spec| spec.parts(WORKERS).unwrap());
+    let mut far: Vec<Far> = west
+        .into_iter()
+        .zip(east)
+        .map(|(west, east)| Far {
+            west: west(&mut resources).unwrap(),
+            east: Some(east(&mut resources).unwrap()),
+            sent: 0,
+            seen: 0,
+        })
+        .collect();
+    let until = |far: &mut Vec<Far>, what: &str, is_so: &dyn Fn(&[Far]) -> bool| {
+        let begun = Instant::now();
+        while !is_so(far) {
+            assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", exchange.each());
+            far.iter_mut().for_each(|it| it.step(&resources));
+            std::thread::yield_now();
+        }
+    };
+    until(&mut far, "all of them pass packets", &|far| {
+        far.iter().all(|it| it.seen > 1000)
+    });
+    far[DIES].east = None;
+    let before: Vec<u64> = far.iter().map(|it| it.seen).collect();
+    until(&mut far, "the others go on", &|far| {
+        let mut each = far.iter().zip(&before).enumerate();
+        each.all(|(number, (it, before))| number == DIES || it.seen > before + 10_000)
+    });
+    // What is still on its way has come.
+    let begun = Instant::now();
+    while far.iter().any(|it| it.east.is_some() && it.seen < it.sent) {
+        assert!(begun.elapsed() < PATIENCE);
+        let mut batch = Batch::new();
+        for it in &mut far {
+            it.seen += it
+                .east
+                .as_mut()
+                .map_or(0, |east| east.rx(&mut batch) as u64);
+            batch.clear();
+        }
+        std::thread::yield_now();
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (ends, _) = team.join();
+    // Nothing that came to it could go anywhere.
+    let wanted = |number| {
+        if number == DIES {
+            End::Done
+        } else {
+            End::Stopped
+        }
+    };
+    let wanted: Vec<_> = (0..WORKERS).map(|number| Some(wanted(number))).collect();
+    assert_eq!(ends, wanted);
+    for (number, (it, counted)) in far.iter().zip(exchange.each()).enumerate() {
+        assert_eq!(
+            counted.rx_packets,
+            counted.tx_packets + counted.dropped(),
+            "{number}: {counted:?}"
+        );
+        if number != DIES {
+            assert_eq!(
+                (counted.rx_packets, counted.tx_packets),
+                (it.sent, it.seen),
+                "{number}"
+            );
+        }
+    }
+}
