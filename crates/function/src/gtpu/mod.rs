@@ -481,7 +481,7 @@ impl Plane {
         let tunnels = self.tunnels.as_ref();
         let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
         for i in 0..len {
-            let packet = batch.packet_mut(i);
+            let packet = &mut batch.packets_mut()[i];
             let fate = match &seen[i] {
                 Seen::Gone => continue,
                 Seen::Settled(fate) => *fate,
@@ -489,28 +489,44 @@ impl Plane {
                 Seen::Tunnelled(tunnelled) => self.tunnelled(packet, tunnelled, &found[i], context),
                 Seen::Plain { ip, .. } => self.plain(packet, usize::from(*ip), &found[i], context),
             };
-            let fate = match (fate, self.others) {
-                (Fate::Other | Fate::UnknownUser, _) if self.is_asked(packet, context) => {
-                    Fate::NeighbourAnswered
-                }
-                (Fate::Other | Fate::UnknownUser, Others::Forward) => Fate::Passed,
-                (fate, _) => fate,
-            };
-            self.counts[fate as usize] += 1;
-            let goes_on = matches!(
+            if matches!(
                 fate,
-                Fate::Relayed | Fate::Encapsulated | Fate::Decapsulated | Fate::Passed
-            );
-            if goes_on {
+                Fate::Relayed | Fate::Encapsulated | Fate::Decapsulated
+            ) {
+                self.counts[fate as usize] += 1;
                 metered |= u64::from(found[i].is_metered()) << i;
-            } else if let Some(cause) = self.answered_as(fate, &found[i]) {
-                batch.mark_punted(i, cause);
             } else {
-                batch.mark_dropped(i);
+                self.left_out(batch, i, fate, &found[i], context);
             }
         }
         if metered != 0 {
             self.police(batch, metered, &seen, &found, context.now_ticks);
+        }
+    }
+
+    /// What becomes of a packet that no bearer takes on.
+    #[inline(never)]
+    fn left_out(
+        &mut self,
+        batch: &mut Batch,
+        index: usize,
+        fate: Fate,
+        slot: &Slot,
+        context: &Context,
+    ) {
+        let packet = &batch.packets()[index];
+        let fate = match (fate, self.others) {
+            (Fate::Other | Fate::UnknownUser, _) if self.is_asked(packet, context) => {
+                Fate::NeighbourAnswered
+            }
+            (Fate::Other | Fate::UnknownUser, Others::Forward) => Fate::Passed,
+            (fate, _) => fate,
+        };
+        self.counts[fate as usize] += 1;
+        if let Some(cause) = self.answered_as(fate, slot) {
+            batch.mark_punted(index, cause);
+        } else if fate != Fate::Passed {
+            batch.mark_dropped(index);
         }
     }
 
