@@ -52,13 +52,15 @@ fn a_port_that_dies_under_one_worker_of_four_leaves_three_running() {
     let mut chain = Chain::new(specs.to_vec(), vec!["mac-swap".parse().unwrap()]);
     chain.workers = WORKERS;
     let stop = Arc::new(AtomicBool::new(false));
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&has_ended);
     let start = Start {
         clock: Clock::calibrate(Duration::from_millis(2)),
         stop: Arc::clone(&stop),
         given_up: &NEVER,
         tell: Arc::new(|_| ()),
         tell_link: Arc::new(|_, _| ()),
-        at_end: Arc::new(|_| ()),
+        at_end: Arc::new(move |_| ended.store(true, Ordering::Relaxed)),
     };
     let team = Team::start(&chain, "worker", &start, None).unwrap();
     let exchange = team.exchange();
@@ -88,9 +90,10 @@ fn a_port_that_dies_under_one_worker_of_four_leaves_three_running() {
     });
     far[DIES].east = None;
     let before: Vec<u64> = far.iter().map(|it| it.seen).collect();
-    until(&mut far, "the others go on", &|far| {
+    until(&mut far, "one ends and the others go on", &|far| {
         let mut each = far.iter().zip(&before).enumerate();
         each.all(|(number, (it, before))| number == DIES || it.seen > before + 10_000)
+            && has_ended.load(Ordering::Relaxed)
     });
     // What is still on its way has come.
     let begun = Instant::now();
