@@ -1,21 +1,14 @@
 //! `taut demo`: compares packet forwarders on this machine and writes a report with plots.
 
-use crate::bench::{measure_alone, print_end};
 use crate::exit::{self, Failure};
 use crate::print;
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::terminal::measure_alone;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_experiment::{Changes, Experiment, Variant};
-use taut_host::private::{Claim, LockError, MEASURING, MEASURING_PATIENCE};
-use taut_lab::comparison::{
-    self, Choice, ComparisonError, FRAME_SIZE_BYTES, Lengths, Observer, Plan,
-};
-use taut_lab::evaluate::{Evaluation, busy, ratios, render_text_table, rows};
-use taut_lab::results::{LeftOut, Mode, Results};
-use taut_lab::table::terminal_width;
+use taut_lab::comparison::{self, Choice, ComparisonError, FRAME_SIZE_BYTES, Lengths, Plan};
+use taut_lab::results::Mode;
 use taut_traffic::Rate;
 
 /// The reference experiment that says what is measured unless told otherwise.
@@ -166,8 +159,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return list_devices(arguments.json);
     }
     let plan = arguments.plan(exit::own_program()?)?;
-    let measure = |bar: &mut Bar, stop: &AtomicBool| comparison::run(&plan, bar, stop);
-    measure_alone(measure, |folder| show(folder, arguments.json))
+    measure_alone(arguments.json, |bar, stop| {
+        comparison::run(&plan, bar, stop)
+    })
 }
 
 #[derive(Serialize)]
@@ -219,134 +213,12 @@ fn list_devices(json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the report of a results folder and prints its table.
-pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
-    let page = taut_lab::report::write(folder)?;
-    if json {
-        let path = folder.join("summary.json");
-        let summary = std::fs::read_to_string(&path)
-            .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
-        print::line(summary);
-        return Ok(());
-    }
-    let results = Results::load(folder).map_err(taut_lab::report::ReportError::from)?;
-    let evaluation = Evaluation::of(&results);
-    let (experiment, rows) = (&results.experiment, rows(&evaluation.devices));
-    print::line(render_text_table(&rows, terminal_width()));
-    match busy(experiment, &rows) {
-        Some(busy) => print::line(format!("no ratios: {busy}")),
-        None => ratios(&evaluation.devices).iter().for_each(print::line),
-    }
-    print_end(
-        &experiment.left_out,
-        &evaluation.problems,
-        experiment.stage,
-        &page,
-    );
-    print::line(format!(
-        "as an experiment, to change and to publish: taut experiment run {EXPERIMENT}"
-    ));
-    Ok(())
-}
-
-/// Held while measuring: two measurements on the same cores would only measure each other.
-pub(crate) struct Alone {
-    _claim: Claim,
-}
-
-impl Alone {
-    /// Takes the machine's lock for measuring, which the kernel frees however this process ends.
-    ///
-    /// Waits for another measurement to end, [`MEASURING_PATIENCE`] at most.
-    pub(crate) fn claim() -> Result<Self, Failure> {
-        let stop = exit::stop_flag()?;
-        let minutes = MEASURING_PATIENCE.as_secs() / 60;
-        let told = |held: &LockError| {
-            print::note(format_args!(
-                "another taut measures on this machine ({held}): waiting for it to end, {minutes} minutes at most"
-            ));
-        };
-        match Claim::wait_for(MEASURING, MEASURING_PATIENCE, stop, told) {
-            Ok(_claim) => Ok(Self { _claim }),
-            Err(LockError::Held { .. }) if stop.load(Ordering::Relaxed) => Err(
-                Failure::Interrupted("stopped before anything was measured".to_string()),
-            ),
-            Err(held @ LockError::Held { .. }) => Err(Failure::Missing(format!(
-                "another taut still measures on this machine after {minutes} minutes ({held}); both would only measure each other"
-            ))),
-            Err(e) => Err(Failure::Missing(format!("cannot take this machine: {e}"))),
-        }
-    }
-}
-
-/// The progress bar. It is redrawn between measurements only: a redraw during one would take time from
-/// one of the two cores.
-pub(crate) struct Bar(ProgressBar);
-
-impl Bar {
-    pub(crate) fn new() -> Self {
-        let bar = ProgressBar::new(1);
-        if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}") {
-            bar.set_style(style);
-        }
-        Self(bar)
-    }
-}
-
-impl Bar {
-    /// Takes it off the terminal.
-    pub(crate) fn clear(&self) {
-        self.0.finish_and_clear();
-    }
-}
-
-impl Observer for Bar {
-    fn progress(&mut self, done: Duration, total: Duration, what: &str) {
-        let left = total.saturating_sub(done).as_secs();
-        self.0.set_length(total.as_millis() as u64);
-        self.0.set_position(done.as_millis() as u64);
-        self.0
-            .set_message(format!("{}:{:02} left  {what}", left / 60, left % 60));
-        self.0.tick();
-        if self.0.is_hidden() {
-            print::say(format_args!(
-                "{:>3} %  {}:{:02} left  {what}",
-                100 * done.as_millis() / total.as_millis().max(1),
-                left / 60,
-                left % 60
-            ));
-        }
-    }
-
-    fn left_out(&mut self, left_out: &LeftOut) {
-        self.0.suspend(|| {
-            print::say(format_args!(
-                "left out: {}: {} ({})",
-                left_out.what, left_out.why, left_out.how
-            ));
-        });
-    }
-
-    fn note(&mut self, text: &str) {
-        self.0.suspend(|| print::say(format_args!("note: {text}")));
-    }
-}
-
 impl From<ComparisonError> for Failure {
     fn from(e: ComparisonError) -> Self {
         match e {
             ComparisonError::Nothing(_) => Self::Missing(e.to_string()),
             ComparisonError::Results(e) => e.into(),
             ComparisonError::Affinity(_) => Self::Input(e.to_string()),
-        }
-    }
-}
-
-impl From<taut_lab::report::ReportError> for Failure {
-    fn from(e: taut_lab::report::ReportError) -> Self {
-        match e {
-            taut_lab::report::ReportError::Results(e) => e.into(),
-            other => Self::Input(other.to_string()),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `taut generate`: makes traffic and measures what comes back.
 
-use crate::demo::Alone;
 use crate::exit::{self, Failure};
 use crate::samples::Samples;
 use crate::target::Target;
+use crate::terminal::Alone;
 use crate::watch::{self, Look, Watch};
 use crate::{print, quantity};
 use serde_json::json;
@@ -883,16 +883,6 @@ pub fn print_page(page: Option<&Path>) {
     if let Some(page) = page {
         print::line(format!("report: {}", page.display()));
     }
-}
-
-/// Writes the report of a folder of `--out` again, from what lies there.
-pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
-    let page = write_recording(folder)?;
-    if json {
-        return print::summary(folder);
-    }
-    print_page(Some(&page));
-    Ok(())
 }
 
 /// What a tap saw: the device alone; the rest of a packet's latency is the generator's sockets and wires.

@@ -1,16 +1,16 @@
 //! `taut probe`: round trips between ordinary sockets, and what an application sees of a path.
 
-use crate::demo::Bar;
 use crate::exit::{self, Failure};
 use crate::samples::Samples;
+use crate::terminal::Bar;
 use crate::{forward, generate, print, quantity};
 use serde_json::json;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_host::{CpuReading, CpuShare, CpuShares};
-use taut_lab::comparison::Observer;
+use taut_lab::benchmark::Observer;
 use taut_lab::probed::{Origin, ProbeAccount, ProbeFolder, ProbeReport};
 use taut_measure::{
     Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_beside_median,
@@ -340,16 +340,6 @@ impl Cpu {
 
 fn unreadable(e: std::io::Error) -> Failure {
     Failure::Missing(format!("what the processors do is not known: {e}"))
-}
-
-/// Writes the report of a folder of `--out` again, from what lies there.
-pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
-    let page = taut_lab::probed::write(folder)?;
-    if json {
-        return print::summary(folder);
-    }
-    generate::print_page(Some(&page));
-    Ok(())
 }
 
 fn print_report(report: &ProbeReport) {

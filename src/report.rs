@@ -1,7 +1,12 @@
 //! `taut report`: makes the report and the figures again from a results folder.
 
 use crate::exit::Failure;
-use std::path::PathBuf;
+use crate::print;
+use std::path::{Path, PathBuf};
+use taut_lab::benchmark::kind_of;
+use taut_lab::report::ReportError;
+use taut_lab::results::Stage;
+use taut_lab::table::terminal_width;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
@@ -17,20 +22,53 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.dir.join("state.json").is_file() {
         return crate::experiment::show(&arguments.dir, false, false, arguments.json);
     }
-    if taut_lab::report::is_recording(&arguments.dir) {
-        return crate::generate::show(&arguments.dir, arguments.json);
+    show(&arguments.dir, arguments.json)
+}
+
+/// Writes the report of a results folder and prints what it shows: tables, what is missing, what is wrong, and where the
+/// report is. A limit that was missed is a failure.
+pub fn show(dir: &Path, json: bool) -> Result<(), Failure> {
+    let shown = kind_of(dir).show(dir, terminal_width())?;
+    if json {
+        print::summary(dir)?;
+    } else {
+        if !shown.text.is_empty() {
+            print::line(shown.text.trim_end());
+        }
+        for missing in &shown.left_out {
+            print::line(format!(
+                "left out: {}: {} ({})",
+                missing.what, missing.why, missing.how
+            ));
+        }
+        for problem in &shown.problems {
+            print::line(format!("note: {problem}"));
+        }
+        if shown.stage != Stage::Finished {
+            print::line("note: this experiment did not go to its end");
+        }
+        print::line(format!("report: {}", shown.page.display()));
     }
-    if taut_lab::probed::is_probed(&arguments.dir) {
-        return crate::probe::show(&arguments.dir, arguments.json);
+    if let Some(missing) = shown.left_out.first()
+        && shown.wants_all
+    {
+        return Err(Failure::Missing(missing.why.clone()));
     }
-    if taut_lab::io_cost::is_io_cost(&arguments.dir) {
-        return crate::bench::show(&arguments.dir, arguments.json);
+    match shown.missed.as_slice() {
+        [] => Ok(()),
+        [only] => Err(Failure::Limit(only.clone())),
+        [first, rest @ ..] => Err(Failure::Limit(format!(
+            "{first} (and {} more, see above or the report)",
+            rest.len()
+        ))),
     }
-    if taut_lab::generators::is_generators(&arguments.dir) {
-        return crate::generators::show(&arguments.dir, arguments.json);
+}
+
+impl From<ReportError> for Failure {
+    fn from(e: ReportError) -> Self {
+        match e {
+            ReportError::Results(e) => e.into(),
+            other => Self::Input(other.to_string()),
+        }
     }
-    if taut_lab::rfc2544::is_rfc2544(&arguments.dir) {
-        return crate::rfc2544::show(&arguments.dir, arguments.json);
-    }
-    crate::demo::show(&arguments.dir, arguments.json)
 }

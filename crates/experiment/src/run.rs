@@ -28,7 +28,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 use taut_host::Wiring;
 use taut_host::private::MEASURING_PATIENCE;
-use taut_lab::comparison::Observer;
+use taut_lab::benchmark::Observer;
 use taut_measure::{Progress, StopRule};
 
 /// What a node must have free before a run.

@@ -1,5 +1,6 @@
 //! Results folders, figures, reports and comparisons; what a running measurement shows.
 
+pub mod benchmark;
 pub mod comparison;
 pub mod evaluate;
 pub mod figure;

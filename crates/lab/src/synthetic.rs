@@ -12,6 +12,7 @@ use taut_measure::{
     JitterRecorder, LadderSearch, LatencyHistogram, SearchSettings, Summary, TrialOutcome,
 };
 
+use crate::benchmark::Manifest;
 use crate::results::{
     CbrResult, Clock, DeviceInfo, Experiment, Folder, Kind, LeftOut, Mode, Noise, PingPong,
     RunWriter, Sample, Settings, Stage, Sweep, SweepTrial, Transport,
@@ -184,21 +185,13 @@ fn devices() -> Vec<(DeviceInfo, Shape)> {
 
 pub fn experiment(plan: &Plan) -> Experiment {
     Experiment {
-        schema: Experiment::SCHEMA,
-        title: "Packet forwarders compared on one machine".to_owned(),
-        taut_version: "0.1.0".to_owned(),
-        started: "2026-01-02T03:04:05Z".to_owned(),
-        command_line: "taut demo --seed 7".to_owned(),
-        stage: Stage::Finished,
-        settings: Settings {
-            mode: Mode::Default,
-            frame_size_bytes: 64,
-            rate_pps: 100_000.0,
-            cbr_seconds: plan.packets as f64 / 1e5,
-            trial_seconds: 0.2,
-            repetitions: plan.repetitions,
-            seed: plan.seed,
-        },
+        manifest: Manifest {
+            schema: Experiment::SCHEMA,
+            title: "Packet forwarders compared on one machine".to_owned(),
+            taut_version: "0.1.0".to_owned(),
+            started: "2026-01-02T03:04:05Z".to_owned(),
+            command_line: "taut demo --seed 7".to_owned(),
+            stage: Stage::Finished,
         machine: json!({
             "cpu": {"model": "Made-up processor", "cores": 2, "caches": ["L1d 32 kB", "L2 1 MB", "L3 32 MB"]},
             "kernel": {"release": "6.1.0", "command_line": "quiet"},
@@ -215,6 +208,16 @@ pub fn experiment(plan: &Plan) -> Experiment {
             why: "The machine has no network card that takes them.".to_owned(),
             how: "Use a card with PTP support.".to_owned(),
         }],
+        },
+        settings: Settings {
+            mode: Mode::Default,
+            frame_size_bytes: 64,
+            rate_pps: 100_000.0,
+            cbr_seconds: plan.packets as f64 / 1e5,
+            trial_seconds: 0.2,
+            repetitions: plan.repetitions,
+            seed: plan.seed,
+        },
         devices: devices().into_iter().map(|(info, _)| info).collect(),
         clock: Clock { source: "TSC".to_owned(), hz: 2_445_406_000.0, error_ppm: 0.8 },
         ping_pong: Some(PingPong { p50_ns: 110.0, count: 1_000_000 }),

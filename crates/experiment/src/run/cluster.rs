@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_lab::comparison::Observer;
+use taut_lab::benchmark::Observer;
 use taut_lab::results::{LeftOut, write_whole};
 
 /// States of jobs that will not change any more.

@@ -14,27 +14,27 @@ pub use lengths::Lengths;
 pub use run::{RunError, Site, flow_through, ports_to};
 pub use scratch::Notes;
 
-use crate::quantity::three_digits;
+pub(crate) use crate::report::show;
+pub(crate) use crate::results::COMPARISON_HEAD as HEAD;
+
+use crate::benchmark::{Manifest, Observer, Surroundings};
 use crate::results::{
-    Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, Noise, PingPong as PingPongFacts,
-    ResultsError, Settings, Stage,
+    Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, PingPong as PingPongFacts,
+    ResultsError, Settings,
 };
 use run::Place;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
-use taut_host::{CorePlan, Machine, Snapshot, choose_cores, noise_sources};
+use taut_host::{CorePlan, choose_cores};
 use taut_port::Clock;
-use taut_traffic::{interruptions, ping_pong};
+use taut_traffic::ping_pong;
 
 /// Frame size in bytes, frame check sequence included: the reference's.
 pub const FRAME_SIZE_BYTES: u32 = 64;
 
 /// Round trips of a cache line, in blocks of 64.
 const PING_PONG_BLOCKS: usize = 4_000;
-
-/// How long both cores are watched for what the machine takes from them.
-const WATCHED: Duration = Duration::from_secs(1);
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -55,16 +55,6 @@ pub struct Plan {
     pub program: PathBuf,
     /// The command that repeats all this.
     pub command_line: String,
-}
-
-/// Told how far it is, between measurements and never during one.
-pub trait Observer {
-    /// `done` of `total` seconds' worth of work is over; `what` comes next.
-    fn progress(&mut self, done: Duration, total: Duration, what: &str);
-    /// A device cannot be measured.
-    fn left_out(&mut self, left_out: &LeftOut);
-    /// Something that a person at the terminal wants to know at once.
-    fn note(&mut self, text: &str);
 }
 
 /// Why there is no comparison at all.
@@ -111,11 +101,8 @@ pub fn run(
     let mut experiment = describe(plan, &cores, &clock, left_out);
     experiment.devices = devices.iter().map(Device::info).collect();
     experiment.ping_pong = Some(measure_ping_pong(&clock, &cores)?);
-    let taken = measure_interruptions(&clock, &cores)?;
-    experiment.noise.extend(taken.clone());
+    let surroundings = Surroundings::look(&mut experiment.manifest, &clock, &cores)?;
     let folder = Folder::create(&plan.folder, &experiment)?;
-
-    let before = Snapshot::take();
     let mut seed = fastrand::Rng::with_seed(plan.seed);
     let mut clockwork = Clockwork::new(lengths, &devices);
     let mut first_failure = None;
@@ -153,7 +140,7 @@ pub fn run(
                         how: format!("run it by itself to see more: {}", device.by_itself()),
                     };
                     observer.left_out(&missing);
-                    experiment.left_out.push(missing);
+                    experiment.manifest.left_out.push(missing);
                     first_failure.get_or_insert(why);
                     failed.push(index);
                 }
@@ -165,15 +152,7 @@ pub fn run(
             clockwork.forget(&devices.remove(index), lengths, repetition);
         }
     }
-    let activity =
-        Snapshot::difference(&before, &Snapshot::take(), &[cores.generator, cores.device]);
-    experiment.noise = noise(&cores, Some(&activity));
-    experiment.noise.extend(taken);
-    experiment.stage = if stop.load(Ordering::Relaxed) {
-        Stage::Interrupted
-    } else {
-        Stage::Finished
-    };
+    surroundings.look_again(&mut experiment.manifest, stop);
     folder.update(&experiment)?;
     match first_failure {
         Some(why) if devices.is_empty() => Err(ComparisonError::Nothing(why)),
@@ -208,13 +187,15 @@ impl Clockwork {
 
 fn describe(plan: &Plan, cores: &CorePlan, clock: &Clock, left_out: Vec<LeftOut>) -> Experiment {
     let lengths = &plan.lengths;
+    let title = "Packet forwarding with and without buffering".to_string();
+    let schema = Experiment::SCHEMA;
+    let mut manifest = Manifest::begin((schema, title), &plan.command_line, cores, left_out);
+    manifest.core_plan = format!(
+        "the generator sends and receives in one loop; {}",
+        cores.note
+    );
     Experiment {
-        schema: Experiment::SCHEMA,
-        title: "Packet forwarding with and without buffering".to_string(),
-        taut_version: env!("CARGO_PKG_VERSION").to_string(),
-        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        command_line: plan.command_line.clone(),
-        stage: Stage::Running,
+        manifest,
         settings: Settings {
             mode: plan.mode,
             frame_size_bytes: FRAME_SIZE_BYTES,
@@ -224,13 +205,6 @@ fn describe(plan: &Plan, cores: &CorePlan, clock: &Clock, left_out: Vec<LeftOut>
             repetitions: lengths.repetitions,
             seed: plan.seed,
         },
-        machine: serde_json::to_value(Machine::read()).unwrap_or_default(),
-        core_plan: format!(
-            "the generator sends and receives in one loop; {}",
-            cores.note
-        ),
-        noise: noise(cores, None),
-        left_out,
         devices: Vec::new(),
         clock: ClockFacts {
             source: "time-stamp counter against CLOCK_MONOTONIC_RAW".to_string(),
@@ -239,57 +213,6 @@ fn describe(plan: &Plan, cores: &CorePlan, clock: &Clock, left_out: Vec<LeftOut>
         },
         ping_pong: None,
     }
-}
-
-pub(crate) fn noise(cores: &CorePlan, activity: Option<&taut_host::SystemActivity>) -> Vec<Noise> {
-    noise_sources(&Machine::read(), &[cores.generator, cores.device], activity)
-        .into_iter()
-        .map(|s| Noise {
-            name: s.name,
-            detail: format!("{}: {}", s.detail, s.evidence),
-            taken: None,
-        })
-        .collect()
-}
-
-/// What the machine takes from busy loops on both cores at once, as during every measurement.
-pub(crate) fn measure_interruptions(
-    clock: &Clock,
-    cores: &CorePlan,
-) -> Result<Vec<Noise>, taut_host::AffinityError> {
-    let watch = |cpu: usize| {
-        taut_host::pin_current_thread(cpu)?;
-        Ok((cpu, interruptions(clock, WATCHED)))
-    };
-    let found: Vec<Result<_, taut_host::AffinityError>> = std::thread::scope(|scope| {
-        let watches = [cores.generator, cores.device].map(|cpu| scope.spawn(move || watch(cpu)));
-        watches
-            .map(|w| {
-                w.join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .into()
-    });
-    found
-        .into_iter()
-        .map(|watched| {
-            let (cpu, i) = watched?;
-            let each_second = |n: u64| (n as f64 / i.seconds).round();
-            Ok(Noise {
-                name: format!("taken from a busy loop on CPU {cpu}"),
-                detail: format!(
-                    "{:.1} % of the time with both CPUs busy; gaps a second: {} over 10 µs, {} over 100 µs, {} over 1 ms; longest {:.0} µs (watched for {} s)",
-                    i.share * 100.0,
-                    each_second(i.over_10_us),
-                    each_second(i.over_100_us),
-                    each_second(i.over_1_ms),
-                    i.longest_ns / 1e3,
-                    three_digits(i.seconds)
-                ),
-                taken: Some(i.share),
-            })
-        })
-        .collect()
 }
 
 /// Measured by threads of their own, so that the caller's affinity stays as it is.

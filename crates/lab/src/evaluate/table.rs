@@ -120,7 +120,7 @@ const LEAST_RECEIVED: f64 = 0.97;
 /// What to say first of a comparison on a machine that others kept busy, or in which devices got less than was offered; no ratio is
 /// worth stating then.
 pub fn busy(experiment: &Experiment, rows: &[Row]) -> Option<String> {
-    results::busy(&experiment.noise).or_else(|| {
+    results::busy(&experiment.manifest.noise).or_else(|| {
         let short = |row: &&Row| {
             let received = row.received_pps.zip(row.offered_pps);
             received.is_some_and(|(received, offered)| received < LEAST_RECEIVED * offered)

@@ -41,6 +41,11 @@ pub struct Contender {
 }
 
 impl Contender {
+    /// Its id.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Whether it can be asked for a rate.
     pub fn paces(&self) -> bool {
         self.program != Program::Testpmd

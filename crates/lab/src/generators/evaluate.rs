@@ -1,7 +1,7 @@
 //! From trials to figures: medians over the repetitions with their intervals, and how taut compares.
 
 use super::contender::{Contender, Program};
-use super::results::Results;
+use super::facts::Results;
 use super::trial::{Part, Trial};
 use crate::io_cost::{Estimate, Transport};
 use crate::quantity::{power, rate, share, time};
@@ -101,7 +101,7 @@ pub struct Evaluation<'a> {
 impl<'a> Evaluation<'a> {
     /// Evaluates a folder.
     pub fn of(results: &'a Results) -> Self {
-        let rows = results.head.generators.iter().map(|c| row(results, c));
+        let rows = results.head.own.generators.iter().map(|c| row(results, c));
         let mut evaluation = Self {
             results,
             rows: rows.collect(),
@@ -206,7 +206,7 @@ fn trials<'a>(
 ) -> impl Iterator<Item = &'a Trial> + use<'a> {
     let id = id.to_string();
     let of = move |t: &&Trial| t.generator == id && t.part == part;
-    results.trials.iter().filter(of)
+    results.outcomes.iter().filter(of)
 }
 
 fn row(results: &Results, contender: &Contender) -> Row {
@@ -218,6 +218,7 @@ fn row(results: &Results, contender: &Contender) -> Row {
     };
     let rates = results
         .head
+        .own
         .rates
         .iter()
         .filter(|rates| rates.transport == contender.transport && contender.paces())
@@ -286,7 +287,7 @@ pub(super) fn signed(error: f64) -> String {
 }
 
 /// The tables for a terminal.
-pub fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize>) -> String {
+pub(super) fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize>) -> String {
     let mut bandwidth = made(&[
         "generator",
         "over",
@@ -385,9 +386,10 @@ pub(super) fn made_up_trial(id: &str, part: Part) -> Trial {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::results::{Head, Rates};
+    use super::super::Generators;
+    use super::super::facts::{Facts, Rates};
     use super::*;
-    use crate::results::{Mode, Stage};
+    use crate::benchmark::{Benchmark, Head};
 
     fn contender(id: &str, program: Program, transport: Transport) -> Contender {
         Contender {
@@ -437,34 +439,19 @@ mod tests {
             pps: vec![pps],
             why: String::new(),
         };
+        let facts = Facts {
+            rates: vec![rates(Transport::Memif, 1e6), rates(Transport::Veth, 1e5)],
+            generators: vec![
+                contender("ours", Program::Taut, Transport::Memif),
+                contender("testpmd", Program::Testpmd, Transport::Memif),
+                contender("ours-veth", Program::Taut, Transport::Veth),
+                contender("good", Program::Trafgen, Transport::Veth),
+                contender("bad", Program::Iperf3, Transport::Veth),
+            ],
+        };
         Results {
-            head: Head {
-                schema: Head::SCHEMA,
-                title: "made up".to_string(),
-                taut_version: String::new(),
-                started: String::new(),
-                command_line: String::new(),
-                stage: Stage::Finished,
-                mode: Mode::Quick,
-                seed: 1,
-                repetitions: 3,
-                trial_seconds: 0.1,
-                rates: vec![rates(Transport::Memif, 1e6), rates(Transport::Veth, 1e5)],
-                machine: serde_json::Value::Null,
-                core_plan: String::new(),
-                noise: Vec::new(),
-                left_out: Vec::new(),
-                generators: vec![
-                    contender("ours", Program::Taut, Transport::Memif),
-                    contender("testpmd", Program::Testpmd, Transport::Memif),
-                    contender("ours-veth", Program::Taut, Transport::Veth),
-                    contender("good", Program::Trafgen, Transport::Veth),
-                    contender("bad", Program::Iperf3, Transport::Veth),
-                ],
-                tsc_hz: 2.6e9,
-                tsc_error_ppm: 1.0,
-            },
-            trials,
+            head: Head::made_up(Generators::SCHEMA, facts),
+            outcomes: trials,
             problems: Vec::new(),
         }
     }

@@ -1,15 +1,16 @@
 //! The report of a results folder of this experiment: a self-contained page, an SVG file per figure with
 //! its data beside it, and the summary in JSON, all made from what lies there.
 
-use super::evaluate::{CANNOT_PACE, Comparison, Evaluation, RateRow, Row, signed};
-use super::results::{HEAD, Results};
+use super::evaluate::{
+    CANNOT_PACE, Comparison, Evaluation, RateRow, Row, render_text_table, signed,
+};
+use super::facts::Results;
+use crate::benchmark::{Shell, publish};
 use crate::figure::bars::{self, Figure, Item};
 use crate::figure::{Column, Series, Style, gaps};
 use crate::io_cost::{Estimate, Transport};
 use crate::quantity::{Quantity, count, power, rate, ratio, share, time};
-use crate::report::{Drawn, ReportError, flatten, write_figures};
-use crate::results::busy;
-use crate::results::{Mode, Stage, write_json, write_whole};
+use crate::report::{Drawn, ReportError};
 use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use taut_measure::precision::BINS_PER_GAP;
 struct Summary<'a> {
     tsc_hz: f64,
     tsc_error_ppm: f64,
-    rates: &'a [super::results::Rates],
+    rates: &'a [super::facts::Rates],
     generators: &'a [Row],
     comparisons: &'a [Comparison],
     left_out: &'a [crate::results::LeftOut],
@@ -30,23 +31,13 @@ struct Summary<'a> {
 #[derive(Template)]
 #[template(path = "generators.html")]
 struct Page<'a> {
-    title: &'a str,
-    subtitle: String,
-    state: Option<&'static str>,
-    busy: Option<String>,
-    finding: String,
+    shell: Shell<'a>,
     bandwidth: Vec<Cells>,
     precision: Vec<Cells>,
     comparisons: Vec<[String; 5]>,
-    figures: &'a [Drawn],
     rates: Vec<String>,
     generators: Vec<[String; 2]>,
     core_plan: &'a str,
-    noise: &'a [crate::results::Noise],
-    left_out: &'a [crate::results::LeftOut],
-    problems: &'a [String],
-    machine: Vec<(String, String)>,
-    command_line: &'a str,
     few: bool,
 }
 
@@ -58,36 +49,45 @@ struct Cells {
     cells: Vec<[String; 2]>,
 }
 
-/// Whether a folder holds results of this experiment.
-pub fn is_generators(dir: &Path) -> bool {
-    dir.join(HEAD).is_file()
-}
-
-/// Writes `summary.json`, `figures/` and `report.html` into the results folder `dir`, from what lies
-/// there, and returns the page's path. Earlier ones are replaced.
+/// Writes the report into the results folder `dir`.
 ///
 /// # Errors
-/// When the folder cannot be read or written.
-pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
-    let results = Results::load(dir)?;
-    let evaluation = Evaluation::of(&results);
+/// When the folder cannot be written.
+pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
+    let evaluation = Evaluation::of(results);
     let head = &results.head;
     let summary = Summary {
         tsc_hz: head.tsc_hz,
         tsc_error_ppm: head.tsc_error_ppm,
-        rates: &head.rates,
+        rates: &head.own.rates,
         generators: &evaluation.rows,
         comparisons: &evaluation.comparisons,
-        left_out: &head.left_out,
+        left_out: &head.manifest.left_out,
         problems: &results.problems,
     };
-    write_json(&dir.join("summary.json"), &summary)?;
     let figures = draw(&evaluation);
-    write_figures(dir, &figures)?;
     let page = page(&evaluation, &figures).render()?;
-    let path = dir.join("report.html");
-    write_whole(&path, page.as_bytes())?;
-    Ok(path)
+    publish(dir, &summary, &figures, &page)
+}
+
+/// The tables and what they show, for a terminal.
+pub(super) fn text(results: &Results, width: Option<usize>) -> String {
+    let evaluation = Evaluation::of(results);
+    let mut text = render_text_table(&evaluation, width);
+    for c in &evaluation.comparisons {
+        text += &format!(
+            "{}: {} {:.2} times as good as {} ({})\n",
+            c.what,
+            c.taut,
+            c.ratio.median.point,
+            c.peer,
+            c.ratio.median.words(|value| format!("{value:.2}"))
+        );
+    }
+    for rates in &results.head.own.rates {
+        text += &format!("rates over {}: {}\n", rates.transport.name(), rates.why);
+    }
+    text
 }
 
 fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
@@ -95,33 +95,15 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
     let head = &results.head;
     let rows = || evaluation.rows.iter().enumerate();
     Page {
-        title: &head.title,
-        subtitle: format!(
-            "{} · {} repetitions, trials of {} · time-stamp counter at {:.3} GHz (± {:.1} ppm) · taut {}",
-            head.started,
-            head.repetitions,
-            time(head.trial_seconds * 1e9),
-            head.tsc_hz / 1e9,
-            head.tsc_error_ppm,
-            head.taut_version
-        ),
-        busy: busy(&head.noise),
-        state: match (head.stage, head.mode) {
-            (Stage::Interrupted, _) => {
-                Some("Interrupted: only trials that were complete are shown.")
-            }
-            (Stage::Running, _) => Some("This experiment did not come to its end."),
-            (Stage::Finished, Mode::Quick) => {
-                Some("Shortened run, to see that it works: short trials and few repetitions.")
-            }
-            _ => None,
+        shell: Shell {
+            finding: finding(&evaluation.comparisons),
+            ..Shell::of_benchmark(results, figures)
         },
-        finding: finding(&evaluation.comparisons),
         bandwidth: rows().map(bandwidth_cells).collect(),
         precision: rows().flat_map(precision_cells).collect(),
         comparisons: evaluation.comparisons.iter().map(compared).collect(),
-        figures,
         rates: head
+            .own
             .rates
             .iter()
             .map(|rates| {
@@ -135,6 +117,7 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
             })
             .collect(),
         generators: head
+            .own
             .generators
             .iter()
             .map(|g| {
@@ -149,12 +132,7 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
                 ]
             })
             .collect(),
-        core_plan: &head.core_plan,
-        noise: &head.noise,
-        left_out: &head.left_out,
-        problems: &results.problems,
-        machine: flatten(&head.machine),
-        command_line: &head.command_line,
+        core_plan: &head.manifest.core_plan,
         few: head.repetitions < 6,
     }
 }
@@ -265,7 +243,7 @@ fn series(index: usize, row: &Row) -> Series {
 
 fn draw(evaluation: &Evaluation<'_>) -> Vec<Drawn> {
     let mut all = vec![draw_bandwidth(evaluation)];
-    for rates in &evaluation.results.head.rates {
+    for rates in &evaluation.results.head.own.rates {
         all.push(draw_gaps(evaluation, rates.transport, &rates.pps));
     }
     all.push(draw_errors(evaluation));
@@ -337,7 +315,7 @@ fn draw_bandwidth(evaluation: &Evaluation<'_>) -> Drawn {
 
 fn draw_errors(evaluation: &Evaluation<'_>) -> Drawn {
     let mut groups = Vec::new();
-    for rates in &evaluation.results.head.rates {
+    for rates in &evaluation.results.head.own.rates {
         for pps in &rates.pps {
             let item = |(index, row): (usize, &Row)| Item {
                 series: series(index, row),

@@ -1,6 +1,7 @@
 //! A trial: the receiver and the transport set up, one generator started, its frames taken, all taken down.
 
 use super::contender::{Contender, Program, RECEIVER_ADDRESS, Wanted};
+use crate::benchmark::{Failed, Rig, Unit};
 use crate::comparison::scratch;
 use crate::io_cost::Transport;
 use serde::{Deserialize, Serialize};
@@ -9,10 +10,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
-use taut_host::{CorePlan, DeviceError, DeviceProcess, Steering, Testbed, TestbedError};
+use taut_host::{DeviceProcess, Steering, Testbed};
 use taut_measure::Precision;
-use taut_port::{Clock, PortError, PortSpec};
-use taut_traffic::{Arrivals, Receiver, TrialError};
+use taut_port::{Clock, PortSpec};
+use taut_traffic::{Arrivals, Receiver};
 use taut_wire::{Mac, UdpFlow};
 
 /// How long a generator may take until its first frame comes.
@@ -104,12 +105,6 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Of its file, which no other trial has.
-    pub(super) fn name(&self) -> String {
-        let part = self.part.name();
-        format!("{}-{part}-{}", self.generator, self.repetition)
-    }
-
     /// From what the receiver saw.
     pub(super) fn of(
         generator: &str,
@@ -160,75 +155,35 @@ impl Trial {
     }
 }
 
-/// Why a trial has no result.
-#[derive(Debug)]
-pub(super) enum Failed {
-    /// Told to stop.
-    Stopped,
-    /// It does not work here.
-    Broken(String),
-}
-
-macro_rules! broken_from {
-    ($($error:ty),*) => {$(
-        impl From<$error> for Failed {
-            fn from(e: $error) -> Self {
-                Self::Broken(e.to_string())
-            }
-        }
-    )*};
-}
-broken_from!(
-    PortError,
-    TestbedError,
-    DeviceError,
-    TrialError,
-    taut_host::AffinityError,
-    std::io::Error,
-    taut_wire::Error
-);
-
-/// What trials share.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) program: &'a Path,
-    pub(super) cores: &'a CorePlan,
-    pub(super) clock: Clock,
-    pub(super) length: Duration,
-}
-
-/// Measures on a thread of its own, which is pinned and may enter a namespace.
+/// Measures on the calling thread, which is pinned and may enter a namespace.
 pub(super) fn measure(
-    place: Place<'_>,
+    rig: &Rig<'_>,
     contender: &Contender,
-    part: Part,
-    repetition: u32,
+    unit: &Unit<Part>,
+    length: Duration,
     stop: &AtomicBool,
 ) -> Result<Trial, Failed> {
-    let measure = || {
-        let (arrivals, overrun) = receive(place, contender, part, stop)?;
-        Ok(Trial::of(
-            &contender.id,
-            part,
-            repetition,
-            &arrivals,
-            overrun,
-            &place.clock,
-        ))
-    };
-    std::thread::scope(|scope| scope.spawn(measure).join())
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    let (arrivals, overrun) = receive(rig, contender, unit.part, length, stop)?;
+    Ok(Trial::of(
+        &contender.id,
+        unit.part,
+        unit.repetition,
+        &arrivals,
+        overrun,
+        &rig.clock,
+    ))
 }
 
 fn receive(
-    place: Place<'_>,
+    rig: &Rig<'_>,
     contender: &Contender,
     part: Part,
+    length: Duration,
     stop: &AtomicBool,
 ) -> Result<(Arrivals, u64), Failed> {
     let scratch = scratch::folder()?;
     let folder = scratch.path();
-    taut_host::pin_current_thread(place.cores.generator)?;
+    taut_host::pin_current_thread(rig.cores.generator)?;
     let socket = folder.join("generator.sock").display().to_string();
     // Dropped in reverse: processes, then the receiver, then the namespace, then the testbed.
     let testbed = match contender.transport {
@@ -241,7 +196,7 @@ fn receive(
         Some(_) => format!("af_packet:{}", GENERATOR_INTERFACES[0]),
         None => format!("memif:{socket}"),
     };
-    let mut receiver = Receiver::open(&PortSpec::parse(&spec)?, place.clock)?;
+    let mut receiver = Receiver::open(&PortSpec::parse(&spec)?, rig.clock)?;
     let wanted = Wanted {
         end: if testbed.is_some() {
             DEVICE_INTERFACES[0]
@@ -250,10 +205,10 @@ fn receive(
         },
         pps: part.pps(),
         frame_size_bytes: part.frame_size_bytes(),
-        cpu: place.cores.device,
+        cpu: rig.cores.device,
         folder,
-        taut: place.program,
-        seconds: (START_PATIENCE + WARM_UP + place.length * 2).as_secs() as u32 + 10,
+        taut: rig.program,
+        seconds: (START_PATIENCE + WARM_UP + length * 2).as_secs() as u32 + 10,
     };
     write_frames(folder, part.frame_size_bytes())?;
     let server = match (&testbed, contender.program) {
@@ -268,10 +223,10 @@ fn receive(
     command.args(&line[1..]);
     // testpmd leaves its run-time files behind.
     command.env("RUNTIME_DIRECTORY", folder);
-    let mut process = DeviceProcess::start("generator", command, place.cores.device, folder)?;
+    let mut process = DeviceProcess::start("generator", command, rig.cores.device, folder)?;
     wait_for_frames(&mut receiver, &mut process, stop)?;
     // trafgen moves itself to the first CPU, which may be the receiver's.
-    taut_host::pin_process_group(process.id(), place.cores.device)?;
+    taut_host::pin_process_group(process.id(), rig.cores.device)?;
     if let Some(server) = &server {
         server.pause()?;
     }
@@ -280,10 +235,10 @@ fn receive(
     let arrivals = match part {
         Part::Rate(pps) => {
             // Half as much again: a generator that is far too fast is seen to be.
-            let room = (pps * place.length.as_secs_f64() * 1.5) as usize + 1_000;
-            receiver.watch(place.length, room, stop)
+            let room = (pps * length.as_secs_f64() * 1.5) as usize + 1_000;
+            receiver.watch(length, room, stop)
         }
-        _ => receiver.count(place.length, stop),
+        _ => receiver.count(length, stop),
     };
     let overrun = receiver.overrun() - overrun_before;
     if stop.load(Ordering::Relaxed) {
@@ -295,7 +250,7 @@ fn receive(
     if arrivals.frames < 2 {
         return Err(Failed::Broken(format!(
             "no frames came in {:.1} s",
-            place.length.as_secs_f64()
+            length.as_secs_f64()
         )));
     }
     Ok((arrivals, overrun))

@@ -1,7 +1,7 @@
 //! From trials to figures: medians over the repetitions with their intervals.
 
+use super::facts::Results;
 use super::framework::{Framework, Program, Transport};
-use super::results::Results;
 use super::session::Events;
 use super::trial::{Part, Series, Trial};
 use crate::quantity::{rate, three_digits, time};
@@ -158,7 +158,7 @@ impl<'a> Evaluation<'a> {
             results,
             rows: Vec::new(),
         };
-        let frameworks = results.head.frameworks.iter();
+        let frameworks = results.head.own.frameworks.iter();
         evaluation.rows = frameworks.map(|f| evaluation.row(f)).collect();
         evaluation
     }
@@ -166,7 +166,7 @@ impl<'a> Evaluation<'a> {
     fn series(&self, id: &str, part: Part) -> impl Iterator<Item = &'a Series> {
         let id = id.to_string();
         self.results
-            .series
+            .outcomes
             .iter()
             .filter(move |s| s.framework == id && s.part == part)
     }
@@ -391,7 +391,7 @@ const LEAST_IMPORTANT: [(usize, &str); 7] = [
 const FIRST_EVENT: usize = 10;
 
 /// The table for a terminal so many columns wide.
-pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
+pub(super) fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
     let mut table = table::plain();
     let mut header: Vec<String> = [
         "framework",
@@ -446,11 +446,12 @@ pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::IoCost;
+    use super::super::facts::{Facts, HardwareCounters};
     use super::super::knee::Knee;
-    use super::super::results::{HardwareCounters, Head};
     use super::super::session::{Own, Work};
     use super::*;
-    use crate::results::{Mode, Stage};
+    use crate::benchmark::{Benchmark, Head};
 
     #[test]
     fn medians_and_their_intervals_stay_within_the_values() {
@@ -482,32 +483,16 @@ mod tests {
                 series.extend(series_of(framework, repetition));
             }
         }
+        let facts = Facts {
+            steps: 10,
+            frame_size_bytes: 64,
+            frameworks,
+            hardware_counters: HardwareCounters::NoData("made up".to_string()),
+            ..Facts::default()
+        };
         Results {
-            head: Head {
-                schema: Head::SCHEMA,
-                title: "made up".to_string(),
-                taut_version: String::new(),
-                started: String::new(),
-                command_line: String::new(),
-                stage: Stage::Finished,
-                mode: Mode::Quick,
-                seed: 1,
-                repetitions: 3,
-                trial_seconds: 0.1,
-                steps: 10,
-                frame_size_bytes: 64,
-                caches: Vec::new(),
-                machine: serde_json::Value::Null,
-                core_plan: String::new(),
-                noise: Vec::new(),
-                left_out: Vec::new(),
-                frameworks,
-                tsc_hz: HZ,
-                tsc_error_ppm: 1.0,
-                burn_errors: Vec::new(),
-                hardware_counters: HardwareCounters::NoData("made up".to_string()),
-            },
-            series,
+            head: Head::made_up(IoCost::SCHEMA, facts),
+            outcomes: series,
             problems: Vec::new(),
         }
     }
@@ -602,7 +587,11 @@ mod tests {
         let nothing = Evaluation::of(&results).rows;
         assert!(nothing.iter().all(|row| row.events_saturated.is_empty()));
         assert!(!render_text_table(&nothing, None).contains("misses"));
-        for series in results.series.iter_mut().filter(|s| s.framework == "memif") {
+        for series in results
+            .outcomes
+            .iter_mut()
+            .filter(|s| s.framework == "memif")
+        {
             let count = f64::from(series.repetition);
             for trial in &mut series.trials {
                 trial.events = [(Event::L1dReadMisses, count), (Event::LlcMisses, 0.25)].into();

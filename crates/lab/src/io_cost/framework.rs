@@ -85,6 +85,11 @@ impl Framework {
         self
     }
 
+    /// Its id.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Whether it can be given a load per packet.
     pub fn can_be_loaded(&self) -> bool {
         self.program != Program::Testpmd

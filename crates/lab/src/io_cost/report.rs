@@ -3,15 +3,15 @@
 
 use super::evaluate::{
     CHECKED_LOAD, Estimate, Evaluation, Points, Row, Spread, Walk, counted_events,
+    render_text_table,
 };
-use super::results::{HEAD, HardwareCounters, Results};
+use super::facts::{HardwareCounters, Results};
 use super::trial::Trial;
+use crate::benchmark::{Shell, publish};
 use crate::figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
 use crate::figure::{Chart, Scale, Series, Style};
 use crate::quantity::{Quantity, bytes, rate, three_digits, time};
-use crate::report::{Drawn, ReportError, flatten, write_figures};
-use crate::results::busy;
-use crate::results::{Mode, Stage, write_json, write_whole};
+use crate::report::{Drawn, ReportError};
 use askama::Template;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -55,14 +55,9 @@ struct Level {
 #[derive(Template)]
 #[template(path = "io_cost.html")]
 struct Page<'a> {
-    title: &'a str,
-    subtitle: String,
-    state: Option<&'static str>,
-    busy: Option<String>,
-    finding: String,
+    shell: Shell<'a>,
     rows: Vec<RowCells>,
     checks: Vec<[String; 4]>,
-    figures: &'a [Drawn],
     levels: Vec<[String; 4]>,
     burns: BurnTable,
     counted: String,
@@ -70,11 +65,6 @@ struct Page<'a> {
     counts: Vec<Vec<String>>,
     core_plan: &'a str,
     frameworks: Vec<[String; 3]>,
-    noise: &'a [crate::results::Noise],
-    left_out: &'a [crate::results::LeftOut],
-    problems: &'a [String],
-    machine: Vec<(String, String)>,
-    command_line: &'a str,
     few: bool,
 }
 
@@ -100,37 +90,55 @@ struct RowCells {
     cells: Vec<[String; 2]>,
 }
 
-/// Whether a folder holds results of this experiment.
-pub fn is_io_cost(dir: &Path) -> bool {
-    dir.join(HEAD).is_file()
-}
-
-/// Writes `summary.json`, `figures/` and `report.html` into the results folder `dir`, from what lies
-/// there, and returns the page's path. Earlier ones are replaced.
+/// Writes the report into the results folder `dir`.
 ///
 /// # Errors
-/// When the folder cannot be read or written.
-pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
-    let results = Results::load(dir)?;
-    let evaluation = Evaluation::of(&results);
+/// When the folder cannot be written.
+pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
+    let evaluation = Evaluation::of(results);
     let levels = levels(&evaluation);
     let walks = walks(&evaluation);
     let summary = Summary {
         tsc_hz: results.head.tsc_hz,
         frameworks: &evaluation.rows,
         access: &levels,
-        burn_errors: &results.head.burn_errors,
+        burn_errors: &results.head.own.burn_errors,
         walks: &walks,
-        hardware_counters: &results.head.hardware_counters,
+        hardware_counters: &results.head.own.hardware_counters,
         problems: &results.problems,
     };
-    write_json(&dir.join("summary.json"), &summary)?;
     let figures = draw(&evaluation, &levels);
-    write_figures(dir, &figures)?;
     let page = page(&evaluation, &levels, &walks, &figures).render()?;
-    let path = dir.join("report.html");
-    write_whole(&path, page.as_bytes())?;
-    Ok(path)
+    publish(dir, &summary, &figures, &page)
+}
+
+/// The table and what it shows, for a terminal.
+pub(super) fn text(results: &Results, width: Option<usize>) -> String {
+    let rows = Evaluation::of(results).rows;
+    let mut text = render_text_table(&rows, width);
+    for row in &rows {
+        if let Some([predicted, measured]) = row.check_pps {
+            text += &format!(
+                "{}: {} predicted with {CHECKED_LOAD} cycles of load, {} measured (published: 7.3 and 7.1 Mpkt/s)\n",
+                row.label,
+                rate(predicted),
+                rate(measured)
+            );
+        }
+    }
+    text +=
+        "published c_IO: DPDK about 100 cycles, PF_RING ZC close, netmap more, Linux about 900\n";
+    let facts = &results.head.own;
+    for error in facts.burn_errors.iter().filter(|e| !e.is_within_bounds()) {
+        text += &format!(
+            "note: a burn of {} cycles was off by {:+.1} cycles on average at batches of {}\n",
+            error.cycles, error.mean_cycles, error.batch
+        );
+    }
+    text + &format!(
+        "hardware counters: {}\n",
+        facts.hardware_counters.in_words()
+    )
 }
 
 fn page<'a>(
@@ -141,34 +149,21 @@ fn page<'a>(
 ) -> Page<'a> {
     let results = evaluation.results;
     let head = &results.head;
+    let facts = &head.own;
     let (event_labels, counts) = counts(&evaluation.rows, walks);
     let text = |value: Option<f64>| value.map_or("–".to_string(), three_digits);
+    let shell = Shell::of_benchmark(results, figures);
     Page {
-        title: &head.title,
-        subtitle: format!(
-            "{} · {} repetitions, trials of {} · {}-byte frames · time-stamp counter at {:.3} GHz · taut {}",
-            head.started,
-            head.repetitions,
-            time(head.trial_seconds * 1e9),
-            head.frame_size_bytes,
-            head.tsc_hz / 1e9,
-            head.taut_version
-        ),
-        busy: busy(&head.noise),
-        state: match (head.stage, head.mode) {
-            (Stage::Interrupted, _) => {
-                Some("Interrupted: only series that were complete are shown.")
-            }
-            (Stage::Running, _) => Some("This experiment did not come to its end."),
-            (Stage::Finished, Mode::Quick) => {
-                Some("Shortened run, to see that it works: short trials and few repetitions.")
-            }
-            _ => None,
+        shell: Shell {
+            subtitle: format!(
+                "{} · {}-byte frames",
+                shell.subtitle, facts.frame_size_bytes
+            ),
+            finding: finding(&evaluation.rows),
+            ..shell
         },
-        finding: finding(&evaluation.rows),
         rows: evaluation.rows.iter().enumerate().map(row_cells).collect(),
         checks: evaluation.rows.iter().filter_map(check_cells).collect(),
-        figures,
         levels: levels
             .iter()
             .map(|level| {
@@ -182,21 +177,16 @@ fn page<'a>(
                 ]
             })
             .collect(),
-        burns: burn_table(&head.burn_errors),
-        counted: head.hardware_counters.in_words(),
+        burns: burn_table(&facts.burn_errors),
+        counted: facts.hardware_counters.in_words(),
         event_labels,
         counts,
-        core_plan: &head.core_plan,
-        frameworks: head
+        core_plan: &head.manifest.core_plan,
+        frameworks: facts
             .frameworks
             .iter()
             .map(|f| [f.label.clone(), f.ports.join("  "), f.note.clone()])
             .collect(),
-        noise: &head.noise,
-        left_out: &head.left_out,
-        problems: &results.problems,
-        machine: flatten(&head.machine),
-        command_line: &head.command_line,
         few: head.repetitions < 6,
     }
 }
@@ -325,6 +315,7 @@ fn levels(evaluation: &Evaluation<'_>) -> Vec<Level> {
     let mut caches: Vec<(u8, u64)> = evaluation
         .results
         .head
+        .own
         .caches
         .iter()
         .filter(|cache| cache.kind != "Instruction")
@@ -599,7 +590,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
         .collect();
     let behind = evaluation
         .results
-        .series
+        .outcomes
         .iter()
         .flat_map(|s| &s.trials)
         .any(|t| t.latency.is_some() && t.generator_behind);
@@ -760,7 +751,7 @@ fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
             "Each packet takes {} steps through a randomly permuted list, one cache line per element; each step waits for the one before. Verticals: the \
              caches of this machine. Grey: random access as steps, measured here (median of lists up to 85 % of each cache) and published (10, 20, 60 and 250 cycles). \
              After Gallenmüller 2021, Fig. 5.3.",
-            head.steps
+            head.own.steps
         ),
         data: Some(data(&figure.parts, "bytes of the list")),
         svg: curves::draw(&figure),

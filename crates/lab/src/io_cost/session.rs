@@ -2,6 +2,7 @@
 //! anew for each load.
 
 use super::framework::{Framework, Program, Transport};
+use crate::benchmark::{Failed, Rig};
 use crate::comparison::scratch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,11 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, CountersView, Flush, Worker};
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
-use taut_host::{CorePlan, DeviceError, DeviceProcess, Steering, Testbed, TestbedError};
-use taut_port::{
-    BATCH_CAPACITY, Clock, Event, EventCounters, EventCounts, PortError, PortSpec, Resources,
-};
-use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated, TrialError};
+use taut_host::{DeviceProcess, Steering, Testbed};
+use taut_port::{BATCH_CAPACITY, Clock, Event, EventCounters, EventCounts, PortSpec, Resources};
+use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated};
 use taut_wire::UdpFlow;
 
 /// Frame size in bytes, frame check sequence included.
@@ -83,53 +82,9 @@ pub struct Own {
     pub pps: Option<f64>,
 }
 
-/// Why a trial has no result.
-#[derive(Debug)]
-pub(super) enum SessionError {
-    /// Told to stop.
-    Stopped,
-    /// It does not work here.
-    Broken(String),
-}
-
-macro_rules! broken_from {
-    ($($error:ty),*) => {$(
-        impl From<$error> for SessionError {
-            fn from(e: $error) -> Self {
-                Self::Broken(e.to_string())
-            }
-        }
-    )*};
-}
-broken_from!(
-    PortError,
-    TestbedError,
-    DeviceError,
-    taut_host::AffinityError,
-    std::io::Error,
-    taut_engine::ChainError
-);
-
-impl From<TrialError> for SessionError {
-    fn from(e: TrialError) -> Self {
-        match e {
-            TrialError::Stopped => Self::Stopped,
-            other => Self::Broken(other.to_string()),
-        }
-    }
-}
-
-/// What sessions share.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) program: &'a std::path::Path,
-    pub(super) cores: &'a CorePlan,
-    pub(super) clock: Clock,
-}
-
 /// A framework set up. Fields are dropped in order: ports before the namespaces they live in.
 pub(super) struct Session<'a> {
-    place: Place<'a>,
+    rig: Rig<'a>,
     framework: &'a Framework,
     instrument: Option<Instrument>,
     ends: [String; 2],
@@ -141,13 +96,13 @@ pub(super) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Sets the transport and the generator up on the calling thread, which is pinned to the generator's
     /// core and, for veth, moved into the generator's namespace for the session's life.
-    pub(super) fn open(place: Place<'a>, framework: &'a Framework) -> Result<Self, SessionError> {
+    pub(super) fn open(rig: Rig<'a>, framework: &'a Framework) -> Result<Self, Failed> {
         let scratch = scratch::folder()?;
-        taut_host::pin_current_thread(place.cores.generator)?;
+        taut_host::pin_current_thread(rig.cores.generator)?;
         let in_scratch =
             ["west.sock", "east.sock"].map(|s| scratch.path().join(s).display().to_string());
         let mut session = Self {
-            place,
+            rig,
             framework,
             instrument: None,
             ends: in_scratch.clone(),
@@ -169,7 +124,7 @@ impl<'a> Session<'a> {
                     Steering::Sender
                 } else {
                     Steering::PacketSteering {
-                        cpu: place.cores.device,
+                        cpu: rig.cores.device,
                     }
                 };
                 let testbed = Testbed::builder().steering(steering).build()?;
@@ -182,11 +137,11 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    fn open_instrument(&mut self, specs: [String; 2]) -> Result<(), SessionError> {
+    fn open_instrument(&mut self, specs: [String; 2]) -> Result<(), Failed> {
         let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
         let stream = Stream::new(&UdpFlow::default(), FRAME_SIZE_BYTES)
-            .map_err(|e| SessionError::Broken(e.to_string()))?;
-        self.instrument = Some(Instrument::open(&specs, stream, self.place.clock)?);
+            .map_err(|e| Failed::Broken(e.to_string()))?;
+        self.instrument = Some(Instrument::open(&specs, stream, self.rig.clock)?);
         Ok(())
     }
 
@@ -202,7 +157,7 @@ impl<'a> Session<'a> {
         work: &Work,
         stop: &AtomicBool,
         measure: impl FnOnce(&mut Generator<'_>) -> T,
-    ) -> Result<(T, Own), SessionError> {
+    ) -> Result<(T, Own), Failed> {
         if self.framework.transport == Transport::Pair {
             // A pair whose one end was closed is of no use any more.
             self.instrument = None;
@@ -213,7 +168,7 @@ impl<'a> Session<'a> {
         let measured = match &mut instrument {
             Some(instrument) => instrument
                 .wait_for_links(LINK_PATIENCE, stop)
-                .map_err(SessionError::from)
+                .map_err(Failed::from)
                 .and_then(|()| wait_for_packets(instrument, stop)),
             None => Ok(()),
         }
@@ -221,7 +176,7 @@ impl<'a> Session<'a> {
             measure(&mut Generator {
                 instrument: instrument.as_mut(),
                 counters: forwarder.event_counters(),
-                clock: self.place.clock,
+                clock: self.rig.clock,
                 stop,
             })
         });
@@ -230,7 +185,7 @@ impl<'a> Session<'a> {
         // Stopped in any case: a thread would go on for ever.
         let own = forwarder.stop();
         if stop.load(Ordering::Relaxed) {
-            return Err(SessionError::Stopped);
+            return Err(Failed::Stopped);
         }
         // A forwarder that died explains itself better than the packets that did not come.
         alive?;
@@ -239,7 +194,7 @@ impl<'a> Session<'a> {
 }
 
 /// Sends a little until some of it comes through: a link may be up before the program behind it polls.
-fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<(), SessionError> {
+fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<(), Failed> {
     let little = Flood {
         rate_pps: Some(20e3),
         warm_up: Duration::ZERO,
@@ -248,10 +203,10 @@ fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<()
     let begun = Instant::now();
     while instrument.flood(little, stop).received == 0 {
         if stop.load(Ordering::Relaxed) {
-            return Err(SessionError::Stopped);
+            return Err(Failed::Stopped);
         }
         if begun.elapsed() > LINK_PATIENCE {
-            return Err(SessionError::Broken(format!(
+            return Err(Failed::Broken(format!(
                 "links are up, but nothing came through in {} s",
                 LINK_PATIENCE.as_secs()
             )));
@@ -330,23 +285,21 @@ enum Forwarder {
     },
     Thread {
         stop: Arc<AtomicBool>,
-        thread: std::thread::JoinHandle<Result<CountersView, SessionError>>,
+        thread: std::thread::JoinHandle<Result<CountersView, Failed>>,
         hz: f64,
     },
 }
 
 impl Forwarder {
-    fn start(session: &Session<'_>, work: &Work) -> Result<Self, SessionError> {
-        let Session {
-            place, framework, ..
-        } = session;
+    fn start(session: &Session<'_>, work: &Work) -> Result<Self, Failed> {
+        let Session { rig, framework, .. } = session;
         let ports = framework.ports_on(session.ends.each_ref().map(String::as_str), work.burst);
         if framework.program == Program::TautThread {
-            return Self::start_thread(place, &ports, work);
+            return Self::start_thread(rig, &ports, work);
         }
         let program = match framework.program {
             Program::Testpmd => std::path::Path::new("dpdk-testpmd"),
-            _ => place.program,
+            _ => rig.program,
         };
         let mut command = match &session.testbed {
             Some(testbed) => testbed.command_in_device(program),
@@ -354,42 +307,38 @@ impl Forwarder {
         };
         match framework.program {
             Program::Testpmd => {
-                testpmd_arguments(&mut command, &ports, work, place.cores.device);
+                testpmd_arguments(&mut command, &ports, work, rig.cores.device);
                 // It leaves its run-time files behind.
                 command.env("RUNTIME_DIRECTORY", session.scratch.path());
             }
-            _ => taut_arguments(&mut command, &ports, work, place.cores.device),
+            _ => taut_arguments(&mut command, &ports, work, rig.cores.device),
         }
         let folder = session.scratch.path();
-        let mut process = DeviceProcess::start("device", command, place.cores.device, folder)?;
+        let mut process = DeviceProcess::start("device", command, rig.cores.device, folder)?;
         let ready = |line: &str| line.contains("\"started\"") || line.contains("packet forwarding");
         process.wait_for_line(ready, START_PATIENCE)?;
         Ok(Self::Process {
             process,
             output: folder.join("device.stdout"),
             program: framework.program,
-            hz: place.clock.hz,
+            hz: rig.clock.hz,
         })
     }
 
     /// The worker of a chain on a thread of this process.
-    fn start_thread(
-        place: &Place<'_>,
-        ports: &[String; 2],
-        work: &Work,
-    ) -> Result<Self, SessionError> {
+    fn start_thread(rig: &Rig<'_>, ports: &[String; 2], work: &Work) -> Result<Self, Failed> {
         let stop = Arc::new(AtomicBool::new(false));
         let functions = work.functions().into_iter().map(|f| f.parse());
         let chain = Chain {
             flush: work.flush(),
             burst: work.burst,
-            core: Some(place.cores.device),
+            core: Some(rig.cores.device),
             ..Chain::new(
                 vec![PortSpec::parse(&ports[0])?, PortSpec::parse(&ports[1])?],
                 functions.collect::<Result<_, _>>()?,
             )
         };
-        let (clock, core, until) = (place.clock, place.cores.device, Arc::clone(&stop));
+        let (clock, core, until) = (rig.clock, rig.cores.device, Arc::clone(&stop));
         let (ready, is_ready) = std::sync::mpsc::channel();
         let worker = std::thread::Builder::new().name("worker".to_string());
         let thread = worker.spawn(move || {
@@ -409,7 +358,7 @@ impl Forwarder {
         Ok(Self::Thread {
             stop,
             thread,
-            hz: place.clock.hz,
+            hz: rig.clock.hz,
         })
     }
 
@@ -424,14 +373,14 @@ impl Forwarder {
         EventCounters::open(Some(thread), &Event::HARDWARE).ok()
     }
 
-    fn check(&mut self, stop: &AtomicBool) -> Result<(), SessionError> {
+    fn check(&mut self, stop: &AtomicBool) -> Result<(), Failed> {
         match self {
             Self::Process { process, .. } if !stop.load(Ordering::Relaxed) => Ok(process.check()?),
             _ => Ok(()),
         }
     }
 
-    fn stop(self) -> Result<Own, SessionError> {
+    fn stop(self) -> Result<Own, Failed> {
         match self {
             Self::Process {
                 process,
@@ -446,7 +395,7 @@ impl Forwarder {
                     _ => taut_says(&text),
                 };
                 said.ok_or_else(|| {
-                    SessionError::Broken("it ended without saying what it counted".to_string())
+                    Failed::Broken("it ended without saying what it counted".to_string())
                 })
             }
             Self::Thread { stop, thread, hz } => {

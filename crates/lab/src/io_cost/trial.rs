@@ -3,7 +3,8 @@
 use super::framework::Transport;
 use super::knee::{Knee, KneeSearch};
 use super::lengths::Lengths;
-use super::session::{Events, Generator, Own, Session, SessionError, Work};
+use super::session::{Events, Generator, Own, Session, Work};
+use crate::benchmark::Failed;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -73,14 +74,6 @@ pub struct Series {
     pub trials: Vec<Trial>,
 }
 
-impl Series {
-    /// Of its file, which no other series has.
-    pub(super) fn name(&self) -> String {
-        let part = self.part.name();
-        format!("{}-{part}-{}", self.framework, self.repetition)
-    }
-}
-
 /// The share of what a transport can carry that is offered while the load rises. Where the generator
 /// or the rings push back (shared memory) that can be most of it; where the kernel drops frames it
 /// cannot carry, only what it carries every time.
@@ -103,7 +96,7 @@ pub(super) fn measure(
     series: &mut Series,
     lengths: &Lengths,
     stop: &AtomicBool,
-) -> Result<(), SessionError> {
+) -> Result<(), Failed> {
     match series.part {
         Part::Load => measure_loads(session, series, lengths, stop),
         Part::Batch => measure_bursts(session, series, lengths, stop),
@@ -116,7 +109,7 @@ fn measure_loads(
     series: &mut Series,
     lengths: &Lengths,
     stop: &AtomicBool,
-) -> Result<(), SessionError> {
+) -> Result<(), Failed> {
     let framework = session.framework();
     let with_load = |burn_cycles| Work {
         burn_cycles,
@@ -161,7 +154,7 @@ fn measure_bursts(
     series: &mut Series,
     lengths: &Lengths,
     stop: &AtomicBool,
-) -> Result<(), SessionError> {
+) -> Result<(), Failed> {
     let transport = session.framework().transport;
     let mut hint_pps = None;
     for burst in lengths.bursts(session.framework().program) {
@@ -203,7 +196,7 @@ fn measure_walks(
     series: &mut Series,
     lengths: &Lengths,
     stop: &AtomicBool,
-) -> Result<(), SessionError> {
+) -> Result<(), Failed> {
     let walks = lengths
         .lists
         .iter()
@@ -230,7 +223,7 @@ fn throughput(
     offered_pps: Option<f64>,
     duration: Duration,
     stop: &AtomicBool,
-) -> Result<Trial, SessionError> {
+) -> Result<Trial, Failed> {
     let with_generator = session.framework().has_generator();
     let mut last = Flow::default();
     for attempt in 0..ATTEMPTS {
@@ -265,7 +258,7 @@ fn throughput(
         }
         last = flow;
     }
-    Err(SessionError::Broken(format!(
+    Err(Failed::Broken(format!(
         "not one packet came through ({} sent, {} refused)",
         last.sent, last.refused
     )))

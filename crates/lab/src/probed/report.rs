@@ -1,12 +1,13 @@
 //! The report of a folder of `taut probe client --out`: what was counted, round trips, and how they went over time.
 
 use super::ProbeReport;
+use crate::benchmark::{Shell, ended_early, write_page};
 use crate::evaluate::{Collector, Timeline};
 use crate::figure::cdf::{self, Share};
 use crate::figure::{Axis, Chart, Column, Distribution, Item, Series, Style, timeline};
 use crate::quantity::{Quantity, count, share, time};
-use crate::report::{Drawn, ReportError, flatten, histogram, write_figures};
-use crate::results::{LeftOut, RECORDED_LATENCIES, each_kept_sample, read_json, write_whole};
+use crate::report::{Drawn, ReportError, flatten, histogram};
+use crate::results::{LeftOut, RECORDED_LATENCIES, each_kept_sample, read_json};
 use askama::Template;
 use std::path::{Path, PathBuf};
 use taut_host::CpuShare;
@@ -18,21 +19,12 @@ const SLOWEST_OF: u64 = 1_000;
 #[derive(Template)]
 #[template(path = "probed.html")]
 struct Page<'a> {
-    title: String,
-    subtitle: String,
-    state: Option<&'static str>,
-    busy: Option<String>,
-    finding: String,
+    shell: Shell<'a>,
     counts: Vec<(&'static str, String)>,
     times: Vec<(&'static str, Vec<String>)>,
     facts: Vec<(&'static str, String)>,
-    figures: &'a [Drawn],
     cpu_names: [&'static str; 7],
     cpus: Vec<(String, Vec<String>)>,
-    machine: Vec<(String, String)>,
-    left_out: &'a [LeftOut],
-    problems: &'a [String],
-    command_line: &'a str,
 }
 
 /// What lies in a folder beside its summary.
@@ -58,11 +50,8 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     let report: ProbeReport = read_json(&dir.join("summary.json"))?;
     let kept = Kept::read(dir, &report);
     let figures = draw(&report, &kept);
-    write_figures(dir, &figures)?;
     let page = page(&report, &kept, &figures).render()?;
-    let path = dir.join("report.html");
-    write_whole(&path, page.as_bytes())?;
-    Ok(path)
+    write_page(dir, &figures, &page)
 }
 
 impl Kept {
@@ -122,18 +111,24 @@ fn page<'a>(report: &'a ProbeReport, kept: &'a Kept, figures: &'a [Drawn]) -> Pa
         std::iter::once(("all".to_owned(), cpu_cells(&cpu.all))).chain(each)
     });
     Page {
-        title: format!("Round trips to {}", report.server),
-        subtitle: format!(
-            "{} · probes of {} bytes, {} apart · taut {version}",
-            origin.started,
-            report.size_bytes,
-            time(report.interval_ns as f64)
-        ),
-        busy: None,
-        state: origin
-            .stopped
-            .then_some("Ended early: only what was sent until then is shown."),
-        finding: finding(report),
+        shell: Shell {
+            title: format!("Round trips to {}", report.server),
+            subtitle: format!(
+                "{} · probes of {} bytes, {} apart · taut {version}",
+                origin.started,
+                report.size_bytes,
+                time(report.interval_ns as f64)
+            ),
+            busy: None,
+            state: origin.stopped.then(ended_early),
+            finding: finding(report),
+            figures,
+            noise: &[],
+            left_out: &kept.left_out,
+            problems: &kept.problems,
+            machine: flatten(&origin.versions),
+            command_line: &origin.command_line,
+        },
         counts: counts(report),
         times: vec![
             ("round trip", time_cells(report.rtt_ns.as_ref())),
@@ -142,13 +137,8 @@ fn page<'a>(report: &'a ProbeReport, kept: &'a Kept, figures: &'a [Drawn]) -> Pa
             ("send slip", time_cells(report.send_slip_ns.as_ref())),
         ],
         facts: facts(report),
-        figures,
         cpu_names: ["user", "system", "irq", "softirq", "steal", "guest", "idle"],
         cpus: cpus.collect(),
-        machine: flatten(&origin.versions),
-        left_out: &kept.left_out,
-        problems: &kept.problems,
-        command_line: &origin.command_line,
     }
 }
 

@@ -96,7 +96,7 @@ fn against_the_first(evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
 }
 
 fn nothing(results: &Results) -> String {
-    let why = match results.experiment.stage {
+    let why = match results.experiment.manifest.stage {
         Stage::Finished => "no two devices were measured",
         _ => "the experiment did not come far enough",
     };

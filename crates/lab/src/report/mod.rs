@@ -24,8 +24,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::evaluate::{Evaluation, Ratio, Row, ratios, rows};
-use crate::results::{Results, ResultsError, write_json, write_whole};
+use crate::benchmark::{Shown, publish};
+use crate::evaluate::{Evaluation, Ratio, Row, busy, ratios, render_text_table, rows};
+use crate::results::{Results, ResultsError};
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,31 @@ pub struct Summary<'a> {
     pub problems: &'a [String],
 }
 
+/// Writes the report of a results folder of `taut demo`, and returns what to show of it on a terminal of so many columns.
+pub(crate) fn show(dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
+    let page = write(dir)?;
+    let results = Results::load(dir)?;
+    let evaluation = Evaluation::of(&results);
+    let rows = rows(&evaluation.devices);
+    let mut text = render_text_table(&rows, width);
+    match busy(&results.experiment, &rows) {
+        Some(busy) => text += &format!("no ratios: {busy}\n"),
+        None => {
+            for ratio in ratios(&evaluation.devices) {
+                text += &format!("{ratio}\n");
+            }
+        }
+    }
+    text += "as an experiment, to change and to publish: taut experiment run demo\n";
+    Ok(Shown {
+        text,
+        problems: evaluation.problems,
+        stage: results.experiment.manifest.stage,
+        left_out: results.experiment.manifest.left_out,
+        ..Shown::page(page)
+    })
+}
+
 /// Writes `summary.json`, `figures/*.svg` and `report.html` into the results folder `dir`, from what
 /// lies there, and returns the page's path. Earlier ones are replaced.
 ///
@@ -64,15 +90,9 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
         ratios: &ratios,
         problems: &evaluation.problems,
     };
-    write_json(&dir.join("summary.json"), &summary)?;
-
     let figures = figures::draw(&evaluation);
-    write_figures(dir, &figures)?;
-
     let page = page::render(&results, &evaluation, &rows, &ratios, &figures)?;
-    let path = dir.join("report.html");
-    write_whole(&path, page.as_bytes())?;
-    Ok(path)
+    publish(dir, &summary, &figures, &page)
 }
 
 #[cfg(test)]
@@ -190,7 +210,7 @@ mod tests {
     fn an_interrupted_experiment_with_missing_runs_gives_a_report_that_says_so() {
         let (_parent, dir) = made_up();
         let mut experiment = synthetic::experiment(&SMALL);
-        experiment.stage = crate::results::Stage::Interrupted;
+        experiment.manifest.stage = crate::results::Stage::Interrupted;
         let device = experiment.devices[0].id.clone();
         let text = serde_json::to_vec(&experiment).unwrap();
         fs::write(dir.join("experiment.json"), text).unwrap();
@@ -242,7 +262,7 @@ mod tests {
         let results = Results::load(&dir).unwrap();
         println!(
             "{}",
-            crate::evaluate::render_text_table(&rows(&Evaluation::of(&results).devices), None)
+            render_text_table(&rows(&Evaluation::of(&results).devices), None)
         );
     }
 }

@@ -4,10 +4,11 @@ use askama::Template;
 use taut_host::EnergyUse;
 use taut_measure::Summary;
 
+use crate::benchmark::Shell;
 use crate::evaluate::{Device, Evaluation, Ratio, Row, busy};
 use crate::figure::Style;
 use crate::quantity::{count, rate, ratio, share, three_digits, time};
-use crate::results::{Experiment, Kind, LeftOut, Mode, Noise, Results, Stage};
+use crate::results::{Experiment, Kind, Mode, Results};
 
 use super::rawdata::{self, Files};
 use super::{Drawn, ReportError, causes, finding};
@@ -15,14 +16,9 @@ use super::{Drawn, ReportError, causes, finding};
 #[derive(Template)]
 #[template(path = "report.html")]
 struct Page<'a> {
+    shell: Shell<'a>,
     experiment: &'a Experiment,
-    title: &'a str,
-    state: Option<&'static str>,
-    busy: Option<String>,
-    finding: String,
-    subtitle: String,
     tables: [Vec<ResultRow>; 2],
-    figures: &'a [Drawn],
     ratios: Vec<RatioRow>,
     few_pairs: bool,
     cause_names: Vec<&'static str>,
@@ -31,15 +27,10 @@ struct Page<'a> {
     quality: Vec<QualityRow>,
     energy: Vec<QualityRow>,
     devices: Vec<DeviceRow>,
-    machine: Vec<(String, String)>,
     settings: Vec<(&'static str, String)>,
     ping_pong: Option<String>,
     clock_hz: String,
     clock_error: String,
-    noise: &'a [Noise],
-    left_out: &'a [LeftOut],
-    problems: &'a [String],
-    command_line: &'a str,
     files: Vec<Files>,
 }
 
@@ -101,16 +92,22 @@ pub fn render(
     let busy = busy(experiment, rows);
     let page = Page {
         experiment,
-        title: &experiment.title,
-        state: state(experiment, &evaluation.problems),
-        finding: match &busy {
+        shell: Shell {
+            finding: match &busy {
             Some(_) => "No ratio is stated, as the machine was busy: the tables below have what was measured.".to_owned(),
-            None => finding::paragraph(results, evaluation, ratios),
+                None => finding::paragraph(results, evaluation, ratios),
+            },
+            busy,
+            subtitle: subtitle(experiment),
+            ..Shell::of(
+                &experiment.manifest,
+                experiment.settings.mode,
+                "runs",
+                &evaluation.problems,
+                figures,
+            )
         },
-        busy,
-        subtitle: subtitle(experiment),
         tables: [of_kind(Kind::Forwarder), of_kind(Kind::Calibration)],
-        figures,
         ratios: ratios
             .iter()
             .map(|ratio| ratio_row(ratio, evaluation))
@@ -122,7 +119,6 @@ pub fn render(
         quality: evaluation.devices.iter().map(quality_row).collect(),
         energy: evaluation.devices.iter().filter_map(energy_row).collect(),
         devices: evaluation.devices.iter().map(device_row).collect(),
-        machine: rawdata::flatten(&experiment.machine),
         settings: settings(experiment),
         ping_pong: experiment.ping_pong.as_ref().map(|ping_pong| {
             format!(
@@ -133,43 +129,21 @@ pub fn render(
         }),
         clock_hz: format!("{:.6} GHz", experiment.clock.hz / 1e9),
         clock_error: three_digits(experiment.clock.error_ppm),
-        noise: &experiment.noise,
-        left_out: &experiment.left_out,
-        problems: &evaluation.problems,
-        command_line: &experiment.command_line,
         files: rawdata::files(results),
     };
     Ok(page.render()?)
-}
-
-fn state(experiment: &Experiment, problems: &[String]) -> Option<&'static str> {
-    match experiment.stage {
-        Stage::Interrupted => Some(
-            "This experiment was interrupted. What is shown was measured in full; what is missing is listed below.",
-        ),
-        Stage::Running => Some(
-            "This experiment has not finished, or ended without a word. What is shown was measured in full; what is missing is listed below.",
-        ),
-        Stage::Finished if !problems.is_empty() => {
-            Some("Some of the data is missing; the list is below.")
-        }
-        Stage::Finished if experiment.settings.mode == Mode::Quick => {
-            Some("Shortened run, to see that it works: short trials and few repetitions.")
-        }
-        Stage::Finished => None,
-    }
 }
 
 fn subtitle(experiment: &Experiment) -> String {
     let settings = &experiment.settings;
     format!(
         "{} · {}-byte UDP frames at {} constant rate, {} s, {} · taut {}",
-        experiment.started,
+        experiment.manifest.started,
         settings.frame_size_bytes,
         rate(settings.rate_pps),
         three_digits(settings.cbr_seconds),
         repetitions(settings.repetitions),
-        experiment.taut_version
+        experiment.manifest.taut_version
     )
 }
 

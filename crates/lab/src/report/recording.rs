@@ -8,32 +8,23 @@ use serde_json::Value;
 use taut_measure::LatencyHistogram;
 use taut_model::Cause;
 
-use super::{Drawn, ReportError, causes, flatten, write_figures};
+use super::{Drawn, ReportError, causes, flatten};
+use crate::benchmark::{Shell, ended_early, write_page};
 use crate::evaluate::SlowestPackets;
 use crate::figure::{Column, Distribution, Item, Series, Style, percentiles, timeline};
 use crate::quantity::{count, rate, share, time};
 use crate::results::{
-    LeftOut, RECORDED_LATENCIES, RECORDED_SLOWEST, ResultsError, read_json, stream_folders,
-    write_whole,
+    RECORDED_LATENCIES, RECORDED_SLOWEST, ResultsError, read_json, stream_folders,
 };
 
 #[derive(Template)]
 #[template(path = "recording.html")]
 struct Page<'a> {
-    title: String,
-    subtitle: String,
-    state: Option<&'static str>,
-    busy: Option<String>,
-    finding: String,
+    shell: Shell<'a>,
     counts: Vec<(String, Vec<String>)>,
     cause_names: Vec<&'static str>,
     causes: Vec<(String, Vec<String>)>,
-    figures: &'a [Drawn],
     activity: Vec<(String, String)>,
-    machine: Vec<(String, String)>,
-    left_out: &'a [LeftOut],
-    problems: &'a [String],
-    command_line: &'a str,
 }
 
 /// Less than this of the rate asked for is another rate: what was measured then shows the machine, not the device.
@@ -63,11 +54,8 @@ pub fn write_recording(dir: &Path) -> Result<PathBuf, ReportError> {
     let mut problems = Vec::new();
     let streams = streams(dir, &summary, &mut problems);
     let figures = draw(&streams);
-    write_figures(dir, &figures)?;
     let page = page(&summary, &streams, &figures, &problems).render()?;
-    let path = dir.join("report.html");
-    write_whole(&path, page.as_bytes())?;
-    Ok(path)
+    write_page(dir, &figures, &page)
 }
 
 fn streams<'a>(dir: &Path, summary: &'a Value, problems: &mut Vec<String>) -> Vec<Stream<'a>> {
@@ -117,28 +105,32 @@ fn page<'a>(
     let text = |value: &'a Value| value.as_str().unwrap_or_default();
     let device = &summary["device"];
     let stopped = streams.iter().any(|s| s.json["tally"]["stopped"] == true);
+    let title = match device["label"].as_str() {
+        Some(label) => format!("Traffic through {label}"),
+        None => "Traffic and what came back".to_owned(),
+    };
     Page {
-        title: match device["label"].as_str() {
-            Some(label) => format!("Traffic through {label}"),
-            None => "Traffic and what came back".to_owned(),
+        shell: Shell {
+            title,
+            subtitle: format!(
+                "{} · taut {}",
+                text(&summary["started"]),
+                text(&summary["versions"]["taut"])
+            ),
+            busy: streams.iter().find_map(too_slow),
+            state: stopped.then(ended_early),
+            finding: streams.iter().map(finding).collect::<Vec<_>>().join(" "),
+            figures,
+            noise: &[],
+            left_out: &[],
+            problems,
+            machine: flatten(&summary["versions"]),
+            command_line: text(&summary["command_line"]),
         },
-        subtitle: format!(
-            "{} · taut {}",
-            text(&summary["started"]),
-            text(&summary["versions"]["taut"])
-        ),
-        busy: streams.iter().find_map(too_slow),
-        state: stopped.then_some("Ended early: only what was sent until then is shown."),
-        finding: streams.iter().map(finding).collect::<Vec<_>>().join(" "),
         counts: streams.iter().map(count_cells).collect(),
         cause_names: Cause::ALL.map(Cause::name).to_vec(),
         causes: streams.iter().filter_map(cause_cells).collect(),
-        figures,
         activity: flatten(&summary["activity"]),
-        machine: flatten(&summary["versions"]),
-        left_out: &[],
-        problems,
-        command_line: text(&summary["command_line"]),
     }
 }
 

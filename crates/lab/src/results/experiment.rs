@@ -1,33 +1,16 @@
 //! `experiment.json`: what was asked for, on which machine, of which devices, and how it ended.
 
+use crate::benchmark::Manifest;
 use serde::{Deserialize, Serialize};
 
 /// The whole of `experiment.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Layout version of the folder; [`Experiment::SCHEMA`] when written by this version.
-    pub schema: u32,
-    /// One line that names the experiment.
-    pub title: String,
-    /// Version of taut that ran it.
-    pub taut_version: String,
-    /// When it began, RFC 3339.
-    pub started: String,
-    /// The command that repeats it.
-    pub command_line: String,
-    /// How far it came.
-    pub stage: Stage,
+    /// What every results folder says.
+    #[serde(flatten)]
+    pub manifest: Manifest,
     /// What every device was measured with.
     pub settings: Settings,
-    /// Facts about the machine, as an object of names and values; nested objects are sections.
-    pub machine: serde_json::Value,
-    /// Which core did what, in one or two sentences.
-    pub core_plan: String,
-    /// Known sources of noise.
-    pub noise: Vec<Noise>,
-    /// What could not be measured here.
-    pub left_out: Vec<LeftOut>,
     /// Devices in the order of the report.
     pub devices: Vec<DeviceInfo>,
     /// The clock of all stamps.

@@ -10,19 +10,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use taut_measure::LatencyHistogram;
 
+use crate::benchmark::{Kind, kinds};
+
 use super::{
     CbrResult, Experiment, MeasuredInterruptions, ResultsError, SampleReader, SampleWriter, Sweep,
 };
 
-/// The files that results folders are known by: of `taut demo`, `bench io`, `bench generator`, the benchmarks of
-/// RFC 2544, and `taut experiment`.
-const HEADS: [&str; 5] = [
-    "experiment.json",
-    "io.json",
-    "generators.json",
-    "bench.json",
-    "state.json",
-];
+/// File that results folders of `taut demo` are known by.
+pub(crate) const COMPARISON_HEAD: &str = "experiment.json";
+
+/// File that folders of `taut experiment` are known by, which stands above this crate.
+const STATE: &str = "state.json";
 
 /// A JSON file of results is no larger, bytes.
 const MOST_BYTES: u64 = 1 << 30;
@@ -31,7 +29,8 @@ const MOST_RUNS: u64 = 100_000;
 
 /// Refuses a folder that holds results already, of whichever command, or anything else that they would be mixed with.
 pub(crate) fn refuse_results(dir: &Path) -> Result<(), ResultsError> {
-    let heads = HEADS.map(|name| dir.join(name)).into_iter();
+    let heads = kinds().iter().filter_map(Kind::head).chain([STATE]);
+    let heads = heads.map(|name| dir.join(name));
     let anything = fs::read_dir(dir).into_iter().flatten().flatten();
     match heads
         .filter(|path| path.exists())
@@ -63,7 +62,7 @@ impl Folder {
 
     /// Replaces `experiment.json`, for example when the experiment has ended.
     pub fn update(&self, experiment: &Experiment) -> Result<(), ResultsError> {
-        write_json(&self.dir.join("experiment.json"), experiment)
+        write_json(&self.dir.join(COMPARISON_HEAD), experiment)
     }
 
     /// The folder's path.
@@ -228,7 +227,7 @@ impl Results {
     /// Reads a folder. Only an `experiment.json` that is missing or unreadable is an error; runs
     /// that are missing, unfinished or damaged are named in `problems` and left out.
     pub fn load(dir: &Path) -> Result<Results, ResultsError> {
-        let path = dir.join("experiment.json");
+        let path = dir.join(COMPARISON_HEAD);
         if !path.exists() {
             return Err(ResultsError::NoExperiment {
                 path: dir.to_owned(),
@@ -247,7 +246,7 @@ impl Results {
         );
         if devices.saturating_mul(repetitions) > MOST_RUNS {
             return Err(ResultsError::TooMany {
-                path: dir.join("experiment.json"),
+                path: dir.join(COMPARISON_HEAD),
                 most: MOST_RUNS,
             });
         }

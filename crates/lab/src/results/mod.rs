@@ -31,10 +31,10 @@ pub use experiment::{
     Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage,
     Transport, busy,
 };
+pub(crate) use folder::{COMPARISON_HEAD, read_each, read_head, refuse_results};
 pub use folder::{
     Folder, Results, Run, RunWriter, read_json, write_json, write_whole, write_whole_with,
 };
-pub(crate) use folder::{read_each, read_head, refuse_results};
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions};
 pub(crate) use kept::each_kept_sample;
 pub use packets::{PacketFormat, PacketSample, PacketWriter};

@@ -638,7 +638,7 @@ fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<String> {
         }
         if settings.has(Part::Latency)
             && row.latency.is_empty()
-            && results.head.stage == Stage::Finished
+            && results.head.manifest.stage == Stage::Finished
         {
             warnings.push(format!(
                 "{} bytes: no latency, as no rate held to measure it at",
@@ -655,7 +655,7 @@ fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<String> {
         ));
     }
     if let Some(soak) = &results.soak {
-        if soak.counts.unsent > 0 && results.head.stage == Stage::Finished {
+        if soak.counts.unsent > 0 && results.head.manifest.stage == Stage::Finished {
             warnings.push(format!(
                 "soak: the generator never sent {} packets",
                 count(soak.counts.unsent)

@@ -11,19 +11,21 @@ mod soak;
 mod watched;
 
 pub use device::{DeviceUnderTest, UnknownDevice};
-pub use evaluate::{Evaluation, LatencyRow, LossRow, Missed, QuantileRow, SizeRow, render_text};
+pub use evaluate::{Evaluation, LatencyRow, LossRow, Missed, QuantileRow, SizeRow};
 pub use lengths::Lengths;
-pub use report::{is_rfc2544, write as write_report};
+pub(crate) use report::show;
+pub(crate) use results::HEAD;
 pub use results::{Head, Limits, Part, Results, Settings};
 
-use crate::comparison::{self, Notes, Observer, RunError, Site};
+use crate::benchmark::{Manifest, Observer, Surroundings};
+use crate::comparison::{Notes, RunError, Site};
 use crate::results::{LeftOut, ResultsError, Stage};
 use results::Folder;
 use session::{Progress, Session};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
-use taut_host::{Machine, Snapshot, choose_cores};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use taut_host::choose_cores;
 use taut_port::Clock;
 use taut_traffic::{Live, Sizes};
 
@@ -102,27 +104,22 @@ pub fn run(
     let device_log: Option<&Path> = device_log.or(plan.device_log.as_deref());
     let cores = choose_cores().with_generator(plan.core);
     let clock = plan.clock;
+    let title = format!("Benchmarks of {}", plan.device.name());
     let mut head = Head {
-        schema: Head::SCHEMA,
-        title: format!("Benchmarks of {}", plan.device.name()),
-        taut_version: env!("CARGO_PKG_VERSION").to_string(),
-        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        command_line: plan.command_line.clone(),
-        stage: Stage::Running,
+        manifest: Manifest::begin(
+            (Head::SCHEMA, title),
+            &plan.command_line,
+            &cores,
+            Vec::new(),
+        ),
         settings: plan.settings.clone(),
         device: plan.device.name(),
         device_note: plan.device.note(),
         sizes: plan.sizes.iter().map(ToString::to_string).collect(),
         average_bytes: plan.sizes.iter().map(Sizes::average_bytes).collect(),
-        machine: serde_json::to_value(Machine::read()).unwrap_or_default(),
-        core_plan: cores.note.clone(),
-        noise: comparison::noise(&cores, None),
-        left_out: Vec::new(),
     };
-    let taken = comparison::measure_interruptions(&clock, &cores)?;
-    head.noise.extend(taken.clone());
+    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores)?;
     let folder = Folder::create(&plan.folder, &head)?;
-    let before = Snapshot::take();
     let mut progress = Progress::new(observer, &plan.settings, plan.sizes.len());
     let site = Site {
         program: &plan.program,
@@ -151,15 +148,7 @@ pub fn run(
             }
             .all()
         });
-    let activity =
-        Snapshot::difference(&before, &Snapshot::take(), &[cores.generator, cores.device]);
-    head.noise = comparison::noise(&cores, Some(&activity));
-    head.noise.extend(taken);
-    head.stage = if stop.load(Ordering::Relaxed) {
-        Stage::Interrupted
-    } else {
-        Stage::Finished
-    };
+    surroundings.look_again(&mut head.manifest, stop);
     let failed = match measured {
         Ok(()) | Err(RunError::Stopped) => None,
         // What was written before stays readable.
@@ -169,8 +158,8 @@ pub fn run(
         }
     };
     if let Some(why) = &failed {
-        head.stage = Stage::Interrupted;
-        head.left_out.push(LeftOut {
+        head.manifest.stage = Stage::Interrupted;
+        head.manifest.left_out.push(LeftOut {
             what: "all that follows".to_string(),
             why: why.clone(),
             how: "see that the device is still there, and run it again".to_string(),

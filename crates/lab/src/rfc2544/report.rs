@@ -3,17 +3,17 @@
 
 use super::evaluate::{
     DEVICE_ONLY, Evaluation, InsideRow, LossRow, Missed, QUANTILES, SizeRow, beside, gigabits,
-    percentile,
+    percentile, render_text,
 };
-use super::results::{HEAD, Part, Results, Soak, SoakInterval};
+use super::results::{Part, Results, Soak, SoakInterval};
+use crate::benchmark::{Shell, Shown, publish};
 use crate::figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
 use crate::figure::{
     Chart, Column, Distribution, Item, Scale, Series, Style, percentiles, timeline,
 };
 use crate::quantity::{Quantity, count, rate, share, three_digits, time};
-use crate::report::{Drawn, ReportError, causes, flatten, write_figures};
-use crate::results::busy;
-use crate::results::{Mode, Stage, write_json, write_whole};
+use crate::report::{Drawn, ReportError, causes};
+use crate::results::Stage;
 use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -44,11 +44,7 @@ type Cell = [String; 2];
 #[derive(Template)]
 #[template(path = "rfc2544.html")]
 struct Page<'a> {
-    title: &'a str,
-    subtitle: String,
-    state: Option<&'static str>,
-    busy: Option<String>,
-    finding: String,
+    shell: Shell<'a>,
     missed: &'a [Missed],
     throughput: Vec<Vec<Cell>>,
     quantile_names: Vec<String>,
@@ -62,49 +58,47 @@ struct Page<'a> {
     burst_precision: String,
     longest_burst: String,
     soak: Vec<(&'static str, String)>,
-    figures: &'a [Drawn],
     method: String,
     device: &'a str,
     device_note: &'a str,
     core_plan: &'a str,
-    noise: &'a [crate::results::Noise],
-    left_out: &'a [crate::results::LeftOut],
     warnings: &'a [String],
-    problems: &'a [String],
-    machine: Vec<(String, String)>,
-    command_line: &'a str,
     few: bool,
 }
 
-/// Whether a folder holds results of these benchmarks.
-pub fn is_rfc2544(dir: &Path) -> bool {
-    dir.join(HEAD).is_file()
-}
-
-/// Writes `summary.json`, `figures/` and `report.html` into the results folder `dir`, from what lies
-/// there, and returns the page's path. Earlier ones are replaced.
+/// Writes the report of a results folder, and returns what to show of it on a terminal of so many columns.
 ///
 /// # Errors
 /// When the folder cannot be read or written.
-pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
+pub(crate) fn show(dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
     let results = Results::load(dir)?;
     let evaluation = Evaluation::of(&results);
+    let page = write(dir, &evaluation)?;
+    Ok(Shown {
+        text: render_text(&evaluation, width),
+        problems: [&evaluation.warnings[..], &results.problems[..]].concat(),
+        missed: evaluation.missed.iter().map(|m| m.0.clone()).collect(),
+        stage: results.head.manifest.stage,
+        wants_all: true,
+        left_out: results.head.manifest.left_out.clone(),
+        ..Shown::page(page)
+    })
+}
+
+fn write(dir: &Path, evaluation: &Evaluation<'_>) -> Result<PathBuf, ReportError> {
+    let results = evaluation.results;
     let summary = Summary {
         device: &results.head.device,
-        stage: results.head.stage,
+        stage: results.head.manifest.stage,
         sizes: &evaluation.rows,
         soak: results.soak.as_ref(),
         limits_missed: &evaluation.missed,
         warnings: &evaluation.warnings,
         problems: &results.problems,
     };
-    write_json(&dir.join("summary.json"), &summary)?;
-    let figures = draw(&evaluation);
-    write_figures(dir, &figures)?;
-    let page = page(&evaluation, &figures).render()?;
-    let path = dir.join("report.html");
-    write_whole(&path, page.as_bytes())?;
-    Ok(path)
+    let figures = draw(evaluation);
+    let page = page(evaluation, &figures).render()?;
+    publish(dir, &summary, &figures, &page)
 }
 
 fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
@@ -112,24 +106,23 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
     let head = &results.head;
     let settings = &head.settings;
     Page {
-        title: &head.title,
-        subtitle: format!(
-            "{} · {} repetitions, trials of {} · taut {}",
-            head.started,
-            settings.repetitions,
-            time(settings.trial_seconds * 1e9),
-            head.taut_version
-        ),
-        busy: busy(&head.noise),
-        state: match (head.stage, settings.mode) {
-            (Stage::Interrupted, _) => Some("Interrupted: only what was complete is shown."),
-            (Stage::Running, _) => Some("This experiment did not come to its end."),
-            (Stage::Finished, Mode::Quick) => {
-                Some("Shortened run, to see that it works: short trials and few repetitions.")
-            }
-            _ => None,
+        shell: Shell {
+            subtitle: format!(
+                "{} · {} repetitions, trials of {} · taut {}",
+                head.manifest.started,
+                settings.repetitions,
+                time(settings.trial_seconds * 1e9),
+                head.manifest.taut_version
+            ),
+            finding: finding(evaluation),
+            ..Shell::of(
+                &head.manifest,
+                settings.mode,
+                "parts",
+                &results.problems,
+                figures,
+            )
         },
-        finding: finding(evaluation),
         missed: &evaluation.missed,
         throughput: evaluation
             .rows
@@ -147,17 +140,11 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
         burst_precision: share(BURST_PRECISION),
         longest_burst: time(settings.longest_burst_seconds * 1e9),
         soak: results.soak.as_ref().map(soak_cells).unwrap_or_default(),
-        figures,
         method: method(evaluation),
         device: &head.device,
         device_note: &head.device_note,
-        core_plan: &head.core_plan,
-        noise: &head.noise,
-        left_out: &head.left_out,
+        core_plan: &head.manifest.core_plan,
         warnings: &evaluation.warnings,
-        problems: &results.problems,
-        machine: flatten(&head.machine),
-        command_line: &head.command_line,
         few: settings.repetitions < 6,
     }
 }
@@ -736,9 +723,11 @@ fn draw_soak(intervals: &[SoakInterval]) -> Drawn {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::results::{Burst, Counts, Folder, LoadLatency, Measured, Unit};
-    use super::super::{Head, Limits, Settings};
+    use super::super::{HEAD, Head, Limits, Settings};
     use super::*;
+    use crate::benchmark::Manifest;
     use crate::evaluate::{Causes, SlowestPackets, SlowestSummary};
+    use crate::results::Mode;
     use std::fs;
     use taut_measure::Limit;
     use taut_measure::{LatencyHistogram, ThroughputSearch, ThroughputSettings, TrialOutcome};
@@ -747,12 +736,11 @@ mod tests {
 
     fn head(stage: Stage) -> Head {
         Head {
-            schema: Head::SCHEMA,
-            title: "Benchmarks of a made-up device".to_string(),
-            taut_version: "0".to_string(),
-            started: "2026-11-21T08:15:00Z".to_string(),
-            command_line: "taut bench rfc2544".to_string(),
-            stage,
+            manifest: Manifest {
+                stage,
+                machine: serde_json::json!({"cpu": "made up"}),
+                ..Manifest::made_up(Head::SCHEMA)
+            },
             settings: Settings {
                 mode: Mode::Default,
                 parts: vec![
@@ -786,10 +774,6 @@ mod tests {
             device_note: "carries a million a second".to_string(),
             sizes: vec!["64".to_string(), "imix".to_string()],
             average_bytes: vec![64.0, 361.8],
-            machine: serde_json::json!({"cpu": "made up"}),
-            core_plan: String::new(),
-            noise: Vec::new(),
-            left_out: Vec::new(),
         }
     }
 
@@ -985,7 +969,7 @@ mod tests {
         ] {
             assert!(warnings.contains(part), "{part}: {warnings}");
         }
-        let text = super::super::render_text(&evaluation, None);
+        let text = render_text(&evaluation, None);
         assert!(
             text.contains("no data") && text.contains("soak of 64"),
             "{text}"
@@ -1018,7 +1002,7 @@ mod tests {
         assert!(evaluation.warnings.iter().any(|warning| warning == said));
         let cells = throughput_cells(&evaluation.rows[0]).unwrap();
         assert_eq!(cells.last().unwrap()[1], "no rate held in 1 of 3");
-        let text = super::super::render_text(&evaluation, None);
+        let text = render_text(&evaluation, None);
         assert!(text.contains("range of 3: 0 pkt/s to"), "{text}");
     }
 
@@ -1050,13 +1034,16 @@ mod tests {
     #[test]
     fn the_page_loads_nothing_and_the_same_folder_gives_the_same_bytes() {
         let (_parent, dir) = made_up(Stage::Interrupted);
-        let page = fs::read_to_string(write(&dir).unwrap()).unwrap();
+        let page = fs::read_to_string(show(&dir, None).unwrap().page).unwrap();
         assert!(page.contains("Interrupted") && page.contains("Limits missed"));
         for load in ["src=\"http", "href=\"http", "url(http", "@import", "<link"] {
             assert!(!page.contains(load), "{load}");
         }
         assert!(!page.contains("NaN") && page.len() < 5_000_000);
-        assert_eq!(page, fs::read_to_string(write(&dir).unwrap()).unwrap());
+        assert_eq!(
+            page,
+            fs::read_to_string(show(&dir, None).unwrap().page).unwrap()
+        );
         let figures = fs::read_dir(dir.join("figures")).unwrap().count();
         assert_eq!(figures, 5);
     }
@@ -1072,8 +1059,8 @@ mod tests {
         let problems = results.problems.join("\n");
         assert!(problems.contains("loss-1.json") && problems.contains("intervals.jsonl:11"));
         assert_eq!((results.units.len(), results.intervals.len()), (8, 10));
-        write(&dir).unwrap();
+        show(&dir, None).unwrap();
         fs::remove_file(dir.join(HEAD)).unwrap();
-        assert!(write(&dir).unwrap_err().to_string().contains(HEAD));
+        assert!(show(&dir, None).unwrap_err().to_string().contains(HEAD));
     }
 }

@@ -9,10 +9,11 @@
 //! DIR/figures/, summary.json, report.html     made from the above
 //! ```
 
+use crate::benchmark::Manifest;
 use crate::evaluate::SlowestPackets;
 use crate::results::{
-    LeftOut, Mode, Noise, ResultsError, Stage, histogram, read_each, read_head, read_json,
-    refuse_results, write_json, write_whole,
+    Mode, ResultsError, histogram, read_each, read_head, read_json, refuse_results, write_json,
+    write_whole,
 };
 use crate::tapped::Inside;
 use serde::{Deserialize, Serialize};
@@ -114,18 +115,9 @@ impl Settings {
 /// `bench.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Head {
-    /// Version of this layout.
-    pub schema: u32,
-    /// Heading of the report.
-    pub title: String,
-    /// Version of taut that ran it.
-    pub taut_version: String,
-    /// When it began, RFC 3339.
-    pub started: String,
-    /// The command that repeats it.
-    pub command_line: String,
-    /// How far it came.
-    pub stage: Stage,
+    /// What every results folder says.
+    #[serde(flatten)]
+    pub manifest: Manifest,
     /// What was measured, and how.
     pub settings: Settings,
     /// The device under test.
@@ -136,14 +128,6 @@ pub struct Head {
     pub sizes: Vec<String>,
     /// Their averages, bytes.
     pub average_bytes: Vec<f64>,
-    /// Facts about the machine.
-    pub machine: serde_json::Value,
-    /// Which core did what.
-    pub core_plan: String,
-    /// Known sources of noise.
-    pub noise: Vec<Noise>,
-    /// What could not be measured.
-    pub left_out: Vec<LeftOut>,
 }
 
 impl Head {
@@ -309,7 +293,7 @@ pub struct Soak {
 }
 
 /// Name of the file that makes a folder one of these.
-pub(super) const HEAD: &str = "bench.json";
+pub(crate) const HEAD: &str = "bench.json";
 
 /// A results folder being filled.
 pub(super) struct Folder {

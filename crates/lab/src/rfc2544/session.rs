@@ -3,7 +3,7 @@
 use super::results::{Burst, Counts, Folder, LoadLatency, Measured, Part, Settings, Unit};
 use super::soak;
 use super::watched::{self, Account};
-use crate::comparison::Observer;
+use crate::benchmark::Observer;
 use crate::comparison::run::RunError;
 use crate::evaluate::SlowestPackets;
 use crate::quantity::{count, rate};

@@ -1,13 +1,13 @@
 //! `taut bench functions`: what a packet takes in functions, and how that grows when many work side by side.
 
-use crate::demo::{Alone, Bar};
 use crate::exit::{self, Failure};
 use crate::print;
+use crate::terminal::{Alone, Bar};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use taut_engine::{Chain, Stage};
-use taut_lab::comparison::Observer;
+use taut_lab::benchmark::Observer;
 use taut_lab::parallel::{self, Measured, ParallelError, Plan};
 use taut_lab::table::terminal_width;
 use taut_port::Clock;

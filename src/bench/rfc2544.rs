@@ -1,23 +1,20 @@
 //! `taut bench throughput`, `latency`, `loss`, `back-to-back`, `soak` and `rfc2544`: the benchmarks of
 //! RFC 2544 on one device.
 
-use crate::demo::{Alone, Bar};
 use crate::exit::{self, Failure};
 use crate::target::Target;
+use crate::terminal::{Alone, Bar};
 use crate::watch::{self, Look, Status, Watch};
-use crate::{print, quantity};
+use crate::{quantity, report};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
-use taut_lab::comparison::{self, Observer};
+use taut_lab::benchmark::Observer;
+use taut_lab::comparison;
 use taut_lab::live::Dashboard;
-use taut_lab::report::ReportError;
-use taut_lab::results::{LeftOut, Mode, Stage};
-use taut_lab::rfc2544::{
-    self, BenchError, Evaluation, Lengths, Limits, Part, Plan, Results, Settings, render_text,
-};
-use taut_lab::table::terminal_width;
+use taut_lab::results::{LeftOut, Mode};
+use taut_lab::rfc2544::{self, BenchError, Lengths, Limits, Part, Plan, Settings};
 use taut_measure::Method;
 use taut_port::{Clock, LoggedInterruptions};
 use taut_traffic::{Rate, Sizes};
@@ -483,7 +480,7 @@ fn measure(
         device_log: device_log.map(Path::to_path_buf),
     };
     let folder = watched(common, &plan, stop)?;
-    let shown = show(&folder, common.json);
+    let shown = report::show(&folder, common.json);
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::Interrupted(
             "interrupted: only what was complete is shown".to_string(),
@@ -578,43 +575,6 @@ impl Observer for Telling<'_> {
         if let Some(bar) = &mut self.bar {
             bar.note(text);
         }
-    }
-}
-
-/// Writes the report of a results folder and prints its tables. Ends with code 1 if a limit was missed.
-pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
-    let page = rfc2544::write_report(folder)?;
-    let results = Results::load(folder).map_err(ReportError::from)?;
-    let evaluation = Evaluation::of(&results);
-    if json {
-        print::summary(folder)?;
-    } else {
-        print::line(render_text(&evaluation, terminal_width()));
-        for warning in evaluation.warnings.iter().chain(&results.problems) {
-            print::line(format!("note: {warning}"));
-        }
-        for missing in &results.head.left_out {
-            print::line(format!(
-                "left out: {}: {} ({})",
-                missing.what, missing.why, missing.how
-            ));
-        }
-        if results.head.stage != Stage::Finished {
-            print::line("note: this experiment did not go to its end");
-        }
-        print::line(format!("report: {}", page.display()));
-    }
-    if let Some(missing) = results.head.left_out.first() {
-        return Err(Failure::Missing(missing.why.clone()));
-    }
-    match evaluation.missed.as_slice() {
-        [] => Ok(()),
-        [only] => Err(Failure::Limit(only.0.clone())),
-        [first, rest @ ..] => Err(Failure::Limit(format!(
-            "{} (and {} more, see above or the report)",
-            first.0,
-            rest.len()
-        ))),
     }
 }
 

@@ -1,0 +1,131 @@
+//! The one list of what results folders there are: how each is known, and how it is shown.
+
+use super::Benchmark;
+use super::results::show;
+use crate::generators::Generators;
+use crate::io_cost::IoCost;
+use crate::report::ReportError;
+use crate::results::{LeftOut, Stage};
+use crate::{comparison, probed, report, rfc2544};
+use std::path::{Path, PathBuf};
+
+/// A kind of results folder.
+#[derive(Debug)]
+pub struct Kind {
+    /// Command that writes such folders, without `taut`.
+    pub command: &'static str,
+    known_by: KnownBy,
+    show: fn(&Path, Option<usize>) -> Result<Shown, ReportError>,
+}
+
+#[derive(Debug)]
+enum KnownBy {
+    /// A file of this name.
+    Head(&'static str),
+    /// What its summary says.
+    Summary(fn(&Path) -> bool),
+}
+
+/// What to show of a results folder when its report is written.
+#[derive(Debug)]
+pub struct Shown {
+    /// Path of the page.
+    pub page: PathBuf,
+    /// Tables and findings, for a terminal.
+    pub text: String,
+    /// What could not be measured.
+    pub left_out: Vec<LeftOut>,
+    /// What else a reader has to know: warnings, and files that cannot be read.
+    pub problems: Vec<String>,
+    /// How far it came.
+    pub stage: Stage,
+    /// Limits that the device missed, one sentence each.
+    pub missed: Vec<String>,
+    /// Whether something left out makes the whole a failure.
+    pub wants_all: bool,
+}
+
+impl Shown {
+    /// Shows a page that says everything.
+    pub(crate) fn page(page: PathBuf) -> Self {
+        Self {
+            page,
+            text: String::new(),
+            left_out: Vec::new(),
+            problems: Vec::new(),
+            stage: Stage::Finished,
+            missed: Vec::new(),
+            wants_all: false,
+        }
+    }
+}
+
+impl Kind {
+    const fn of<B: Benchmark>() -> Self {
+        Self {
+            command: B::COMMAND,
+            known_by: KnownBy::Head(B::HEAD),
+            show: show::<B>,
+        }
+    }
+
+    /// Name of the file that makes a folder one of this kind, if it has one of its own.
+    pub fn head(&self) -> Option<&'static str> {
+        match self.known_by {
+            KnownBy::Head(name) => Some(name),
+            KnownBy::Summary(_) => None,
+        }
+    }
+
+    /// Writes the report of a folder of this kind, and returns what to show on a terminal of so many columns.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or written.
+    pub fn show(&self, dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
+        (self.show)(dir, width)
+    }
+
+    fn is(&self, dir: &Path) -> bool {
+        match self.known_by {
+            KnownBy::Head(name) => dir.join(name).is_file(),
+            KnownBy::Summary(is) => is(dir),
+        }
+    }
+}
+
+/// All kinds of results folders but those of `taut experiment`, which are above this crate. A folder that is of no other kind
+/// is the last one's.
+pub fn kinds() -> &'static [Kind] {
+    const KINDS: &[Kind] = &[
+        Kind {
+            command: "generate",
+            known_by: KnownBy::Summary(report::is_recording),
+            show: |dir, _| Ok(Shown::page(report::write_recording(dir)?)),
+        },
+        Kind {
+            command: "probe client",
+            known_by: KnownBy::Summary(probed::is_probed),
+            show: |dir, _| Ok(Shown::page(probed::write(dir)?)),
+        },
+        Kind::of::<IoCost>(),
+        Kind::of::<Generators>(),
+        Kind {
+            command: "bench rfc2544",
+            known_by: KnownBy::Head(rfc2544::HEAD),
+            show: rfc2544::show,
+        },
+        Kind {
+            command: "demo",
+            known_by: KnownBy::Head(comparison::HEAD),
+            show: comparison::show,
+        },
+    ];
+    KINDS
+}
+
+/// The kind of a results folder.
+pub fn kind_of(dir: &Path) -> &'static Kind {
+    let kinds = kinds();
+    let last = &kinds[kinds.len() - 1];
+    kinds.iter().find(|kind| kind.is(dir)).unwrap_or(last)
+}

@@ -1,0 +1,488 @@
+//! How a benchmark runs: subjects take turns, in an order of its own in each repetition; one that fails is left out from
+//! there on; what is complete is kept.
+
+use super::{Benchmark, BenchmarkError, Head, Manifest, Plan, Surroundings};
+use crate::comparison::scratch;
+use crate::results::{LeftOut, PartsFolder};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_host::{AffinityError, CorePlan, DeviceError, TestbedError, choose_cores};
+use taut_port::{Clock, PortError};
+use taut_traffic::TrialError;
+
+/// Hears how far a measurement is, between trials and never during one.
+pub trait Observer {
+    /// `done` of `total` seconds' worth of work is over; `what` comes next.
+    fn progress(&mut self, done: Duration, total: Duration, what: &str);
+    /// Something cannot be measured.
+    fn left_out(&mut self, left_out: &LeftOut);
+    /// A person at the terminal wants to know this at once.
+    fn note(&mut self, text: &str);
+}
+
+/// What all units of a benchmark share.
+#[derive(Debug, Clone, Copy)]
+pub struct Rig<'a> {
+    /// The `taut` program.
+    pub program: &'a Path,
+    /// Cores of generator (or receiver) and device.
+    pub cores: &'a CorePlan,
+    /// The clock of all stamps.
+    pub clock: Clock,
+}
+
+/// A part of one subject in one repetition.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Unit<P> {
+    /// Index of the subject.
+    pub subject: usize,
+    /// What of it is measured.
+    pub part: P,
+    /// Repetition, counted from 1.
+    pub repetition: u32,
+}
+
+/// Why a unit has no outcome.
+#[derive(Debug)]
+pub enum Failed {
+    /// Somebody told it to stop.
+    Stopped,
+    /// It does not work here.
+    Broken(String),
+}
+
+macro_rules! broken_from {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failed {
+            fn from(e: $error) -> Self {
+                Self::Broken(e.to_string())
+            }
+        }
+    )*};
+}
+broken_from!(
+    PortError,
+    TestbedError,
+    DeviceError,
+    AffinityError,
+    std::io::Error,
+    taut_engine::ChainError,
+    taut_wire::Error
+);
+
+impl From<TrialError> for Failed {
+    fn from(e: TrialError) -> Self {
+        match e {
+            TrialError::Stopped => Self::Stopped,
+            other => Self::Broken(other.to_string()),
+        }
+    }
+}
+
+/// Runs a benchmark and returns its results folder. When `stop` is set it ends early, with complete outcomes kept and the
+/// folder marked as interrupted.
+///
+/// # Errors
+/// When results cannot be written, or nothing could be measured. A subject that fails is left out with its reason instead.
+pub fn run<B: Benchmark>(
+    mut benchmark: B,
+    plan: &Plan,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<PathBuf, BenchmarkError> {
+    scratch::sweep_stale();
+    let cores = choose_cores();
+    let clock = Clock::calibrate(Duration::from_millis(200));
+    let rig = Rig {
+        program: &plan.program,
+        cores: &cores,
+        clock,
+    };
+    let left_out = benchmark.prepare(plan, &rig)?;
+    for missing in &left_out {
+        observer.left_out(missing);
+    }
+    let title = (B::SCHEMA, B::TITLE.to_string());
+    let mut head = Head {
+        manifest: Manifest::begin(title, &plan.command_line, &cores, left_out),
+        mode: plan.mode,
+        seed: plan.seed,
+        repetitions: benchmark.repetitions(),
+        trial_seconds: benchmark.trial().as_secs_f64(),
+        tsc_hz: clock.hz,
+        tsc_error_ppm: clock.error_ppm,
+        own: benchmark.facts(),
+    };
+    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores)?;
+    let folder = PartsFolder::create(&plan.folder, (B::HEAD, &head), B::OUTCOMES)?;
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+    let mut outcomes = Vec::new();
+    let mut failures = Vec::new();
+    let mut done = Duration::ZERO;
+    for phase in 0..B::PHASES {
+        benchmark.begin_phase(phase, &outcomes);
+        head.own = benchmark.facts();
+        folder.update(&head)?;
+        let later: Duration = (phase + 1..B::PHASES)
+            .flat_map(|phase| units(&benchmark, phase, None))
+            .map(|unit| benchmark.estimate(unit.subject, unit.part))
+            .sum();
+        let units = units(&benchmark, phase, Some(&mut random));
+        let mut attempts = Attempts {
+            benchmark: &benchmark,
+            rig,
+            folder: &folder,
+            observer,
+            stop,
+            later,
+            outcomes: &mut outcomes,
+            failures: &mut failures,
+        };
+        done = attempts.make(units, done)?;
+    }
+    let first_failure = failures.first().map(|missing| missing.why.clone());
+    head.manifest.left_out.extend(failures);
+    surroundings.look_again(&mut head.manifest, stop);
+    folder.update(&head)?;
+    match first_failure {
+        Some(why) if outcomes.is_empty() => Err(BenchmarkError::Nothing {
+            what: B::SUBJECT,
+            why,
+        }),
+        _ => Ok(plan.folder.clone()),
+    }
+}
+
+/// All units of a phase. In each repetition they stand in an order drawn from `random`.
+fn units<B: Benchmark>(
+    benchmark: &B,
+    phase: u32,
+    mut random: Option<&mut fastrand::Rng>,
+) -> Vec<Unit<B::Part>> {
+    let mut units = Vec::new();
+    for repetition in 1..=benchmark.repetitions() {
+        let mut turns = benchmark.turns(phase, repetition);
+        if let Some(random) = &mut random {
+            random.shuffle(&mut turns);
+        }
+        units.extend(turns.into_iter().map(|(subject, part)| Unit {
+            subject,
+            part,
+            repetition,
+        }));
+    }
+    units
+}
+
+/// What it takes to measure the units of a phase.
+struct Attempts<'a, B: Benchmark> {
+    benchmark: &'a B,
+    rig: Rig<'a>,
+    folder: &'a PartsFolder,
+    observer: &'a mut dyn Observer,
+    stop: &'a AtomicBool,
+    /// Estimate of the phases that follow.
+    later: Duration,
+    outcomes: &'a mut Vec<B::Outcome>,
+    failures: &'a mut Vec<LeftOut>,
+}
+
+impl<B: Benchmark> Attempts<'_, B> {
+    /// Measures the units, after `done` was spent on others, and returns what is spent then.
+    fn make(
+        &mut self,
+        units: Vec<Unit<B::Part>>,
+        mut done: Duration,
+    ) -> Result<Duration, BenchmarkError> {
+        let mut units: VecDeque<_> = units.into();
+        while let Some(unit) = units.pop_front() {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let estimate = |unit: &Unit<B::Part>| self.benchmark.estimate(unit.subject, unit.part);
+            let takes = estimate(&unit);
+            let left: Duration = takes + units.iter().map(estimate).sum::<Duration>() + self.later;
+            let what = self.benchmark.label(unit.subject, unit.part);
+            self.observer.progress(done, done + left, &what);
+            // A stall of a shared machine spoils one attempt, what is broken both.
+            let outcome = match self.attempt(&unit) {
+                Err(Failed::Broken(_)) => self.attempt(&unit),
+                other => other,
+            };
+            match outcome {
+                Ok(outcome) => {
+                    let name = self.benchmark.file_name(unit.subject, unit.part);
+                    let name = format!("{name}-{}", unit.repetition);
+                    self.folder.write(&name, &outcome)?;
+                    self.outcomes.push(outcome);
+                }
+                Err(Failed::Stopped) => break,
+                Err(Failed::Broken(why)) => {
+                    let missing = LeftOut {
+                        what: format!("{what}, from repetition {} on", unit.repetition),
+                        why: in_short(&why),
+                        how: B::ADVICE.to_string(),
+                    };
+                    self.observer.left_out(&missing);
+                    self.failures.push(missing);
+                    // The same would fail again.
+                    units.retain(|u| (u.subject, u.part) != (unit.subject, unit.part));
+                }
+            }
+            done += takes;
+        }
+        Ok(done)
+    }
+
+    /// Measures a unit once, on a thread of its own.
+    fn attempt(&self, unit: &Unit<B::Part>) -> Result<B::Outcome, Failed> {
+        let (benchmark, rig, stop) = (self.benchmark, self.rig, self.stop);
+        let measure = move || benchmark.measure(&rig, unit, stop);
+        std::thread::scope(|scope| scope.spawn(measure).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Keeps the subjects that were asked for, or all of them if nothing was. `known` are the ids of all that there could be.
+pub(crate) fn choose<S>(
+    what: &'static str,
+    only: &[String],
+    (mut found, left_out): (Vec<S>, Vec<LeftOut>),
+    id: fn(&S) -> &str,
+    known: &[String],
+) -> Result<(Vec<S>, Vec<LeftOut>), BenchmarkError> {
+    if only.is_empty() {
+        return Ok((found, left_out));
+    }
+    for asked in only {
+        if found.iter().any(|subject| id(subject) == asked) {
+            continue;
+        }
+        if !known.contains(asked) {
+            return Err(BenchmarkError::Unknown {
+                what,
+                asked: asked.clone(),
+                there: known.join(", "),
+            });
+        }
+        let why = left_out
+            .iter()
+            .map(|l| format!("{}: {} ({})", l.what, l.why, l.how));
+        return Err(BenchmarkError::Missing(format!(
+            "\"{asked}\" cannot be had here; missing: {}",
+            why.collect::<Vec<_>>().join("; ")
+        )));
+    }
+    found.retain(|subject| only.iter().any(|asked| asked == id(subject)));
+    Ok((found, Vec::new()))
+}
+
+/// Shortens a message to its first line and, if it is longer, the last: a program's last words.
+pub(crate) fn in_short(message: &str) -> String {
+    let lines: Vec<&str> = message.trim().lines().map(str::trim).collect();
+    match lines.as_slice() {
+        [first, .., last] => format!("{first} {last}"),
+        _ => lines.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::benchmark::{Results, read_results};
+    use crate::report::ReportError;
+    use crate::results::{Mode, Stage};
+    use serde::{Deserialize, Serialize};
+    use std::sync::Mutex;
+
+    #[test]
+    fn a_long_message_keeps_its_beginning_and_its_end() {
+        assert_eq!(in_short("one\n"), "one");
+        assert_eq!(
+            in_short("died; its last words:\na\nb\n c"),
+            "died; its last words: c"
+        );
+        assert_eq!(in_short(""), "");
+    }
+
+    /// Three subjects, the second of which is broken, in two phases.
+    #[derive(Default)]
+    struct MadeUp {
+        attempts: Mutex<Vec<(usize, char)>>,
+        seen_before_the_second: usize,
+        stops_after: Option<usize>,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct Facts {
+        seen: usize,
+    }
+
+    impl Benchmark for MadeUp {
+        type Part = char;
+        type Outcome = (usize, char, u32);
+        type Facts = Facts;
+        const COMMAND: &'static str = "bench made-up";
+        const TITLE: &'static str = "Made up";
+        const HEAD: &'static str = "made-up.json";
+        const SCHEMA: u32 = 3;
+        const OUTCOMES: &'static str = "outcomes";
+        const SUBJECT: &'static str = "subject";
+        const ADVICE: &'static str = "mend it";
+        const PHASES: u32 = 2;
+
+        fn prepare(&mut self, _: &Plan, _: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError> {
+            Ok(Vec::new())
+        }
+        fn repetitions(&self) -> u32 {
+            3
+        }
+        fn trial(&self) -> Duration {
+            Duration::from_secs(1)
+        }
+        fn facts(&self) -> Facts {
+            Facts {
+                seen: self.seen_before_the_second,
+            }
+        }
+        fn begin_phase(&mut self, phase: u32, outcomes: &[Self::Outcome]) {
+            if phase == 1 {
+                self.seen_before_the_second = outcomes.len();
+            }
+        }
+        fn turns(&self, phase: u32, _: u32) -> Vec<(usize, char)> {
+            let part = if phase == 0 { 'a' } else { 'b' };
+            (0..3).map(|subject| (subject, part)).collect()
+        }
+        fn file_name(&self, subject: usize, part: char) -> String {
+            format!("{subject}-{part}")
+        }
+        fn label(&self, subject: usize, part: char) -> String {
+            format!("number {subject}, {part}")
+        }
+        fn estimate(&self, _: usize, _: char) -> Duration {
+            Duration::from_secs(1)
+        }
+        fn measure(
+            &self,
+            _: &Rig<'_>,
+            unit: &Unit<char>,
+            stop: &AtomicBool,
+        ) -> Result<Self::Outcome, Failed> {
+            let mut attempts = self.attempts.lock().unwrap();
+            attempts.push((unit.subject, unit.part));
+            if Some(attempts.len()) == self.stops_after {
+                stop.store(true, Ordering::Relaxed);
+                return Err(Failed::Stopped);
+            }
+            match unit.subject {
+                1 => Err(Failed::Broken("no\ngood".to_string())),
+                _ => Ok((unit.subject, unit.part, unit.repetition)),
+            }
+        }
+        fn report(_: &Path, _: &Results<Self>) -> Result<PathBuf, ReportError> {
+            Ok(PathBuf::new())
+        }
+        fn text(_: &Results<Self>, _: Option<usize>) -> String {
+            String::new()
+        }
+    }
+
+    #[derive(Default)]
+    struct Heard {
+        progress: Vec<[u64; 2]>,
+        left_out: Vec<LeftOut>,
+    }
+
+    impl Observer for Heard {
+        fn progress(&mut self, done: Duration, total: Duration, _: &str) {
+            self.progress.push([done.as_secs(), total.as_secs()]);
+        }
+        fn left_out(&mut self, left_out: &LeftOut) {
+            self.left_out.push(left_out.clone());
+        }
+        fn note(&mut self, _: &str) {}
+    }
+
+    fn run_made_up(
+        made_up: MadeUp,
+    ) -> (
+        Heard,
+        Result<Results<MadeUp>, BenchmarkError>,
+        tempfile::TempDir,
+    ) {
+        let parent = tempfile::tempdir().unwrap();
+        let plan = Plan {
+            mode: Mode::Quick,
+            seed: 7,
+            folder: parent.path().join("results"),
+            program: PathBuf::new(),
+            command_line: "taut bench made-up".to_string(),
+            only: Vec::new(),
+            trial: None,
+        };
+        let mut heard = Heard::default();
+        let stop = AtomicBool::new(false);
+        let results = run(made_up, &plan, &mut heard, &stop)
+            .and_then(|folder| Ok(read_results::<MadeUp>(&folder)?));
+        (heard, results, parent)
+    }
+
+    #[test]
+    fn what_fails_is_left_out_and_the_rest_is_measured_phase_by_phase() {
+        let (heard, results, _folder) = run_made_up(MadeUp::default());
+        let results = results.unwrap();
+        assert_eq!(results.outcomes.len(), 2 * 2 * 3);
+        assert_eq!(results.head.own.seen, 2 * 3);
+        assert_eq!(results.head.manifest.stage, Stage::Finished);
+        // Each part of the broken one is tried twice and then given up.
+        let left_out = &results.head.manifest.left_out;
+        assert_eq!(*left_out, heard.left_out);
+        let what: Vec<&str> = left_out.iter().map(|l| l.what.as_str()).collect();
+        assert_eq!(
+            what,
+            [
+                "number 1, a, from repetition 1 on",
+                "number 1, b, from repetition 1 on"
+            ]
+        );
+        assert_eq!(
+            (left_out[0].why.as_str(), left_out[0].how.as_str()),
+            ("no good", "mend it")
+        );
+        assert_eq!(heard.progress[0], [0, 18]);
+        let [done, total] = *heard.progress.last().unwrap();
+        assert_eq!((done, total), (13, 14));
+    }
+
+    #[test]
+    fn one_that_is_stopped_keeps_what_is_complete_and_says_so() {
+        let made_up = MadeUp {
+            stops_after: Some(4),
+            ..MadeUp::default()
+        };
+        let (_, results, _folder) = run_made_up(made_up);
+        let results = results.unwrap();
+        assert!((1..4).contains(&results.outcomes.len()));
+        assert_eq!(results.head.manifest.stage, Stage::Interrupted);
+    }
+
+    #[test]
+    fn subjects_are_chosen_by_id() {
+        let found = || (vec!["a".to_string(), "b".to_string()], Vec::new());
+        let known = ["a", "b", "c"].map(str::to_string);
+        let choose = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|id| (*id).to_string()).collect();
+            choose("letter", &only, found(), |id: &String| id, &known)
+        };
+        assert_eq!(choose(&[]).unwrap().0, ["a", "b"]);
+        assert_eq!(choose(&["b"]).unwrap().0, ["b"]);
+        let unknown = choose(&["d"]).unwrap_err().to_string();
+        assert_eq!(unknown, "no letter \"d\" here; there are a, b, c");
+        let missing = choose(&["a", "c"]).unwrap_err().to_string();
+        assert!(missing.starts_with("\"c\" cannot be had here"), "{missing}");
+    }
+}

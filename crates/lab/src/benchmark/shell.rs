@@ -1,0 +1,127 @@
+//! What all report pages have in common: the shell around a page's own sections, and the files that a report is made of.
+
+use super::{Benchmark, Manifest, Results};
+use crate::quantity::time;
+use crate::report::{Drawn, ReportError, flatten, write_figures};
+use crate::results::{LeftOut, Mode, Noise, Stage, busy, write_json, write_whole};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// What `base.html` shows around a page's own sections.
+pub(crate) struct Shell<'a> {
+    pub(crate) title: String,
+    pub(crate) subtitle: String,
+    /// What to know before reading on, such as that the experiment was interrupted.
+    pub(crate) state: Option<String>,
+    /// Warning that others kept the machine busy.
+    pub(crate) busy: Option<String>,
+    /// The outcome in a sentence or two.
+    pub(crate) finding: String,
+    pub(crate) figures: &'a [Drawn],
+    pub(crate) noise: &'a [Noise],
+    pub(crate) left_out: &'a [LeftOut],
+    /// What cannot be read, one sentence each.
+    pub(crate) problems: &'a [String],
+    /// Facts about the machine.
+    pub(crate) machine: Vec<(String, String)>,
+    pub(crate) command_line: &'a str,
+}
+
+impl<'a> Shell<'a> {
+    /// Makes the shell of a folder with a manifest. `outcomes` is what the folder holds, in the plural.
+    pub(crate) fn of(
+        manifest: &'a Manifest,
+        mode: Mode,
+        outcomes: &str,
+        problems: &'a [String],
+        figures: &'a [Drawn],
+    ) -> Self {
+        let state = match (manifest.stage, mode) {
+            (Stage::Interrupted, _) => Some(format!(
+                "Interrupted: only {outcomes} that were complete are shown."
+            )),
+            (Stage::Running, _) => Some("This experiment did not come to its end.".to_string()),
+            (Stage::Finished, Mode::Quick) if problems.is_empty() => Some(
+                "Shortened run, to see that it works: short trials and few repetitions."
+                    .to_string(),
+            ),
+            (Stage::Finished, _) if !problems.is_empty() => {
+                Some("Some of the data is missing; the list is below.".to_string())
+            }
+            _ => None,
+        };
+        Self {
+            title: manifest.title.clone(),
+            subtitle: format!("{} · taut {}", manifest.started, manifest.taut_version),
+            state,
+            busy: busy(&manifest.noise),
+            finding: String::new(),
+            figures,
+            noise: &manifest.noise,
+            left_out: &manifest.left_out,
+            problems,
+            machine: flatten(&manifest.machine),
+            command_line: &manifest.command_line,
+        }
+    }
+}
+
+impl<'a> Shell<'a> {
+    /// Makes the shell of a benchmark whose subjects took turns.
+    pub(crate) fn of_benchmark<B: Benchmark>(
+        results: &'a Results<B>,
+        figures: &'a [Drawn],
+    ) -> Self {
+        let head = &results.head;
+        Self {
+            subtitle: format!(
+                "{} · {} repetitions, trials of {} · time-stamp counter at {:.3} GHz (± {:.1} ppm) · taut {}",
+                head.manifest.started,
+                head.repetitions,
+                time(head.trial_seconds * 1e9),
+                head.tsc_hz / 1e9,
+                head.tsc_error_ppm,
+                head.manifest.taut_version
+            ),
+            ..Self::of(
+                &head.manifest,
+                head.mode,
+                B::OUTCOMES,
+                &results.problems,
+                figures,
+            )
+        }
+    }
+}
+
+/// What the page of a measurement without a plan says when somebody ended it.
+pub(crate) fn ended_early() -> String {
+    "Ended early: only what was sent until then is shown.".to_string()
+}
+
+/// Writes `summary.json`, `figures/` and `report.html` into a results folder, and returns the page's path. Earlier ones are
+/// replaced.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub(crate) fn publish(
+    dir: &Path,
+    summary: &impl Serialize,
+    figures: &[Drawn],
+    page: &str,
+) -> Result<PathBuf, ReportError> {
+    write_json(&dir.join("summary.json"), summary)?;
+    write_page(dir, figures, page)
+}
+
+/// Writes `figures/` and `report.html` of a folder that has its summary already.
+pub(crate) fn write_page(
+    dir: &Path,
+    figures: &[Drawn],
+    page: &str,
+) -> Result<PathBuf, ReportError> {
+    write_figures(dir, figures)?;
+    let path = dir.join("report.html");
+    write_whole(&path, page.as_bytes())?;
+    Ok(path)
+}

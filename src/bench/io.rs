@@ -1,0 +1,24 @@
+//! `taut bench io`: what input and output of a packet cost.
+
+use super::InTurns;
+use crate::exit::Failure;
+use taut_lab::io_cost::IoCost;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bench io                     some minutes
+  taut bench io --quick             under a minute
+  taut bench io --only null --only memif --out results/shared-memory
+
+For every port that this machine can have (null, memif, af-packet, af-xdp, ...), with dpdk-testpmd beside it: cycles burnt per
+packet are raised until the throughput declines, which tells what input and output cost; then batch sizes, latency just
+below saturation, and a walk through lists of many sizes. A trial takes 0.1 s, with --quick 0.03 s. Ends with a table,
+report.html and figures.")]
+pub struct Arguments {
+    #[command(flatten)]
+    common: InTurns,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    arguments.common.run(IoCost::new(), 0.001)
+}

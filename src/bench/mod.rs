@@ -1,0 +1,128 @@
+//! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`, `functions`), and generators
+//! (`generator`).
+
+mod functions;
+mod generator;
+mod io;
+mod rfc2544;
+
+use crate::exit::{self, Failure};
+use crate::quantity;
+use crate::terminal::measure_alone;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use taut_lab::benchmark::{self, Benchmark, BenchmarkError, Plan};
+use taut_lab::comparison;
+use taut_lab::results::Mode;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// The highest rate without loss, by frame size (RFC 2544 section 26.1)
+    Throughput(rfc2544::ThroughputArguments),
+    /// The distribution of latency at shares of the throughput, or at a rate (section 26.2)
+    Latency(rfc2544::LatencyArguments),
+    /// Loss over the offered rate (section 26.3)
+    Loss(rfc2544::LossArguments),
+    /// The longest burst without loss, and the buffer it implies (section 26.4, RFC 9004)
+    BackToBack(rfc2544::BackToBackArguments),
+    /// One rate for hours: drift of latency and loss
+    Soak(rfc2544::SoakArguments),
+    /// Throughput, latency, loss and back-to-back frames in one report
+    Rfc2544(rfc2544::AllArguments),
+    /// What a packet's input and output cost in each I/O framework, by raising the load per packet
+    Io(io::Arguments),
+    /// Bandwidth, accuracy and precision of packet generators, seen by an independent receiver
+    Generator(generator::Arguments),
+    /// What a packet takes in functions when several work side by side
+    Functions(functions::Arguments),
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.what {
+        What::Throughput(arguments) => rfc2544::throughput(arguments),
+        What::Latency(arguments) => rfc2544::latency(arguments),
+        What::Loss(arguments) => rfc2544::loss(arguments),
+        What::BackToBack(arguments) => rfc2544::back_to_back(arguments),
+        What::Soak(arguments) => rfc2544::soak(arguments),
+        What::Rfc2544(arguments) => rfc2544::all(arguments),
+        What::Io(arguments) => io::run(arguments),
+        What::Generator(arguments) => generator::run(arguments),
+        What::Functions(arguments) => functions::run(arguments),
+    }
+}
+
+/// What every benchmark takes whose subjects take turns.
+#[derive(clap::Args)]
+struct InTurns {
+    /// Shortened: see that it works
+    #[arg(long)]
+    quick: bool,
+    /// Only this one, by its id (a wrong one tells those there are); may be repeated
+    #[arg(long, value_name = "ID")]
+    only: Vec<String>,
+    /// Length of each trial
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
+    trial: Option<f64>,
+    /// Results folder (default: a new one under ./results)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Seed of the order in which subjects take turns
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print the summary as JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+impl InTurns {
+    /// Runs a benchmark, the trials of which take `least_trial` seconds at least, and shows its results.
+    fn run<B: Benchmark>(&self, benchmark: B, least_trial: f64) -> Result<(), Failure> {
+        if self
+            .trial
+            .is_some_and(|s| !(least_trial..=60.0).contains(&s))
+        {
+            return Err(Failure::Input(format!(
+                "--trial: want {least_trial} to 60 seconds"
+            )));
+        }
+        let name = B::COMMAND.rsplit(' ').next().unwrap_or(B::COMMAND);
+        let fresh = || comparison::fresh_folder_for(Path::new("results"), name);
+        let plan = Plan {
+            mode: if self.quick {
+                Mode::Quick
+            } else {
+                Mode::Default
+            },
+            seed: self.seed,
+            folder: self.out.clone().unwrap_or_else(fresh),
+            program: exit::own_program()?,
+            command_line: std::env::args().collect::<Vec<_>>().join(" "),
+            only: self.only.clone(),
+            trial: self.trial.map(Duration::from_secs_f64),
+        };
+        measure_alone(self.json, |bar, stop| {
+            benchmark::run(benchmark, &plan, bar, stop)
+        })
+    }
+}
+
+impl From<BenchmarkError> for Failure {
+    fn from(e: BenchmarkError) -> Self {
+        match e {
+            BenchmarkError::Nothing { .. } | BenchmarkError::Missing(_) => {
+                Self::Missing(e.to_string())
+            }
+            BenchmarkError::Port(e) => e.into(),
+            BenchmarkError::Results(e) => e.into(),
+            BenchmarkError::Unknown { .. } | BenchmarkError::Affinity(_) => {
+                Self::Input(e.to_string())
+            }
+        }
+    }
+}

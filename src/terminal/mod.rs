@@ -1,0 +1,114 @@
+//! What commands that measure share at the terminal: the machine for themselves, a progress bar, and what is shown at the end.
+
+use crate::exit::{self, Failure};
+use crate::{print, report};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_host::private::{Claim, LockError, MEASURING, MEASURING_PATIENCE};
+use taut_lab::benchmark::Observer;
+use taut_lab::results::LeftOut;
+
+/// Measures while nothing else does, under a progress bar, and shows the results folder that comes of it. After Ctrl-C the
+/// folder has what was complete.
+pub fn measure_alone<E: Into<Failure>>(
+    json: bool,
+    measure: impl FnOnce(&mut Bar, &AtomicBool) -> Result<PathBuf, E>,
+) -> Result<(), Failure> {
+    let _alone = Alone::claim()?;
+    let stop = exit::stop_flag()?;
+    let mut bar = Bar::new();
+    let measured = measure(&mut bar, stop);
+    bar.clear();
+    report::show(&measured.map_err(Into::into)?, json)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted(
+            "interrupted: only what was complete is shown".to_string(),
+        ));
+    }
+    Ok(())
+}
+
+/// Held while measuring: two measurements on the same cores would only measure each other.
+pub struct Alone {
+    _claim: Claim,
+}
+
+impl Alone {
+    /// Takes the machine's lock for measuring, which the kernel frees however this process ends.
+    ///
+    /// Waits for another measurement to end, [`MEASURING_PATIENCE`] at most.
+    pub fn claim() -> Result<Self, Failure> {
+        let stop = exit::stop_flag()?;
+        let minutes = MEASURING_PATIENCE.as_secs() / 60;
+        let told = |held: &LockError| {
+            print::note(format_args!(
+                "another taut measures on this machine ({held}): waiting for it to end, {minutes} minutes at most"
+            ));
+        };
+        match Claim::wait_for(MEASURING, MEASURING_PATIENCE, stop, told) {
+            Ok(_claim) => Ok(Self { _claim }),
+            Err(LockError::Held { .. }) if stop.load(Ordering::Relaxed) => Err(
+                Failure::Interrupted("stopped before anything was measured".to_string()),
+            ),
+            Err(held @ LockError::Held { .. }) => Err(Failure::Missing(format!(
+                "another taut still measures on this machine after {minutes} minutes ({held}); both would only measure each other"
+            ))),
+            Err(e) => Err(Failure::Missing(format!("cannot take this machine: {e}"))),
+        }
+    }
+}
+
+/// The progress bar. It is redrawn between measurements only: a redraw during one would take time from
+/// one of the two cores.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    pub fn new() -> Self {
+        let bar = ProgressBar::new(1);
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}") {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+}
+
+impl Bar {
+    /// Takes it off the terminal.
+    pub fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Observer for Bar {
+    fn progress(&mut self, done: Duration, total: Duration, what: &str) {
+        let left = total.saturating_sub(done).as_secs();
+        self.0.set_length(total.as_millis() as u64);
+        self.0.set_position(done.as_millis() as u64);
+        self.0
+            .set_message(format!("{}:{:02} left  {what}", left / 60, left % 60));
+        self.0.tick();
+        if self.0.is_hidden() {
+            print::say(format_args!(
+                "{:>3} %  {}:{:02} left  {what}",
+                100 * done.as_millis() / total.as_millis().max(1),
+                left / 60,
+                left % 60
+            ));
+        }
+    }
+
+    fn left_out(&mut self, left_out: &LeftOut) {
+        self.0.suspend(|| {
+            print::say(format_args!(
+                "left out: {}: {} ({})",
+                left_out.what, left_out.why, left_out.how
+            ));
+        });
+    }
+
+    fn note(&mut self, text: &str) {
+        self.0.suspend(|| print::say(format_args!("note: {text}")));
+    }
+}
