@@ -14,7 +14,7 @@ mod xdp {
     use std::path::{Path, PathBuf};
     use std::process::{Command, exit};
 
-    /// Each becomes an object file of its name.
+    /// Programs, each of which becomes an object file of its name.
     const PROGRAMS: [&str; 6] = [
         "xdp_to_socket",
         "xdp_forward",
@@ -62,7 +62,7 @@ mod dpdk {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    /// What there must be for a build with DPDK ports; without it they say so.
+    /// Package that a build with DPDK ports needs; without it they say so.
     const PACKAGE: &str = "libdpdk";
 
     pub fn compile() {

@@ -16,8 +16,8 @@ enum Way {
 }
 
 impl CounterMode {
-    /// Of a key of 16 or 32 bytes (AES-128, AES-256), by the fastest instructions of this machine; none of another
-    /// length.
+    /// Makes a cipher from a key of 16 or 32 bytes (AES-128, AES-256), with the fastest instructions of this machine.
+    /// None if the key has another length.
     pub fn new(key: &[u8]) -> Option<Self> {
         match kernels().first() {
             Some(kernel) => Self::with(*kernel, key),
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every way that this machine has, with one key.
+    /// Returns one cipher for every way that this machine has, with one key.
     fn every_way(key: &[u8]) -> Vec<CounterMode> {
         let vectors = kernels().into_iter();
         let mut all: Vec<CounterMode> = vectors
@@ -128,7 +128,7 @@ mod tests {
         assert!(CounterMode::new(&random(32, 1)).is_some());
     }
 
-    /// What every way makes of `text`, which must be the same.
+    /// Returns what every way makes of `text`, which must be the same.
     fn all_agree(key: &[u8], first: u128, text: &[u8]) -> Vec<u8> {
         let made = every_way(key).into_iter().map(|way| {
             let mut made = text.to_vec();

@@ -1,4 +1,4 @@
-//! For every machine: the `aes` crate, which has its own ways to use what a processor offers.
+//! Cipher for every machine: the `aes` crate, which has its own ways to use what a processor offers.
 
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes256, Block};
@@ -12,7 +12,7 @@ pub(crate) enum Portable {
 }
 
 impl Portable {
-    /// Of a key of 16 or 32 bytes; none of another length.
+    /// Makes a cipher from a key of 16 or 32 bytes; none if the key has another length.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         match key.len() {
             16 => Some(Self::Short(Aes128::new_from_slice(key).ok()?)),

@@ -6,12 +6,13 @@ use fastrand::Rng;
 #[derive(Debug, Clone)]
 pub struct Coefficients {
     random: Rng,
-    /// Of 2^32: more than this is 0.
+    /// Density out of 2^32: a draw above it gives 0.
     density: u64,
 }
 
 impl Coefficients {
-    /// With so many parts of 1 other than 0: 1 is dense. The seed makes it repeatable.
+    /// Makes a source of coefficients, the share `density` of which is other than 0: 1 is dense. The seed makes it
+    /// repeatable.
     pub fn new(density: f64, seed: u64) -> Self {
         Self {
             random: Rng::with_seed(seed),

@@ -5,7 +5,7 @@
 pub struct Combination<'a> {
     /// Number of the first source symbol.
     pub first: u64,
-    /// One coefficient for each source symbol from there on.
+    /// Coefficients, one for each source symbol from there on.
     pub coefficients: &'a [u8],
     /// The sum; shorter than a symbol means zeros at its end.
     pub sum: &'a [u8],

@@ -8,35 +8,35 @@ use crate::encoder::{Symbols, two};
 use crate::field::inverse;
 use crate::{Combination, MOST_COMBINED, kernel};
 
-/// How far ahead of all others a packet's numbers may be for a decoder that looks back on `span` source symbols: half of
-/// them. So one packet, whatever its header says, leaves the newer half of them to be looked back on.
+/// Returns how far ahead of all others a packet's numbers may be for a decoder that looks back on `span` source
+/// symbols: half of them. So one packet, whatever its header says, leaves the newer half of them to be looked back on.
 pub fn reach(span: usize) -> u64 {
     (span as u64 / 2).max(8)
 }
 
-/// Of the unknown symbols that one packet has given up, so many are taken out of the combinations they are in; for the
+/// Unknown symbols, of those that one packet has given up, that are taken out of the combinations they are in. For the
 /// others these combinations are given up as well, which costs no arithmetic.
 const MOST_TAKEN_OUT: usize = 8;
 
-/// What a packet says that cannot be used.
+/// Reason why a packet cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A symbol longer than the decoder's.
     #[error("longer than a symbol")]
     TooLong,
-    /// No coefficients, too many, or numbers that do not exist.
+    /// The packet has no coefficients, too many, or numbers that do not exist.
     #[error("a range that cannot be")]
     Range,
-    /// What it is about was given up already.
+    /// The symbols that the packet is about were given up already.
     #[error("about symbols that were given up already")]
     TooOld,
-    /// Its number is further ahead of all others than [`reach`]: whoever is sure that it is right has the decoder begin
-    /// again.
+    /// The packet's number is further ahead of all others than [`reach`]: whoever is sure that it is right has the
+    /// decoder begin again.
     #[error("far ahead of all others")]
     TooFarAhead,
 }
 
-/// What became of what came.
+/// Counts of what became of the packets that came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
     /// Source symbols that came.
@@ -66,7 +66,7 @@ pub struct Decoder {
     /// The oldest number looked back on, and the one behind the newest heard of.
     base: u64,
     end: u64,
-    /// By number modulo span.
+    /// Whether each symbol is known, by number modulo span.
     known: Vec<bool>,
     symbols: Symbols,
     /// Rows: their column with 1, none for a free row; coefficients by number modulo span; sums.
@@ -80,8 +80,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For symbols of up to `size` bytes; looks back on `span` source symbols: at least what a combination covers,
-    /// more where packets are reordered.
+    /// Makes a decoder for symbols of up to `size` bytes, which looks back on `span` source symbols: at least what a
+    /// combination covers, more where packets are reordered.
     pub fn new(size: usize, span: usize) -> Self {
         let span = span.max(1);
         Self {
@@ -100,7 +100,7 @@ impl Decoder {
         }
     }
 
-    /// How many additions of one row's multiple to another a single packet costs at most.
+    /// Returns how many additions of one row's multiple to another a single packet costs at most.
     pub fn most_row_operations(&self) -> usize {
         // A combination: what is known is taken out, then what others have, then its column out of the others.
         (MOST_TAKEN_OUT + 3) * self.span
@@ -116,7 +116,7 @@ impl Decoder {
         self.pivots.fill(None);
     }
 
-    /// What became of what came so far.
+    /// Returns the counts so far.
     pub fn account(&self) -> Account {
         self.account
     }
@@ -254,7 +254,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Whether it was taken out of the rows, as `takes_out` has it; otherwise rows with it go.
+    /// Gives up the symbol of this number. Returns whether it was taken out of the rows, as `takes_out` asks; otherwise
+    /// rows with it go.
     fn give_up(&mut self, number: u64, takes_out: bool) -> bool {
         let place = self.place(number);
         if number >= self.end {

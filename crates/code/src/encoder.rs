@@ -28,7 +28,7 @@ pub enum WrongScheme {
     /// The number of symbols.
     #[error("a repair combines 1 to {MOST_COMBINED} source symbols, not {0}")]
     Symbols(usize),
-    /// The redundancy.
+    /// The redundancy is out of range.
     #[error("redundancy is repairs per source packet, more than 0 and at most 4, not {0}")]
     Redundancy(f64),
     /// The redundancy of blocks that are too short for it.
@@ -143,7 +143,7 @@ impl Symbols {
     }
 }
 
-/// Two different pieces of `size` bytes each, the first to be changed.
+/// Returns two different pieces of `size` bytes each, the first to be changed.
 pub(crate) fn two(bytes: &mut [u8], size: usize, to: usize, from: usize) -> (&mut [u8], &[u8]) {
     let (low, high) = (to.min(from), to.max(from));
     let (head, tail) = bytes.split_at_mut(high * size);
@@ -173,7 +173,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// For symbols of up to `size` bytes, with so many coefficients other than 0; the seed makes it repeatable.
+    /// Makes an encoder for symbols of up to `size` bytes, with so many coefficients other than 0; the seed makes it
+    /// repeatable.
     ///
     /// # Errors
     /// For a scheme that cannot be.

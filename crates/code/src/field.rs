@@ -47,7 +47,7 @@ pub fn product(a: u8, b: u8) -> u8 {
     POWERS[sum]
 }
 
-/// What `a` times gives 1. There is none for 0: the result is 0.
+/// Returns the inverse: what `a` times gives 1. There is none for 0: the result is 0.
 pub fn inverse(a: u8) -> u8 {
     if a == 0 {
         return 0;
@@ -55,7 +55,7 @@ pub fn inverse(a: u8) -> u8 {
     POWERS[255 - usize::from(LOGARITHMS[usize::from(a)])]
 }
 
-/// For each coefficient its products with every low and every high half of a byte: what a shuffle looks up.
+/// Products of each coefficient with every low and every high half of a byte: what a shuffle looks up.
 pub(crate) static HALVES: [[u8; 32]; 256] = {
     let mut all = [[0; 32]; 256];
     let mut coefficient = 0;
@@ -71,8 +71,8 @@ pub(crate) static HALVES: [[u8; 32]; 256] = {
     all
 };
 
-/// For each coefficient the 8 x 8 matrix of bits that multiplies by it, as `GF2P8AFFINEQB` takes it: row for the
-/// lowest bit of the result in the highest byte.
+/// Matrix of 8 x 8 bits for each coefficient, which multiplies by it, as `GF2P8AFFINEQB` takes it: row for the lowest
+/// bit of the result in the highest byte.
 pub(crate) static MATRICES: [u64; 256] = {
     let mut all = [0; 256];
     let mut coefficient = 0;

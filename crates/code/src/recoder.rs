@@ -9,20 +9,21 @@ use fastrand::Rng;
 #[derive(Debug, Clone)]
 pub struct Recoder {
     size: usize,
-    /// Where each held packet's range begins and how long it is; 0 for none.
+    /// First number and length of each held packet's range; length 0 for none.
     ranges: Vec<(u64, usize)>,
     /// Coefficients of each, in pieces of [`MOST_COMBINED`].
     coefficients: Vec<u8>,
-    /// Their sums, and one more for what is made.
+    /// Sums of the held packets, and one more for what is made.
     sums: Symbols,
-    /// Where the next packet goes.
+    /// Place of the next packet.
     next: usize,
     made: Vec<u8>,
     random: Rng,
 }
 
 impl Recoder {
-    /// For symbols of up to `size` bytes; combines the latest `packets`, at least 1. The seed makes it repeatable.
+    /// Makes a recoder for symbols of up to `size` bytes, which combines the latest `packets`, at least 1. The seed
+    /// makes it repeatable.
     pub fn new(size: usize, packets: usize, seed: u64) -> Self {
         let packets = packets.clamp(1, MOST_COMBINED);
         Self {

@@ -1,21 +1,22 @@
-//! Where each function of a chain runs, and why: in the kernel where its class, its settings and what lies between the
-//! segments allow it, else in user space; a file may say otherwise. (Xiang et al., JSAC 2019, section III.)
+//! Places in which the functions of a chain run, and why: each in the kernel where its class, its settings and what
+//! lies between the segments allow it, else in user space; a file may say otherwise. (Xiang et al., JSAC 2019, section
+//! III.)
 
 use crate::DeployError;
 use serde::Serialize;
 use taut_engine::{Chain, Place, Placement};
 use taut_function::Class;
 
-/// Where a function runs.
+/// Place of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Placed {
-    /// How much of a packet it touches.
+    /// Class: how much of a packet the function touches.
     #[serde(serialize_with = "class_name")]
     pub class: Class,
-    /// Where it runs.
+    /// Place where the function runs.
     #[serde(serialize_with = "place_name")]
     pub place: Place,
-    /// Why there, in a sentence.
+    /// Reason for that place, in a sentence.
     pub why: String,
 }
 
@@ -30,7 +31,7 @@ fn place_name<S: serde::Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Er
     })
 }
 
-/// Where each function of the chain runs, in the order of its file.
+/// Returns where each function of the chain runs, in the order of its file.
 ///
 /// # Errors
 /// For a function that there is not, and for one that cannot be where the file wants it.
@@ -39,7 +40,7 @@ pub fn classify(chain: &Chain) -> Result<Vec<Placed>, DeployError> {
     numbers.map(|number| place(number, chain)).collect()
 }
 
-/// Where the function of that number in the chain runs.
+/// Returns where the function of that number in the chain runs.
 pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError> {
     let stage = &chain.functions[number];
     let refused = |reason: String| DeployError::Function {
@@ -99,7 +100,7 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
     }
 }
 
-/// Why a segment in the kernel cannot be at an end of the chain; none where there is nothing against it.
+/// Explains why a segment in the kernel cannot be at an end of the chain; none where there is nothing against it.
 fn beside(number: usize, chain: &Chain) -> Option<String> {
     let first = (number == 0).then(|| chain.ports.first()).flatten();
     let is_last = number + 1 == chain.functions.len();
@@ -110,7 +111,7 @@ fn beside(number: usize, chain: &Chain) -> Option<String> {
     Some(format!("port \"{}\" beside it is no interface", end.text()))
 }
 
-/// Why a placement has no segments in the kernel.
+/// Explains why a placement has no segments in the kernel.
 fn between(placement: Placement) -> &'static str {
     match placement {
         Placement::Compact => "one worker has the whole chain",

@@ -12,35 +12,35 @@ use taut_host::Testbed;
 use taut_host::veth::sweep_stale_wires;
 use taut_port::listen_privately;
 
-/// How long a supervisor may take to answer: it may be changing functions, or taking a chain down.
+/// Time that a supervisor may take to answer: it may be changing functions, or taking a chain down.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest request, in bytes: a chain file.
 const LONGEST: u64 = 1 << 20;
 
-/// What can be asked of a supervisor.
+/// Request to a supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// How the chain is.
+    /// Asks how the chain is.
     Status,
-    /// Take it down.
+    /// Takes the chain down.
     Down,
-    /// Give it other functions, while packets pass.
+    /// Gives the chain other functions, while packets pass.
     Update {
         /// The file that says which.
         file: String,
-        /// What it says.
+        /// Text of that file.
         text: String,
     },
 }
 
-/// Its answer.
+/// Answer of a supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
-    /// Why not, if it was not done.
+    /// Reason why the request was not granted, if so.
     pub error: Option<String>,
-    /// How the chain is now; as it was last, if it has been taken down.
+    /// State of the chain now; as it was last, if it has been taken down.
     pub status: Option<Status>,
 }
 

@@ -26,22 +26,22 @@ use std::time::{Duration, Instant, SystemTime};
 use taut_engine::{Chain, CountersView, Event, Order, Place, Placement, Report};
 use taut_port::{PortCounters, PortSpec};
 
-/// How long processes may take until packets pass; a machine under load takes seconds.
+/// Time that processes may take until packets pass; a machine under load takes seconds.
 const START_DEADLINE: Duration = Duration::from_secs(20);
-/// How long virtual machines may take: several that are emulated on few cores take tens of seconds.
+/// Time that virtual machines may take: several that are emulated on few cores take tens of seconds.
 const BOOT_DEADLINE: Duration = Duration::from_secs(120);
-/// How long a process has to end by itself.
+/// Time that a process has to end by itself.
 const END_DEADLINE: Duration = Duration::from_secs(3);
-/// How long a process that died is left alone: at first, and at most; doubled each time.
+/// Time for which a process that died is left alone: at first, and at most; doubled each time.
 const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 /// A process that has run for this long is not thought to die of its start.
 const SETTLED: Duration = Duration::from_secs(10);
-/// How often the supervisor looks whether it is to stop.
+/// Time between two looks of the supervisor whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Longest name of a chain, so that the paths of its sockets fit.
 const LONGEST_NAME: usize = 40;
 
-/// What a supervisor hears.
+/// Event that a supervisor hears.
 enum Heard {
     Word(Word),
     Asked(Asked),
@@ -68,14 +68,14 @@ struct Running {
     worker: usize,
     namespace: Option<String>,
     condition: Condition,
-    /// By port: why its link is down, if it is.
+    /// Reason, by port, why its link is down, if it is.
     links: BTreeMap<String, Option<String>>,
     /// Counted by starts that have ended, and by this one.
     before: CountersView,
     now: CountersView,
-    /// What this start said last that it has counted, when it was asked.
+    /// Counts that this start said last, when it was asked.
     told: CountersView,
-    /// At its ports, when it had read all of its files.
+    /// Counts at the segment's ports, when it had read all of its files.
     at_end: Vec<PortCounters>,
     lost_while_down: u64,
 }
@@ -94,14 +94,14 @@ impl Running {
 struct Kept {
     launch: Launch,
     running: Option<Process>,
-    /// How often it has been started before.
+    /// Number of times that the process has been started before.
     starts: u32,
     since: Instant,
     since_time: SystemTime,
-    /// When it is to be started again.
+    /// Time at which the process is to be started again.
     due: Option<Instant>,
     back_off: Duration,
-    /// What it said last, and what it said last when it died.
+    /// Line that the process said last, and what it said last when it died.
     said: String,
     last_words: String,
 }
@@ -110,7 +110,7 @@ struct Kept {
 pub struct Deployment {
     name: String,
     file: PathBuf,
-    /// What it is to be now.
+    /// The chain as it is to be now.
     chain: Chain,
     up_since: SystemTime,
     segments: Vec<Running>,
@@ -123,11 +123,11 @@ pub struct Deployment {
     gaps: Vec<Gap>,
     /// The way of the last packets, once an end of the chain has read its file.
     drain: Option<Drain>,
-    /// What the worker said that was asked to take other functions; one is asked at a time.
+    /// Answer of the worker that was asked to take other functions; one is asked at a time.
     answer: Option<Result<(), String>>,
     /// Heard while a worker was to answer.
     later: VecDeque<Heard>,
-    /// Who asked for the end, and waits for it.
+    /// Way back to whoever asked for the end, and waits for it.
     ended_by: Option<Sender<Answer>>,
 }
 
@@ -235,7 +235,7 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// Which process runs which segment.
+    /// Arranges which process runs which segment.
     fn arrange(&mut self, made: Vec<Segment>, program: &Path) -> Result<(), DeployError> {
         let one_process = self.chain.placement == Placement::Threads;
         for (at, segment) in made.into_iter().enumerate() {
@@ -444,7 +444,7 @@ impl Deployment {
         last
     }
 
-    /// How things are.
+    /// Returns the state of the chain.
     pub fn status(&self) -> Status {
         Status {
             name: self.name.clone(),

@@ -12,20 +12,20 @@ use taut_port::{PortSpec, backends};
 /// Longest name of an interface: `IFNAMSIZ` of `linux/if.h` less its end.
 const LONGEST_INTERFACE: usize = 15;
 
-/// What was made for a chain to run over. Dropping it removes all of it.
+/// Links that were made for a chain to run over. Dropping it removes all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Laid {
     /// The segments' ports.
     pub wires: Wires,
     /// The namespace of each segment that has one of its own.
     pub namespaces: Vec<Namespace>,
-    /// Those of the chain's ends whose wires were made here.
+    /// Ends of the chain whose wires were made here.
     made_ends: Vec<String>,
     // Both ends of a wire are to go at once, which those of a namespace do not.
     veths: Vec<Veth>,
     /// The sockets of each machine's cards, west and east; none without machines.
     pub cards: Vec<[PathBuf; 2]>,
-    /// What joins machines, and the namespace that it is in.
+    /// Switch that joins machines, and the namespace that it is in.
     switch: Option<Running>,
     switch_namespace: Option<Namespace>,
 }
@@ -99,7 +99,7 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
     Ok(())
 }
 
-/// What nobody else can have at the same time, in words; none where ports do not get in each other's way.
+/// Returns what nobody else can have at the same time, in words; none where ports do not get in each other's way.
 fn what_it_takes(port: &PortSpec) -> Option<String> {
     match port.backend() {
         "memif" => Some(format!(

@@ -1,25 +1,25 @@
-//! Why a chain cannot be put up, changed or taken down, said so that a person knows what to do.
+//! Errors of putting up, changing and taking down chains, said so that a person knows what to do.
 
 use std::io;
 use taut_engine::ChainError;
 use taut_host::{CommandError, Missing, TestbedError};
 use taut_port::PortError;
 
-/// Why a chain cannot be put up, changed or taken down.
+/// Reason why a chain cannot be put up, changed or taken down.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
-    /// Its file says something that cannot be.
+    /// The chain's file says something that cannot be.
     #[error("{0}")]
     Chain(String),
-    /// Its file cannot be read, or a function cannot be made.
+    /// The chain's file cannot be read, or a function cannot be made.
     #[error(transparent)]
     File(#[from] ChainError),
     /// A function cannot be where it is to be.
     #[error("function \"{function}\": {reason}")]
     Function {
-        /// Its name.
+        /// Name of the function.
         function: String,
-        /// Why not, and what would do.
+        /// Reason, and what would do.
         reason: String,
     },
     /// A port is wrong, or cannot be here.
@@ -35,7 +35,7 @@ pub enum DeployError {
     Unknown {
         /// The name asked for.
         name: String,
-        /// Which there are.
+        /// Names of the chains that there are.
         known: String,
     },
     /// The machine lacks something.
@@ -50,20 +50,20 @@ pub enum DeployError {
     /// A segment did not start.
     #[error("segment {segment}: {reason}")]
     Segment {
-        /// Which.
+        /// Name of the segment.
         segment: String,
-        /// Its own last words.
+        /// Last words of the segment.
         reason: String,
     },
     /// The system refused.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// Action that the system refused.
         what: String,
         /// The system's reason.
         source: io::Error,
     },
-    /// Told to stop before it was up.
+    /// The program was told to stop before the chain was up.
     #[error("stopped before the chain was up")]
     Stopped,
 }
@@ -90,7 +90,7 @@ impl DeployError {
     }
 }
 
-/// What a program that others wrote had to say, lines and all.
+/// Returns in one line what a program that others wrote had to say.
 pub(crate) fn in_one_line(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     text.lines().map(str::trim).collect::<Vec<_>>().join("; ")

@@ -1,6 +1,6 @@
-//! What a chain will cost, before it is up: cycles of each function as measured here, input and output, hand-over and
-//! wake-ups, summed to a round trip, to the highest rate, and to whether the budget holds. (Gallenmüller 2021,
-//! section 5.2.)
+//! Estimate of what a chain will cost, before it is up: cycles of each function as measured here, input and output,
+//! hand-over and wake-ups, summed to a round trip, to the highest rate, and to whether the budget holds. (Gallenmüller
+//! 2021, section 5.2.)
 
 use crate::DeployError;
 use crate::classify::{Placed, classify};
@@ -28,13 +28,13 @@ const ASSUMED_IO_CYCLES: [(&str, f64); 6] = [
     ("pcap", 100.0),
 ];
 
-/// What a kilometre of fibre takes: the light's way in glass of a group index of 1.468.
+/// Time that a kilometre of fibre takes: the light's way in glass of a group index of 1.468.
 const FIBRE_NS_PER_KM: f64 = 1.468 / 299_792.458 * 1e9;
 
-/// The same for XDP programs that pass a frame from one interface to another.
+/// Cycles assumed for XDP programs that pass a frame from one interface to another.
 const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
 
-/// Where a figure comes from.
+/// Origin of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
@@ -44,14 +44,14 @@ pub enum Basis {
     InKernel,
     /// Measured now, of the version in user space, for one that runs in the kernel.
     StandIn,
-    /// As measured elsewhere, or published.
+    /// Figures measured elsewhere, or published.
     Assumed,
     /// Follows from the waiting policy.
     Policy,
 }
 
 impl Basis {
-    /// Its name.
+    /// Name of the origin.
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -63,7 +63,7 @@ impl Basis {
     }
 }
 
-/// What to estimate for.
+/// Settings of an estimate.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// UDP payloads, bytes.
@@ -88,34 +88,34 @@ impl Default for Settings {
     }
 }
 
-/// One function, and what it costs at each payload.
+/// Row of one function, with what it costs at each payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct FunctionRow {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// Where it runs, and why.
+    /// Place where the function runs, and why.
     #[serde(flatten)]
     pub placed: Placed,
-    /// Where the costs are from.
+    /// Origin of the costs.
     pub basis: Basis,
-    /// By payload, in the order asked for.
+    /// Costs by payload, in the order asked for.
     pub costs: Vec<BothWays>,
 }
 
 /// A part of a round trip.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
-    /// What takes the time.
+    /// Name of what takes the time.
     pub what: String,
-    /// Mostly, ns.
+    /// Typical time, ns.
     pub typical_ns: f64,
-    /// At most, interruptions of the machine aside, ns.
+    /// Longest time, interruptions of the machine aside, ns.
     pub longest_ns: f64,
-    /// Where that comes from.
+    /// Origin of these figures.
     pub basis: Basis,
 }
 
-/// What one packet and its answer take through the chain, without the ends' own work.
+/// Time that one packet and its answer take through the chain, without the ends' own work.
 #[derive(Debug, Clone, Serialize)]
 pub struct RoundTrip {
     /// UDP payload, bytes.
@@ -124,11 +124,11 @@ pub struct RoundTrip {
     pub typical_ns: f64,
     /// Sum of the parts, ns.
     pub longest_ns: f64,
-    /// All of them.
+    /// Parts that the round trip is made of.
     pub parts: Vec<Part>,
 }
 
-/// What the busiest core of the chain can carry, in full batches.
+/// Rate that the busiest core of the chain can carry, in full batches.
 #[derive(Debug, Clone, Serialize)]
 pub struct Rate {
     /// UDP payload, bytes.
@@ -137,7 +137,7 @@ pub struct Rate {
     pub one_way_pps: f64,
     /// Packets per second in each direction, each with its answer.
     pub both_ways_pps: f64,
-    /// What limits it.
+    /// Name of what limits the rate.
     pub busiest: String,
 }
 
@@ -145,18 +145,18 @@ pub struct Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Holds {
-    /// Also for the packets that take longest.
+    /// The budget holds also for the packets that take longest.
     Yes,
-    /// For most packets, but not for those that take longest.
+    /// The budget holds for most packets, but not for those that take longest.
     Mostly,
-    /// For none.
+    /// The budget holds for no packets.
     No,
 }
 
-/// What a chain will cost.
+/// Estimate of what a chain will cost.
 #[derive(Debug, Clone, Serialize)]
 pub struct Estimate {
-    /// What the chain is called; none if its file does not say.
+    /// Name of the chain; none if its file does not say.
     pub name: Option<String>,
     /// Ticks of the time-stamp counter per second: what cycles are.
     pub tsc_hz: f64,
@@ -164,15 +164,15 @@ pub struct Estimate {
     pub batch: usize,
     /// The functions, in the order of the file.
     pub functions: Vec<FunctionRow>,
-    /// By payload.
+    /// Round trips by payload.
     pub round_trips: Vec<RoundTrip>,
-    /// By payload.
+    /// Rates by payload.
     pub rates: Vec<Rate>,
     /// Budget of the file, ns.
     pub budget_ns: Option<f64>,
-    /// Whether it holds, for the payload that takes longest.
+    /// Whether the budget holds, for the payload that takes longest.
     pub holds: Option<Holds>,
-    /// What a reader has to know of the figures.
+    /// Notes that a reader has to know about the figures.
     pub notes: Vec<String>,
 }
 
@@ -384,7 +384,7 @@ impl Ios {
         Ok(Self(known))
     }
 
-    /// Of a worker with such ports: it receives on one and sends on the other.
+    /// Returns the costs of a worker with such ports: it receives on one and sends on the other.
     fn of(&self, part: &Segment) -> Vec<(&'static str, Cost, Basis)> {
         if part.chain.place == Place::Kernel {
             let cost = constant(ASSUMED_KERNEL_CYCLES);
@@ -421,7 +421,7 @@ fn constant(cycles: f64) -> Cost {
     }
 }
 
-/// All that is known of a chain at one payload.
+/// Sums of all that is known of a chain at one payload.
 struct Sums<'a> {
     parts: &'a [Segment],
     bases: &'a [Basis],
@@ -431,12 +431,12 @@ struct Sums<'a> {
     hz: f64,
     payload_bytes: usize,
     goes_back: bool,
-    /// One way.
+    /// Distance one way, km.
     distance_km: f64,
 }
 
 impl Sums<'_> {
-    /// Each segment with the place of its first function in the file.
+    /// Returns each segment with the place of its first function in the file.
     fn numbered(&self) -> impl Iterator<Item = (&Segment, usize)> {
         let mut first = 0;
         self.parts.iter().map(move |part| {
@@ -510,7 +510,7 @@ impl Sums<'_> {
         }
     }
 
-    /// What a packet waits for a worker that was resting, in each direction.
+    /// Returns what a packet waits for a worker that was resting, in each direction.
     fn wait(&self, part: &Segment) -> Option<Part> {
         if part.chain.place == Place::Kernel {
             return None;
@@ -594,7 +594,7 @@ mod tests {
         estimate(chain, &settings).unwrap()
     }
 
-    /// All of it known: 1000 cycles a function each way, at 1 GHz.
+    /// Makes an estimate with all of it known: 1000 cycles a function each way, at 1 GHz.
     fn known(head: &str, functions: &[&str], wake_ns: Option<f64>) -> (RoundTrip, Rate) {
         let chain = chain(head, functions);
         let parts = segments(&chain, &plan_wires(&chain).unwrap(), &[0, 1]).unwrap();

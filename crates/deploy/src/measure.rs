@@ -1,5 +1,5 @@
-//! What the functions of a chain, the ports of one process and a wake-up cost on this machine: measured in some
-//! milliseconds, in this process, with warm caches and nobody else on the core.
+//! Measurement of what the functions of a chain, the ports of one process and a wake-up cost on this machine: measured
+//! in some milliseconds, in this process, with warm caches and nobody else on the core.
 
 use crate::DeployError;
 use serde::Serialize;
@@ -19,24 +19,24 @@ const BLOCKS: usize = 15;
 /// Bytes around a UDP payload: Ethernet, IPv4, UDP, frame check sequence.
 const AROUND_BYTES: usize = 14 + 20 + 8 + 4;
 
-/// For two ports of this process to find each other.
+/// Time for two ports of this process to find each other.
 const LINK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Of the pool that the packets of a measurement come from.
+/// Slots of the pool that the packets of a measurement come from.
 const SLOTS: u32 = 1024;
 
 /// A figure, as the median of some blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Measured {
-    /// Median.
+    /// Median of the blocks.
     pub median: f64,
     /// Lower end of its interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of its interval.
     pub high: f64,
-    /// Blocks.
+    /// Number of blocks.
     pub n: usize,
-    /// How often such an interval covers the median, 0..1.
+    /// Probability that such an interval covers the median, 0..1.
     pub coverage: f64,
 }
 
@@ -52,7 +52,7 @@ impl Measured {
         })
     }
 
-    /// All of it, times `factor`.
+    /// Returns the figure with all of it times `factor`.
     pub(crate) fn scaled(self, factor: f64) -> Self {
         Self {
             median: self.median * factor,
@@ -66,22 +66,22 @@ impl Measured {
 /// Cycles of the time-stamp counter per packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// Of a packet that comes alone. None where no packet came this far.
+    /// Cost of a packet that comes alone. None where no packet came this far.
     pub alone: Option<Measured>,
-    /// Of a packet in a full batch.
+    /// Cost of a packet in a full batch.
     pub full: Option<Measured>,
 }
 
-/// What a function costs.
+/// Cost of a function.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct BothWays {
-    /// For packets from the first port.
+    /// Cost for packets from the first port.
     pub forth: Cost,
-    /// For the answers to them.
+    /// Cost for the answers to them.
     pub back: Cost,
 }
 
-/// How long a measurement of one size and one batch takes.
+/// Time that a measurement of one size and one batch takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) block: Duration,
@@ -102,8 +102,8 @@ fn kept_inside(stage: &Stage) -> Stage {
     stage
 }
 
-/// What each function of the chain costs for UDP packets of a payload, forth and back, as they come to it from the
-/// functions before.
+/// Measures what each function of the chain costs for UDP packets of a payload, forth and back, as they come to it from
+/// the functions before.
 pub(crate) fn functions(
     chain: &Chain,
     payload_bytes: usize,
@@ -168,9 +168,9 @@ impl Block {
 struct Rounds {
     functions: Vec<Box<dyn Function>>,
     pool: PoolHandle,
-    /// What comes out at the far end comes back.
+    /// Whether what comes out at the far end comes back.
     answers: bool,
-    /// Of looking at the counter.
+    /// Cost of looking at the counter.
     overhead_ticks: u64,
     frame: Vec<u8>,
     batch: Batch,
@@ -241,11 +241,11 @@ impl Rounds {
 
 /// Packets that a program in the kernel is given at a time to be timed: each time takes the kernel some 10 ms beside.
 const KERNEL_REPEATS: u32 = 1000;
-/// The same for a program that lengthens packets: it gets its own packet again.
+/// Such packets for a program that lengthens them: it gets its own packet again.
 const LENGTHENING_REPEATS: u32 = 16;
 
-/// What a function costs in the kernel, where it can be tried without an interface; `hz` makes cycles of the kernel's
-/// nanoseconds.
+/// Measures what a function costs in the kernel, where it can be tried without an interface; `hz` makes cycles of the
+/// kernel's nanoseconds.
 pub(crate) fn in_kernel(
     chain: &Chain,
     stage: &Stage,
@@ -305,7 +305,7 @@ fn turn_around(frame: &mut [u8]) {
     }
 }
 
-/// What two looks at the counter in a row differ by, mostly.
+/// Returns what two looks at the counter in a row differ by, mostly.
 fn ticks_overhead() -> u64 {
     let mut all: Vec<u64> = (0..1001)
         .map(|_| {
@@ -317,8 +317,8 @@ fn ticks_overhead() -> u64 {
     all[all.len() / 2]
 }
 
-/// What receiving and sending a packet costs a worker with such ports, of the backends of which both ends can be in this
-/// process; none for others. Both ends on one core: what passes between two cores costs more.
+/// Measures what receiving and sending a packet costs a worker with such ports, of the backends of which both ends can
+/// be in this process; none for others. Both ends on one core: what passes between two cores costs more.
 pub(crate) fn io(
     backend: &str,
     payload_bytes: usize,
@@ -358,10 +358,10 @@ pub(crate) fn io(
     Ok(Some(cost))
 }
 
-/// Two ports that are joined.
+/// Ends of a link: two ports that are joined.
 struct Ends {
     ports: [Box<dyn Port>; 2],
-    /// One for each, as two processes have.
+    /// Resources, one for each port, as two processes have.
     resources: [Resources; 2],
     /// Directions in which packets pass.
     ways: usize,
@@ -413,8 +413,8 @@ impl Ends {
     }
 }
 
-/// How long it takes from the moment that a sleeping thread is woken through a file until it runs, ns: median and, for
-/// the longest of them, the largest of `times`.
+/// Measures how long it takes from the moment that a sleeping thread is woken through a file until it runs, ns: median
+/// and, for the longest of them, the largest of `times`.
 pub(crate) fn wake_up(clock: &Clock, times: usize) -> Result<(Measured, f64), DeployError> {
     let failed = |e: std::io::Error| DeployError::system("cannot measure a wake-up", e);
     let (mut asleep, mut waker) = std::io::pipe().map_err(failed)?;

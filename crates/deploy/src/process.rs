@@ -11,14 +11,14 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use taut_engine::Order;
 
-/// What one process has to say, and which start of it says it.
+/// Word of one process, and which start of it says it.
 #[derive(Debug)]
 pub(crate) struct Word {
     /// Number of the process in its chain.
     pub process: usize,
-    /// How often it had been started before.
+    /// Number of times that the process had been started before.
     pub start: u32,
-    /// What it says.
+    /// Message of the process.
     pub what: Said,
 }
 
@@ -28,22 +28,22 @@ pub(crate) enum Said {
     Event(String),
     /// A line of its standard error: for people.
     Told(String),
-    /// Nothing more: it ends.
+    /// Nothing more: the process ends.
     Ended,
 }
 
-/// How to start a process.
+/// Command that starts a process.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
-    /// This program's own file.
+    /// Path of this program's own file.
     pub program: PathBuf,
-    /// Where it runs.
+    /// Namespace in which it runs.
     pub namespace: Option<String>,
-    /// Its chain files, one for each worker.
+    /// Chain files of the process, one for each worker.
     pub files: Vec<PathBuf>,
     /// The sockets of the cards of the virtual machine that it runs in; none without one.
     pub cards: Vec<PathBuf>,
-    /// What it tells people is kept here.
+    /// File in which is kept what the process tells people.
     pub log: PathBuf,
 }
 
@@ -159,7 +159,7 @@ impl Process {
         self.child.wait().ok()
     }
 
-    /// How it ended, waiting for that: for one whose output has ended.
+    /// Returns how the process ended, waiting for that: for one whose output has ended.
     pub(crate) fn status(&mut self) -> Option<ExitStatus> {
         self.child.wait().ok()
     }

@@ -1,4 +1,5 @@
-//! Where a running chain keeps what others need to find it by: its state, its control socket, its segments' files.
+//! Folder in which a running chain keeps what others need to find it by: its state, its control socket, its segments'
+//! files.
 
 use crate::DeployError;
 use rustix::fs::{FlockOperation, flock};
@@ -11,7 +12,7 @@ use taut_host::private::{self, Lock, LockError};
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// Held for as long as the chain is up; the kernel lets go of it however the process ends.
+    /// Lock, held for as long as the chain is up; the kernel lets go of it however the process ends.
     _lock: Lock,
 }
 
@@ -78,7 +79,7 @@ impl RunFolder {
         Ok(Self { path, _lock: lock })
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

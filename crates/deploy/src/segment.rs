@@ -1,4 +1,4 @@
-//! What a chain is made of where its functions do not share a worker: segments in a row, each a chain of its own that
+//! Segments, which a chain is made of where its functions do not share a worker: in a row, each a chain of its own that
 //! `taut forward` can run, joined by wires.
 
 use crate::{DeployError, classify};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use taut_engine::{Chain, DEFAULT_BURST, Place, Placement, Stage, Wait};
 use taut_port::PortSpec;
 
-/// How workers wait that share a core and have a port, or a function, for which nobody can wake them.
+/// Waiting policy of workers that share a core and have a port, or a function, for which nobody can wake them.
 const SHORT_SLEEP: Wait = Wait::Sleep {
     at_most: Duration::from_micros(50),
 };
@@ -16,21 +16,21 @@ const SHORT_SLEEP: Wait = Wait::Sleep {
 pub struct Wires {
     /// The chain's own ends, in the order of its file.
     pub ends: Vec<String>,
-    /// Between each segment and the next: the port of the one, and that of the other.
+    /// Joints between each segment and the next: the port of the one, and that of the other.
     pub joints: Vec<[String; 2]>,
 }
 
 /// A part of a chain that one worker runs, or one pair of XDP programs.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// Its number in the row, from 1, and what it does: `2-xor`.
+    /// Name: the segment's number in the row, from 1, and what it does: `2-xor`.
     pub name: String,
-    /// What it does, as a chain of its own. Port 0 is west, where the chain begins, port 1 east.
+    /// Work of the segment, as a chain of its own. Port 0 is west, where the chain begins, port 1 east.
     pub chain: Chain,
 }
 
 impl Segment {
-    /// Its chain file.
+    /// Returns the segment's chain file.
     pub fn text(&self) -> String {
         chain_text(&self.chain)
     }

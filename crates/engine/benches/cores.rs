@@ -1,6 +1,6 @@
-//! One to all cores on one chain: packets per second of so many workers over those of one, over null ports. With functions that any
-//! worker may have, and with a translator, whose workers hand each other the packets that are theirs. Interleaved.
-//! `cargo bench -p taut-engine --bench cores`
+//! Benchmark of one to all cores on one chain: packets per second of so many workers over those of one, over null
+//! ports; with functions that any worker may have, and with a translator, whose workers hand each other the packets
+//! that are theirs. Interleaved. `cargo bench -p taut-engine --bench cores`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use taut_port::{Clock, PortSpec};
 
 const REPETITIONS: usize = 30;
 const DURATION: Duration = Duration::from_millis(100);
-/// What is between the ports.
+/// Functions between the ports.
 const CHAINS: [(&str, &[&str]); 3] = [
     ("nothing", &[]),
     (

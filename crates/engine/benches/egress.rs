@@ -1,6 +1,6 @@
-//! What it costs that every packet says through which of four memif ports it leaves, uniformly at random, beside a worker over the same
-//! ports in pairs. Cycles per packet of the worker in rounds that had packets; the peer of all four is on another core. Interleaved.
-//! `cargo bench -p taut-engine --bench egress`
+//! Benchmark of what it costs that every packet says through which of four memif ports it leaves, uniformly at random,
+//! beside a worker over the same ports in pairs. Cycles per packet of the worker in rounds that had packets; the peer
+//! of all four is on another core. Interleaved. `cargo bench -p taut-engine --bench egress`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! What one more function costs: cycles per packet and hop of compact chains of 1 to 10 functions, by regression, and
-//! of a worker of its own behind memif beside what its ports cost alone. Interleaved. `cargo bench -p taut-engine`
+//! Benchmark of what one more function costs: cycles per packet and hop of compact chains of 1 to 10 functions, by
+//! regression, and of a worker of its own behind memif beside what its ports cost alone. Interleaved. `cargo bench -p
+//! taut-engine`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -136,7 +137,7 @@ fn chain(functions: Vec<&str>, ports: &[String; 2], burst: usize, core: usize) -
     chain
 }
 
-/// What a worker did until it was stopped; `meanwhile` runs beside it, once its links are there.
+/// Returns what a worker did until it was stopped; `meanwhile` runs beside it, once its links are there.
 fn run(chain: Chain, clock: &Clock, meanwhile: impl FnOnce(&AtomicBool)) -> CountersView {
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, told) = mpsc::channel();

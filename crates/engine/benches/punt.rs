@@ -1,6 +1,7 @@
-//! What it costs to hand packets to the slow path: a worker over null ports whose first function punts a share of them, beside
-//! one that punts nothing; and three ways of having packets drop out of a batch (Gallenmüller 2021, section 5.3.1), which that
-//! work names and did not measure. Interleaved. `cargo bench -p taut-engine --bench punt`
+//! Benchmark of what it costs to hand packets to the slow path: a worker over null ports whose first function punts a
+//! share of them, beside one that punts nothing; and three ways of having packets drop out of a batch (Gallenmüller
+//! 2021, section 5.3.1), which that work names and did not measure. Interleaved. `cargo bench -p taut-engine --bench
+//! punt`
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -126,12 +127,12 @@ fn worker(percent: Option<u32>, slow: bool, core: usize, clock: &Clock) -> (f64,
     (done.rx_packets as f64 / cycles, done)
 }
 
-/// How packets drop out of a batch.
+/// Way in which packets drop out of a batch.
 #[derive(Clone, Copy)]
 enum Way {
     /// Marked in place, passed over by the functions behind, taken out once at the end: what a worker does.
     DropOut,
-    /// Taken out at once, and the rest moved together.
+    /// Packets are taken out at once, and the rest moved together.
     Rebatch,
     /// Marked in place; the functions behind do their work on all.
     FlagOnly,

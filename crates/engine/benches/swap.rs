@@ -1,6 +1,6 @@
-//! What a worker notices of a table of a million entries that is swapped under traffic: the longest time from one batch to the next
-//! within a millisecond of the swap, beside that of milliseconds in which the same was made and thrown away, in turn.
-//! `cargo bench -p taut-engine --bench swap`
+//! Benchmark of what a worker notices of a table of a million entries that is swapped under traffic: the longest time
+//! from one batch to the next within a millisecond of the swap, beside that of milliseconds in which the same was made
+//! and thrown away, in turn. `cargo bench -p taut-engine --bench swap`
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -14,11 +14,11 @@ use taut_port::{Batch, Clock, PortSpec, Resources, ticks};
 
 const ENTRIES: usize = 1_000_000;
 const SWAPS: usize = 1000;
-/// What belongs to a swap.
+/// Time around a swap that belongs to it.
 const WINDOW: Duration = Duration::from_millis(1);
-/// What a control side may take.
+/// Time that a control side may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a pause has to stay within, at its 99th percentile.
+/// Bound of a pause's 99th percentile.
 const MOST_US: f64 = 100.0;
 
 /// Looks each packet up, at places all over the table.

@@ -10,11 +10,11 @@ use std::time::Duration;
 use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{Clock, PortError, spawn_beside};
 
-/// How long what the programs hand up waits at most: it is rare, and a core that looks for it all the time would be one
-/// that the kernel's own work lacks.
+/// Longest time that what the programs hand up waits: it is rare, and a core that looks for it all the time would be
+/// one that the kernel's own work lacks.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// What became of packets, by cause.
+/// Counts of what became of packets, by cause.
 pub type Fates = Vec<(&'static str, u64)>;
 
 /// The thread of the worker. Dropping it ends it.
@@ -64,7 +64,7 @@ impl Beside {
         })
     }
 
-    /// What it has done; what it dropped on the way in was in no ring any more.
+    /// Returns what the worker has done; what it dropped on the way in was in no ring any more.
     pub fn counters(&self) -> CountersView {
         self.counters.read()
     }

@@ -27,42 +27,42 @@ pub const DEFAULT_BURST: usize = 32;
 /// The largest burst; beyond a batch's 64 packets it takes several batches.
 pub const MOST_BURST: usize = 256;
 
-/// What a worker is to do, checked.
+/// Chain: what a worker is to do, checked.
 #[derive(Debug, Clone)]
 pub struct Chain {
-    /// One port, or pairs of them.
+    /// One port, or pairs of ports.
     pub ports: Vec<PortSpec>,
     /// Functions that every packet passes: in order from the first port of a pair, in reverse from the second.
     pub functions: Vec<Stage>,
-    /// When packets are sent.
+    /// Flush policy: when packets are sent.
     pub flush: Flush,
-    /// What waits for ports without room; none drops it.
+    /// Queues for packets that wait for ports without room; none drops such packets.
     pub queue: Option<Queueing>,
-    /// What is done while no packets come.
+    /// Waiting policy: what is done while no packets come.
     pub wait: Wait,
     /// Packets taken from a port at a time at most, 1 to [`MOST_BURST`].
     pub burst: usize,
     /// The core to run on; None leaves it to the scheduler.
     pub core: Option<usize>,
-    /// How many workers run it, each with its part of the ports.
+    /// Number of workers that run the chain, each with its part of the ports.
     pub workers: usize,
-    /// Their cores, where they are several; none leaves them to who runs it.
+    /// Cores of several workers; none leaves them to whoever runs the chain.
     pub cores: Vec<usize>,
-    /// Where all this happens.
+    /// Place where packets are forwarded.
     pub place: Place,
-    /// What a chain of several workers is called; that of its file without one.
+    /// Name of a chain of several workers; without one, that of its file.
     pub name: Option<String>,
-    /// How long a packet may take to the far end and back, through all functions.
+    /// Budget: how long a packet may take to the far end and back, through all functions.
     pub budget: Option<Duration>,
-    /// What the functions are spread over.
+    /// Workers that the functions are spread over.
     pub placement: Placement,
 }
 
-/// What the functions of a chain are spread over: which of them share a worker, and what lies between workers.
+/// Spread of a chain's functions: which of them share a worker, and what lies between workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// All in one worker: batches pass from one to the next in place.
+    /// All functions are in one worker: batches pass from one to the next in place.
     #[default]
     Compact,
     /// A worker thread each, in one process, joined by `pair` ports.
@@ -75,14 +75,14 @@ pub enum Placement {
     Vm,
 }
 
-/// Where packets are forwarded.
+/// Place where packets are forwarded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// By a worker of this program.
+    /// A worker of this program forwards them.
     #[default]
     User,
-    /// By XDP programs in the kernel, which know neither flush policy nor worker.
+    /// XDP programs in the kernel forward them, which know neither flush policy nor worker.
     Kernel,
 }
 
@@ -91,16 +91,16 @@ pub enum Place {
 pub struct Stage {
     /// The function's name.
     pub name: String,
-    /// Where it is to run in a chain of several workers; without it, where its class belongs.
+    /// Place where the function is to run in a chain of several workers; without it, where its class belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// Its settings.
+    /// Settings of the function.
     #[serde(flatten)]
     pub settings: toml::Table,
 }
 
 impl Stage {
-    /// Whether there is such a function with such settings, for a worker.
+    /// Checks that there is such a function with such settings, for a worker.
     ///
     /// # Errors
     /// What is wrong, and what would be right.
@@ -112,7 +112,7 @@ impl Stage {
         })
     }
 
-    /// Made to be asked about itself only; none if its settings are wrong.
+    /// Makes the function, to be asked about itself only; none if its settings are wrong.
     fn made(&self) -> Option<Box<dyn Function>> {
         taut_function::build(&self.name, self.settings.clone()).ok()
     }
@@ -126,7 +126,7 @@ impl Stage {
         Some((key, self.settings.get(key)?))
     }
 
-    /// Whether all ports that its settings name are among the chain's.
+    /// Checks that all ports that the function's settings name are among the chain's.
     fn check_ports(&self, ports: usize) -> Result<(), String> {
         let is_beyond = |it: &toml::Value| it.as_integer().is_some_and(|it| it >= ports as i64);
         match self.ports() {
@@ -188,7 +188,7 @@ impl Stage {
     }
 }
 
-/// What stands in a list, or by itself.
+/// Returns the values that stand in a list, or the one that stands by itself.
 fn all_of(value: &toml::Value) -> &[toml::Value] {
     match value {
         toml::Value::Array(list) => list,
@@ -213,14 +213,14 @@ pub(crate) fn build(
     each.collect()
 }
 
-/// For whom functions are made.
+/// Context in which functions are made for a worker.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Making<'a> {
-    /// Which of the chain's workers.
+    /// Number of the worker in its chain.
     pub(crate) member: Member,
-    /// By stage, what the functions of all workers share.
+    /// State that the functions of all workers share, by stage.
     pub(crate) shared: &'a [Shared],
-    /// Who wants to be told what takes seconds, and may want them no more.
+    /// Watcher who wants to be told what takes seconds, and may want the functions no more.
     pub(crate) watcher: Option<&'a Watcher<'a>>,
 }
 
@@ -262,7 +262,7 @@ impl FromStr for Stage {
     }
 }
 
-/// What stands between commas that are in no list; nothing where there is nothing.
+/// Splits a text at commas that are in no list; nothing where there is nothing.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     let each = text.split(move |c| {
@@ -297,7 +297,7 @@ fn value_of(text: &str) -> Result<toml::Value, String> {
     })
 }
 
-/// Why a chain cannot be used.
+/// Reason why a chain cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
     /// The file cannot be read, or says something that cannot be.
@@ -306,9 +306,9 @@ pub enum ChainError {
     /// A function cannot be made.
     #[error("function \"{function}\": {reason}")]
     Function {
-        /// Its name, or what was given for it.
+        /// Name of the function, or what was given for it.
         function: String,
-        /// What is wrong, and what would be right.
+        /// Reason: what is wrong, and what would be right.
         reason: String,
     },
     /// A port spec is wrong.
@@ -391,7 +391,7 @@ const MOST_WORKERS: usize = 64;
 /// Packets that may wait in all queues of a chain: half a gigabyte.
 const MOST_WAITING: usize = 262_144;
 
-/// What a chain in the kernel cannot have.
+/// Settings that a chain in the kernel cannot have.
 pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, queues, waiting policy, burst, workers nor core to choose: \
                                  leave out flush, queue, wait, burst, workers, core and cores, or place = \"kernel\"";
 
@@ -550,7 +550,7 @@ impl Chain {
         self.check_rest()
     }
 
-    /// Whether there is memory for what may wait.
+    /// Checks that there is memory for what may wait.
     fn check_queue(&self) -> Result<(), String> {
         let Some(queue) = &self.queue else {
             return Ok(());
@@ -565,7 +565,7 @@ impl Chain {
         }
     }
 
-    /// All but what has to do with how many workers there are.
+    /// Checks everything that has nothing to do with how many workers there are.
     fn check_rest(&self) -> Result<(), String> {
         let made: Vec<_> = self.functions.iter().map(Stage::made).collect();
         let mut functions = made.iter().flatten();
@@ -604,7 +604,7 @@ impl Chain {
         }
     }
 
-    /// Whether as many workers as it says can run it.
+    /// Checks that as many workers as the chain says can run it.
     fn check_workers(&self) -> Result<(), String> {
         let workers = self.workers;
         if !(1..=MOST_WORKERS).contains(&workers) {
@@ -667,8 +667,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Whether everything that can bring packets can wake the worker, where it is to sleep until it is woken; `asleep` is a
-    /// function that cannot.
+    /// Checks that everything that can bring packets can wake the worker, where it is to sleep until it is woken;
+    /// `asleep` is a function that cannot.
     fn check_wait(&self, asleep: Option<&Stage>) -> Result<(), String> {
         if self.wait != Wait::Interrupt {
             return Ok(());

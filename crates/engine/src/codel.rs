@@ -1,15 +1,15 @@
 //! CoDel: keeps a queue from standing, by dropping packets at its front more and more often while they wait too long (RFC 8289,
 //! section 5).
 
-/// Its state for one queue. All times are ticks of [`taut_port::ticks`].
+/// State of CoDel for one queue. All times are ticks of [`taut_port::ticks`].
 #[derive(Debug)]
 pub(crate) struct Codel {
     target: u64,
     interval: u64,
-    /// When packets will have waited too long for an interval; none while they do not.
+    /// Time at which packets will have waited too long for an interval; none while they do not.
     above_until: Option<u64>,
     is_dropping: bool,
-    /// When the next one is dropped.
+    /// Time at which the next packet is dropped.
     drop_next: u64,
     /// Packets dropped since it began to drop, and how many of them there were when it did so last.
     count: u64,
@@ -29,8 +29,8 @@ impl Codel {
         }
     }
 
-    /// Whether the packet at the front, which has waited so long, is to be dropped. `is_little` says that no more than one
-    /// large packet's bytes wait.
+    /// Decides whether the packet at the front, which has waited so long, is to be dropped. `is_little` says that no
+    /// more than one large packet's bytes wait.
     pub(crate) fn drops(&mut self, waited: u64, now: u64, is_little: bool) -> bool {
         let too_long = self.waits_too_long(waited, now, is_little);
         if self.is_dropping {

@@ -1,4 +1,4 @@
-//! What a worker has done, published by it now and then and read by anybody.
+//! Counters of what a worker has done, published by it now and then and read by anybody.
 
 use crate::QueueCounters;
 use serde::{Deserialize, Serialize};
@@ -13,9 +13,9 @@ macro_rules! counters {
         #[repr(align(128))]
         pub struct Counters {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
-            /// Made when they are published first.
+            /// Counters of each port; made when they are published first.
             ports: OnceLock<Box<[[AtomicU64; 10]]>>,
-            /// By port and queue, where there are some.
+            /// Counters by port and queue, where there are queues.
             queues: OnceLock<Box<[Box<[[AtomicU64; 5]]>]>>,
         }
 
@@ -30,7 +30,7 @@ macro_rules! counters {
                 CountersView { $($name: self.$name.load(Ordering::Relaxed)),* }
             }
 
-            /// Those of each port, in the order of the chain, as they were published last.
+            /// Returns the counters of each port, in the order of the chain, as they were published last.
             pub fn ports(&self) -> Vec<PortCounters> {
                 let read = |it: &[AtomicU64; 10]| it.each_ref().map(|n| n.load(Ordering::Relaxed));
                 let ports = self.ports.get().into_iter().flatten();
@@ -47,7 +47,8 @@ macro_rules! counters {
                 }
             }
 
-            /// Those of the queues of each port, the highest priority last, as they were published last; none without queues.
+            /// Returns the counters of the queues of each port, the highest priority last, as they were published last;
+            /// none without queues.
             pub fn queues(&self) -> Vec<Vec<QueueCounters>> {
                 let read = |it: &[AtomicU64; 5]| {
                     QueueCounters::of(it.each_ref().map(|n| n.load(Ordering::Relaxed)))
@@ -120,7 +121,7 @@ counters! {
     punted,
     /// Ticks from when packets were received until the slow path came to them, the sum of all.
     punted_wait_ticks,
-    /// Made by the slow path, and taken from it to be sent.
+    /// Packets made by the slow path, and taken from it to be sent.
     from_slow_path,
     /// Handed to another worker of the chain, whose they are.
     handed_over,
@@ -142,7 +143,7 @@ counters! {
     dropped_rx_overrun,
     /// Arrived with an impossible description.
     dropped_malformed,
-    /// Too long for a buffer or the outgoing link.
+    /// Packets too long for a buffer or the outgoing link.
     dropped_too_long,
     /// Refused by the kernel or the peer.
     dropped_tx_failed,
@@ -190,7 +191,7 @@ impl CountersView {
         self.dropped_causes().iter().map(|(_, n)| n).sum()
     }
 
-    /// Every cause of loss by name, and its count.
+    /// Returns every cause of loss by name, and its count.
     pub fn dropped_causes(&self) -> [(&'static str, u64); 12] {
         [
             ("function", self.dropped_by_function),

@@ -1,11 +1,12 @@
-//! When a worker hands what it holds to the outgoing port. (Stylianopoulos et al., DEBS 2020, section 3.)
+//! Flush policies: when a worker sends what it holds to the outgoing port. (Stylianopoulos et al., DEBS 2020, section
+//! 3.)
 
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::time::Duration;
 use taut_port::{BATCH_CAPACITY, duration};
 
-/// When held packets are sent.
+/// Flush policy: when held packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Flush {
@@ -32,7 +33,7 @@ pub enum Flush {
     },
 }
 
-/// Why a flush policy cannot be read.
+/// Reason why a flush policy cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("flush \"{text}\": {reason}")]
 pub struct FlushError {

@@ -18,7 +18,7 @@ static TEAMS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct TeamName(u64);
 
 impl TeamName {
-    /// One that there was not before.
+    /// Makes a name that there was not before.
     pub(crate) fn new() -> Self {
         Self(TEAMS.fetch_add(1, Ordering::Relaxed))
     }
@@ -26,7 +26,7 @@ impl TeamName {
 
 /// A worker's ends of the lanes to all others.
 pub(crate) struct Handoff {
-    /// By worker; none to itself.
+    /// Lanes by worker; none to the worker itself.
     lanes: Vec<Option<Lane>>,
     /// The worker that is listened to first: the next one each time.
     first: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Handoff {
 }
 
 impl Handoff {
-    /// On the worker's thread. Packets cross once the other worker has done the same.
+    /// Opens the lanes of a worker; called on its thread. Packets cross once the other worker has done the same.
     pub(crate) fn open(TeamName(team): TeamName, member: Member) -> Result<Self, PortError> {
         let Member { number, of } = member;
         let lane = |other: usize| {
@@ -147,7 +147,7 @@ mod tests {
             .collect()
     }
 
-    /// What a worker is handed: port and second byte of each packet.
+    /// Returns what a worker is handed: port and second byte of each packet.
     fn taken(worker: &mut Handoff) -> Vec<(usize, u8)> {
         let (mut batch, mut all) = (Batch::limited(16), Vec::new());
         while worker.has_come() {

@@ -8,7 +8,7 @@ use taut_port::xdp_functions::{KernelFunction, KernelFunctions, KernelStage};
 use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{Direction, Pairs};
 
-/// What a chain is in the kernel. Lists have one entry for each port, for the frames that leave through it.
+/// Form of a chain in the kernel. Lists have one entry for each port, for the frames that leave through it.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -21,15 +21,15 @@ pub enum InKernel {
     Gateway(Arc<KernelGateway>, Vec<HeaderChange>),
     /// Functions in order.
     Functions {
-        /// In the kernel.
+        /// The functions, as the kernel has them.
         functions: Box<KernelFunctions>,
-        /// What their counts are called, by number of the function.
+        /// Names of the functions' counts, by number of the function.
         fates: Vec<Vec<&'static str>>,
     },
 }
 
 impl InKernel {
-    /// For those who attach it to interfaces.
+    /// Returns the program for those who attach it to interfaces.
     pub fn program(&self) -> KernelProgram<'_> {
         match self {
             Self::Headers(changes) => KernelProgram::Headers(changes),
@@ -56,8 +56,8 @@ impl InKernel {
         }
     }
 
-    /// What became of packets in functions that tell causes apart, in the order of the chain; that of a gateway is known
-    /// to the worker beside it.
+    /// Returns what became of packets in functions that tell causes apart, in the order of the chain; that of a gateway
+    /// is known to the worker beside it.
     pub fn fates(&self) -> Fates {
         let Self::Functions { functions, fates } = self else {
             return Fates::new();
@@ -70,7 +70,7 @@ impl InKernel {
 }
 
 impl Chain {
-    /// What takes the place of its worker in the kernel.
+    /// Returns what takes the place of the chain's worker in the kernel.
     ///
     /// # Errors
     /// When a function or its settings cannot be in the kernel, or not beside the others; for what the machine lacks.
@@ -99,7 +99,7 @@ impl Chain {
         }
     }
 
-    /// What frames pass that leave through a port.
+    /// Returns the functions that frames pass which leave through a port.
     fn kernel_stages(&self, port: usize) -> Result<Vec<KernelStage>, ChainError> {
         let mut stages: Vec<_> = self.functions.iter().enumerate().collect();
         let from = Pairs::of(self.ports.len()).partner(port);

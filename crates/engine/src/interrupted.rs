@@ -1,4 +1,4 @@
-//! When the core was taken away from a worker: rounds that took much longer than such rounds do.
+//! Interruptions of a worker, whose core was taken away: rounds that took much longer than such rounds do.
 
 use crate::CountersView;
 use crate::outbox::Outbox;
@@ -22,7 +22,7 @@ impl Interrupted {
         self.log = Some(log);
     }
 
-    /// Whether a round took suspiciously long; all that a round costs.
+    /// Whether a round took suspiciously long; this check is all that a round costs.
     #[inline(always)]
     pub(crate) fn is_suspected(&self, had_packets: bool, round_ticks: u64) -> bool {
         self.watch.is_interrupted(had_packets, round_ticks)

@@ -1,4 +1,5 @@
-//! What a worker exchanges packets with beside its ports: its slow path, and other workers of the same chain.
+//! Lanes through which a worker exchanges packets beside its ports: to its slow path, and to other workers of the same
+//! chain.
 
 use crate::handoff::Handoff;
 use crate::slow::SlowPath;
@@ -6,20 +7,20 @@ use taut_port::Alarm;
 
 #[derive(Default)]
 pub(crate) struct Lanes {
-    /// Where punted packets go; none where no function wants any.
+    /// Slow path, which gets punted packets; none where no function wants any.
     pub(crate) slow: Option<SlowPath>,
-    /// To the other workers; none where there are none.
+    /// Lanes to the other workers; none where there are none.
     pub(crate) handoff: Option<Handoff>,
 }
 
 impl Lanes {
-    /// As [`taut_port::Port::arm`].
+    /// Arms `alarm` as [`taut_port::Port::arm`] does.
     pub(crate) fn arm(&mut self, alarm: &mut Alarm) -> bool {
         let slow = self.slow.as_mut().is_none_or(|slow| slow.arm(alarm));
         slow && self.handoff.as_mut().is_none_or(|to| to.arm(alarm))
     }
 
-    /// As [`taut_port::Port::disarm`].
+    /// Disarms as [`taut_port::Port::disarm`] does.
     pub(crate) fn disarm(&mut self) {
         self.slow.iter_mut().for_each(SlowPath::disarm);
         self.handoff.iter_mut().for_each(Handoff::disarm);

@@ -1,4 +1,4 @@
-//! What a worker holds for one outgoing port, and when it lets go of it.
+//! Outbox: what a worker holds for one outgoing port, and when it lets go of it.
 
 use crate::queues::Queues;
 use crate::{Flush, QueueCounters};
@@ -11,12 +11,12 @@ pub(crate) struct Outbox {
     /// Let go by the policy, but refused by the port; only used by the patient calls.
     refused: Batch,
     policy: Policy,
-    /// When a timed policy last sent.
+    /// Time at which a timed policy last sent.
     last_flush_ticks: u64,
     /// Dropped as the port had no room.
     full: u64,
     queues: Option<Box<Queues>>,
-    /// Of packets that are held, the priority that they were given.
+    /// Priorities that the held packets were given.
     priorities: [u8; BATCH_CAPACITY],
 }
 
@@ -53,7 +53,7 @@ impl Outbox {
         }
     }
 
-    /// Has packets wait in these from now on.
+    /// Puts waiting packets into these queues from now on.
     pub(crate) fn set_queues(&mut self, queues: Queues) {
         self.queues = Some(Box::new(queues));
     }
@@ -135,7 +135,7 @@ impl Outbox {
         }
     }
 
-    /// As soon as so many are held, they are sent.
+    /// Returns how many packets are held at most: as soon as there are so many, they are sent.
     #[inline(always)]
     fn most(&self) -> usize {
         match self.policy {
@@ -157,7 +157,7 @@ impl Outbox {
         }
     }
 
-    /// After the last packet of such a batch: sends what the policy does not hold any longer, if the queue has run dry.
+    /// Ends a batch after its last packet: sends what the policy does not hold any longer, if the queue has run dry.
     #[inline(always)]
     pub(crate) fn end_of_batch(&mut self, ran_dry: bool, port: &mut dyn Port) {
         if ran_dry && matches!(self.policy, Policy::Idle { .. }) {
@@ -233,7 +233,7 @@ impl Outbox {
         std::mem::swap(&mut self.refused, &mut self.held);
     }
 
-    /// Called once a round: sends what the timer lets go, or a queue that has run dry, and what waits for room.
+    /// Sends what the timer lets go, or a queue that has run dry, and what waits for room; called once a round.
     #[inline(always)]
     pub(crate) fn tick(
         &mut self,

@@ -12,7 +12,7 @@ pub struct Programs {
     // Programs go before what they work with.
     forwarder: KernelForwarder,
     in_kernel: InKernel,
-    /// What became of packets in functions that have left.
+    /// Counts of what became of packets in functions that have left.
     past_fates: Fates,
 }
 
@@ -62,12 +62,12 @@ impl Programs {
         })
     }
 
-    /// What has passed so far.
+    /// Returns what has passed so far.
     pub fn counters(&self) -> KernelCounters {
         self.forwarder.counters()
     }
 
-    /// What has passed each port so far: [`KernelForwarder::ports`].
+    /// Returns what has passed each port so far: [`KernelForwarder::ports`].
     pub fn ports(&self) -> Vec<PortCounters> {
         self.forwarder.ports()
     }
@@ -77,7 +77,7 @@ impl Programs {
         self.forwarder.links()
     }
 
-    /// What became of each direction, for people to read.
+    /// Describes what became of each direction, for people to read.
     pub fn details(&self) -> Vec<String> {
         self.forwarder.details()
     }

@@ -1,4 +1,5 @@
-//! What waits for a port that has no room: how much of it, in how many queues, and what is dropped.
+//! Settings of queues for packets that wait for a port without room: how many wait, in how many queues, and what is
+//! dropped.
 
 use crate::flush::short;
 use serde::{Deserialize, Serialize};
@@ -25,22 +26,22 @@ pub struct Queueing {
     pub bytes: Option<u64>,
     /// Queues of each port; a packet of a higher one leaves before all of lower ones.
     pub priorities: usize,
-    /// What is dropped of a queue.
+    /// Drop policy of each queue.
     pub drop: DropPolicy,
 }
 
-/// What is dropped of a queue.
+/// Drop policy of a queue: which packets are dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum DropPolicy {
-    /// What comes when it is full.
+    /// Packets that come when the queue is full.
     #[default]
     Tail,
     /// Packets at its front as well, more and more often, as long as they wait too long: CoDel (RFC 8289).
     Codel {
-        /// How long packets may wait.
+        /// Time that packets may wait.
         target: Duration,
-        /// How long they may do so for longer before one is dropped.
+        /// Time for which they may wait longer before one is dropped.
         interval: Duration,
     },
 }

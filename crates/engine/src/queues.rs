@@ -11,21 +11,21 @@ use taut_port::{
 
 /// Packets that are offered to the port at a time.
 const AT_A_TIME: usize = 32;
-/// What RFC 8289 calls the largest packet: as long as no more waits, nothing waits too long.
+/// Length that RFC 8289 calls the largest packet's: as long as no more waits, nothing waits too long.
 const LARGE_PACKET_BYTES: u64 = 1514;
 
-/// What became of packets in a queue.
+/// Counts of what became of packets in a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueCounters {
     /// Packets that had to wait.
     pub queued: u64,
     /// Dropped as the queue was full.
     pub dropped_full: u64,
-    /// Dropped by CoDel.
+    /// Packets that wait now.
     pub dropped_codel: u64,
     /// Packets that wait now, and their bytes.
     pub waiting_packets: u64,
-    /// See there.
+    /// Bytes that wait now.
     pub waiting_bytes: u64,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Queues {
     /// Packets in all of them.
     waiting: usize,
     pool: PoolHandle,
-    /// On offer to the port, and since when each has waited.
+    /// Packets on offer to the port, and since when each has waited.
     out: Batch,
     since: [u64; BATCH_CAPACITY],
 }
@@ -344,7 +344,7 @@ mod tests {
             assert_eq!(self.pool.outstanding(), 0, "what waits is copied");
         }
 
-        /// What leaves when there is room for so many.
+        /// Returns what leaves when there is room for so many.
         fn leaves(&mut self, room: usize) -> Vec<u8> {
             self.port.room = room;
             self.queues.drain(&mut self.port);

@@ -1,5 +1,5 @@
-//! What `taut forward --json` prints and what `--control` has it read, a line of JSON each. Who prints and who reads share these
-//! types.
+//! Lines of JSON that `taut forward --json` prints and that `--control` has it read. Who prints and who reads share
+//! these types.
 
 use crate::{CountersView, Place, QueueCounters, Stage};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use taut_port::PortCounters;
 /// A line of standard output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What has happened.
+    /// Event that the line tells.
     #[serde(flatten)]
     pub event: Event,
     /// Number of the chain file that it is about; none where there is one, the first.
@@ -17,7 +17,7 @@ pub struct Report {
     pub worker: Option<usize>,
 }
 
-/// What has happened.
+/// Event in the life of a chain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
@@ -25,18 +25,18 @@ pub enum Event {
     Started(Started),
     /// A port's link has gone up, or down for that reason.
     Link {
-        /// As the chain has it.
+        /// Spec of the port, as the chain has it.
         port: String,
-        /// Why; none if it is up.
+        /// Reason why the link is down; none if it is up.
         down: Option<String>,
     },
     /// A second is over.
     Second(Second),
     /// Somebody has asked for the counters.
     Counters {
-        /// Since the start.
+        /// Counters since the start.
         counters: CountersView,
-        /// In the order of the chain.
+        /// Counters of the ports, in the order of the chain.
         ports: Vec<PortCounters>,
     },
     /// Functions have been replaced.
@@ -45,22 +45,22 @@ pub enum Event {
         kept: usize,
         /// Functions that are new.
         made: usize,
-        /// How long the worker did not look at its ports, us.
+        /// Time in which the worker did not look at its ports, us.
         pause_us: f64,
     },
-    /// What was asked for is not done.
+    /// An order is not carried out.
     Refused {
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// All files have been read and passed on; the ports stay open until standard input closes.
     Done {
-        /// Since the start.
+        /// Counters since the start.
         counters: CountersView,
-        /// In the order of the chain.
+        /// Counters of the ports, in the order of the chain.
         ports: Vec<PortCounters>,
     },
-    /// It is over.
+    /// The chain has ended.
     Summary(Box<Summary>),
 }
 
@@ -74,13 +74,13 @@ impl From<Event> for Report {
     }
 }
 
-/// How packets are forwarded.
+/// Way in which packets are forwarded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Started {
-    /// Where, if not by a worker.
+    /// Place where packets are forwarded, if not by a worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// What became of each direction in the kernel, for people.
+    /// Descriptions of what became of each direction in the kernel, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directions: Vec<String>,
     /// The flush policy.
@@ -92,44 +92,44 @@ pub struct Started {
     /// The core of a single worker, if it has one of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<usize>,
-    /// How many, where there are several.
+    /// Number of workers, where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
-    /// Their cores.
+    /// Cores of several workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<usize>,
 }
 
-/// What was counted in a second.
+/// Counts of one second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// From 1.
+    /// Number of the second, from 1.
     pub second: u32,
-    /// In this second.
+    /// Counters of this second.
     pub counters: CountersView,
-    /// How workers spent it.
+    /// Shares of the second that workers spent on work, asleep and interrupted.
     #[serde(flatten)]
     pub shares: Option<Shares>,
-    /// What each of several workers counted.
+    /// Counters of each of several workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
 }
 
-/// How workers spent their time, as shares of it (0 to 1).
+/// Shares of their time (0 to 1) that workers spent in different ways.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
     /// Packets per burst received.
     pub average_batch: f64,
-    /// On packets.
+    /// Share spent on packets.
     pub busy: f64,
-    /// Asleep.
+    /// Share spent asleep.
     pub asleep: f64,
-    /// With the core taken away.
+    /// Share in which the core was taken away.
     pub interrupted: f64,
 }
 
 impl Shares {
-    /// Of these counters.
+    /// Computes the shares from these counters.
     pub fn of(counters: &CountersView) -> Self {
         Self {
             average_batch: counters.average_batch(),
@@ -140,19 +140,19 @@ impl Shares {
     }
 }
 
-/// What was counted in all.
+/// Counts of the whole run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// From the start to the end, s.
+    /// Time from the start to the end, s.
     pub seconds: f64,
-    /// In that time.
+    /// Counters of that time.
     pub counters: CountersView,
     /// Packets dropped for any reason.
     pub dropped: u64,
-    /// How workers spent it.
+    /// Shares of the time that workers spent on work, asleep and interrupted.
     #[serde(flatten)]
     pub shares: Option<Shares>,
-    /// What became of packets in functions that tell, by cause.
+    /// Counts of what became of packets in functions that tell, by cause.
     pub fates: BTreeMap<String, u64>,
     /// Ticks of the worker per packet sent, while it had some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,23 +160,23 @@ pub struct Summary {
     /// Ticks per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tsc_hz: Option<f64>,
-    /// In the order of the chain.
+    /// Counts at the ports, in the order of the chain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<AtPort>,
-    /// What each of several workers counted.
+    /// Counters of each of several workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
 }
 
-/// What was counted at a port.
+/// Counts at one port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AtPort {
-    /// As the chain has it.
+    /// Spec of the port, as the chain has it.
     pub port: String,
-    /// What passed.
+    /// Counters of what passed.
     #[serde(flatten)]
     pub counters: PortCounters,
-    /// Its queues, the highest priority last; none without queues.
+    /// Counters of the port's queues, the highest priority last; none without queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueCounters>,
 }
@@ -188,7 +188,7 @@ pub struct Order {
     /// Number of the chain file, where there are several.
     #[serde(default)]
     pub worker: usize,
-    /// See there.
+    /// Functions to have from now on; without them, counters are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functions: Option<Vec<Stage>>,
 }

@@ -12,7 +12,7 @@ pub(crate) struct Rest {
     policy: Policy,
     clock: Clock,
     before_sleep_ticks: u64,
-    /// When the worker last had packets, or was last woken.
+    /// Time at which the worker last had packets, or was last woken.
     looks_since_ticks: u64,
     /// Sleeps taken, and ticks spent in them.
     pub(crate) sleeps: u64,
@@ -62,7 +62,7 @@ impl Rest {
         }
     }
 
-    /// On the worker's thread, before its first round.
+    /// Begins on the worker's thread, before its first round.
     pub(crate) fn begin(&mut self) {
         if !matches!(self.policy, Policy::Poll) {
             // Whoever else runs on the core would otherwise finish a turn of milliseconds before a packet.
@@ -74,7 +74,7 @@ impl Rest {
         }
     }
 
-    /// After a round that ended at `now_ticks`: rests if it is time to. Returns when the next round begins: any later
+    /// Rests after a round that ended at `now_ticks`, if it is time to. Returns when the next round begins: any later
     /// than `now_ticks`, and the worker had given the core away on purpose.
     #[inline(always)]
     pub(crate) fn after_round(
@@ -189,15 +189,16 @@ fn nanoseconds(clock: &Clock, ticks: u64) -> Duration {
     Duration::from_nanos(clock.to_ns(ticks) as u64)
 }
 
-/// How much longer sleeps take than they were asked to: followed up fast and down slowly, so that few take longer.
+/// Estimate of how much longer sleeps take than they were asked to: followed up fast and down slowly, so that few take
+/// longer.
 #[derive(Debug, Default)]
 struct Lateness {
     ticks: u64,
 }
 
 impl Lateness {
-    /// What to ask for so that the sleep takes `at_most_ticks` (the policy's) and `left_ticks` (until a flush is due);
-    /// none if the machine wakes up too late for that.
+    /// Returns what to ask for so that the sleep takes `at_most_ticks` (the policy's) and `left_ticks` (until a flush
+    /// is due); none if the machine wakes up too late for that.
     fn time_to_ask_for(&mut self, at_most_ticks: u64, left_ticks: u64) -> Option<u64> {
         let shortest = at_most_ticks / 16;
         let enough = |ticks: &u64| *ticks > shortest;

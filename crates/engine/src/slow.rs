@@ -13,12 +13,12 @@ use taut_port::{Alarm, Batch, PortError, Punt, spawn_beside, ticks};
 /// Packets that may wait in each direction.
 const SLOTS: u32 = 1024;
 
-/// After its last packet the thread looks so often, and so long apart, before it asks to be woken: to wake it costs the worker a
+/// Number of looks of the thread after its last packet, before it asks to be woken. To wake it costs the worker a
 /// system call, which is at most one in this time.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
-/// How long the thread sleeps at most: until it hears of new handlers.
+/// Longest sleep of the thread: until it hears of new handlers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// Binary digits of a tick's number that a note leaves out, and those that it has: times up to some seconds, to some microseconds.
@@ -27,14 +27,14 @@ const AT_DIGITS: u32 = 20;
 /// Binary digits of a cause.
 const CAUSE_DIGITS: u32 = 20;
 
-/// What goes with a frame into the slow path.
+/// Note that goes with a frame into the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Note {
     /// Number of the port that it came in through.
     port: u8,
-    /// Why the worker did not forward it.
+    /// Reason why the worker did not forward the frame.
     cause: Punt,
-    /// When the worker got it, as [`at`] gives it.
+    /// Time at which the worker got the frame, as [`at`] gives it.
     at: u32,
 }
 
@@ -79,7 +79,8 @@ pub(crate) struct SlowPath {
 }
 
 impl SlowPath {
-    /// Has these done on the slow path as well; starts one if there is none. Nothing is changed where there are no handlers.
+    /// Adds these handlers to the slow path; starts one if there is none. Nothing is changed where there are no
+    /// handlers.
     pub(crate) fn provide(
         slow: &mut Option<Self>,
         handlers: impl Iterator<Item = Box<dyn Handler>>,
@@ -148,7 +149,7 @@ impl SlowPath {
         punted.clear();
     }
 
-    /// How long all packets together had been in this process when the thread came to them.
+    /// Time that all packets together had been in this process when the thread came to them.
     pub(crate) fn waited_ticks(&self) -> u64 {
         self.waited_ticks.load(Ordering::Relaxed)
     }
@@ -169,12 +170,12 @@ impl SlowPath {
         received
     }
 
-    /// As [`taut_port::Port::arm`].
+    /// Arms `alarm` as [`taut_port::Port::arm`] does.
     pub(crate) fn arm(&mut self, alarm: &mut Alarm) -> bool {
         self.lane.as_mut().is_none_or(|lane| lane.arm(alarm))
     }
 
-    /// As [`taut_port::Port::disarm`].
+    /// Disarms as [`taut_port::Port::disarm`] does.
     pub(crate) fn disarm(&mut self) {
         if let Some(lane) = &mut self.lane {
             lane.disarm();
@@ -191,7 +192,7 @@ impl Drop for SlowPath {
     }
 }
 
-/// Has a frame leave through a port: its number is the note.
+/// Sends a frame through a port: its number is the note.
 fn send(lane: &mut Lane, port: usize, frame: &[u8]) -> bool {
     u8::try_from(port).is_ok_and(|port| lane.push(frame, u64::from(port)))
 }

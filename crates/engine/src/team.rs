@@ -13,29 +13,29 @@ use std::thread::JoinHandle;
 use taut_function::{Member, Shared, Watcher};
 use taut_port::{Clock, InterruptionLog, Link, Part, PortCounters, PortError, Resources};
 
-/// Told to people, a line each.
+/// Callback for messages to people. It gets one line at a time.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Told that the link of a port, as the chain has it, is so now.
+/// Callback for link changes. It gets a port, as the chain has it, and its new link state.
 pub type TellLink = Arc<dyn Fn(&str, &Link) + Send + Sync>;
 
-/// Called on a worker's thread when it has come to its end; its ports are open until this returns.
+/// Callback for the end of a worker, called on its thread; the worker's ports are open until it returns.
 pub type AtEnd = Arc<dyn Fn(&End) + Send + Sync>;
 
-/// What starting workers takes beside their chain.
+/// Resources that starting workers takes beside their chain.
 #[derive(Clone)]
 pub struct Start {
     /// The clock of all of them.
     pub clock: Clock,
-    /// Ends them.
+    /// Flag that ends the workers.
     pub stop: Arc<AtomicBool>,
     /// Ends the making of functions that take seconds.
     pub given_up: &'static AtomicBool,
-    /// What ports make of their specs, what takes seconds, and workers that die.
+    /// Callback for what ports make of their specs, for what takes seconds, and for workers that die.
     pub tell: Tell,
-    /// Links that go up and down.
+    /// Callback for links that go up and down.
     pub tell_link: TellLink,
-    /// See there.
+    /// Callback for the end of a worker: [`AtEnd`].
     pub at_end: AtEnd,
 }
 
@@ -51,15 +51,15 @@ pub struct Team {
     exchange: Arc<Exchange>,
 }
 
-/// How workers that run are told to have other functions, and what they have counted: for any thread.
+/// Access, for any thread, to workers that run: gives them other functions, and reads what they have counted.
 pub struct Exchange {
     counters: Vec<Arc<Counters>>,
     updates: Vec<Arc<Updates>>,
-    /// What all of them have.
+    /// Functions that all of them have.
     present: Mutex<Vec<Stage>>,
 }
 
-/// How a worker ended; none if its thread died.
+/// End of a worker; none if its thread died.
 pub type Ended = Option<End>;
 
 impl Team {
@@ -122,7 +122,7 @@ impl Team {
         })
     }
 
-    /// See there.
+    /// Returns the team's [`Exchange`].
     pub fn exchange(&self) -> Arc<Exchange> {
         Arc::clone(&self.exchange)
     }
@@ -143,17 +143,17 @@ impl Team {
 }
 
 impl Exchange {
-    /// What each worker has counted.
+    /// Returns what each worker has counted.
     pub fn each(&self) -> Vec<CountersView> {
         self.counters.iter().map(|it| it.read()).collect()
     }
 
-    /// What all of them have counted.
+    /// Returns what all of them have counted.
     pub fn sum(&self) -> CountersView {
         self.counters.iter().map(|it| it.read()).sum()
     }
 
-    /// What all of them have counted at each port.
+    /// Returns what all of them have counted at each port.
     pub fn ports(&self) -> Vec<PortCounters> {
         let mut sums: Vec<PortCounters> = Vec::new();
         for each in &self.counters {
@@ -166,7 +166,7 @@ impl Exchange {
         sums
     }
 
-    /// What all of them have counted of the queues of each port, the highest priority last.
+    /// Returns what all of them have counted of the queues of each port, the highest priority last.
     pub fn queues(&self) -> Vec<Vec<QueueCounters>> {
         let mut sums: Vec<Vec<QueueCounters>> = Vec::new();
         for each in &self.counters {
@@ -182,7 +182,8 @@ impl Exchange {
         sums
     }
 
-    /// As [`Updates::replace`], one worker after the other; with the longest pause of one. Workers that have died are passed over.
+    /// Replaces functions as [`Updates::replace`] does, one worker after the other; returns the longest pause of one.
+    /// Workers that have died are passed over.
     ///
     /// # Errors
     /// As there; those that had the new functions already have the old ones again then.
@@ -221,7 +222,7 @@ pub(crate) fn shared_by(stages: &[Stage]) -> Vec<Shared> {
     stages.iter().map(|_| Shared::default()).collect()
 }
 
-/// What a worker's thread is given.
+/// Work that a worker's thread is given.
 struct Work {
     parts: Vec<Part>,
     chain: Chain,
@@ -242,7 +243,7 @@ struct Links {
 
 #[derive(Clone)]
 struct PortLinks {
-    /// None for a worker that has not looked yet.
+    /// Link state by worker; None for a worker that has not looked yet.
     by_worker: Vec<Option<Link>>,
     told: Option<Link>,
 }
@@ -291,7 +292,7 @@ impl Links {
 
 type Begun = Result<(Arc<Counters>, Arc<Updates>), ChainError>;
 
-/// Has all workers end when the thread that has it panics: a chain with a hole carries nothing.
+/// Guard that ends all workers when the thread that has it panics: a chain with a hole carries nothing.
 struct EndAll<'a>(&'a Start);
 
 impl Drop for EndAll<'_> {

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use taut_function::{Context, Function, Shared};
 use taut_port::{Batch, Direction};
 
-/// How long functions that were replaced may go on letting go of what they keep; what is left then is lost.
+/// Longest time for which functions that were replaced may go on letting go of what they keep; what is left then is
+/// lost.
 pub const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
-/// Where a worker looks once a round whether it is to have other functions, and others ask it to.
+/// Mailbox in which a worker looks once a round whether it is to have other functions, and others ask it to.
 #[derive(Debug, Default)]
 pub struct Updates {
     wanted: AtomicBool,
@@ -26,31 +27,31 @@ struct State {
     ended: bool,
 }
 
-/// What a worker is asked for, and where it is to answer.
+/// Request to a worker, and where it is to answer.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) stages: Vec<Stage>,
-    /// By stage.
+    /// State that the functions of all workers share, by stage.
     pub(crate) shared: Vec<Shared>,
     pub(crate) answer: mpsc::Sender<Result<Replaced, ChainError>>,
 }
 
-/// What a replacement took.
+/// Result of a replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replaced {
     /// Functions that were there before with the same settings, and stayed with all that they know.
     pub kept: usize,
     /// Functions made anew.
     pub made: usize,
-    /// How long the worker looked at no port for it, in ticks of [`taut_port::ticks`]. What arrives meanwhile waits in
-    /// the ports' rings.
+    /// Time in which the worker looked at no port for it, in ticks of [`taut_port::ticks`]. What arrives meanwhile
+    /// waits in the ports' rings.
     pub pause_ticks: u64,
 }
 
-/// Why a worker's functions were not replaced. It goes on with those that it had.
+/// Reason why a worker's functions were not replaced. It goes on with those that it had.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// One of the new functions cannot be.
+    /// One of the new functions cannot be made.
     #[error(transparent)]
     Refused(#[from] ChainError),
     /// The worker has come to its end, or is just asked by somebody else.
@@ -59,8 +60,8 @@ pub enum UpdateError {
 }
 
 impl Updates {
-    /// Has the worker go on with the functions of `stages` instead of its own. Functions that it has already, with the
-    /// same settings, stay as they are; packets that the others keep are let go first, for [`LONGEST_DRAIN`] at most.
+    /// Gives the worker the functions of `stages` instead of its own. Functions that it has already, with the same
+    /// settings, stay as they are; packets that the others keep are let go first, for [`LONGEST_DRAIN`] at most.
     /// Returns when the new functions are in place. Wrong names and settings are found before the worker is troubled.
     ///
     /// # Errors
@@ -69,7 +70,8 @@ impl Updates {
         self.replace_sharing(stages, Vec::new())
     }
 
-    /// As [`Updates::replace`] of one of several workers, with what their new functions share, by stage.
+    /// Replaces functions as [`Updates::replace`] does, for one of several workers, with what their new functions
+    /// share, by stage.
     pub(crate) fn replace_sharing(
         &self,
         stages: Vec<Stage>,
@@ -108,7 +110,7 @@ impl Updates {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// What was asked for.
+    /// Takes what was asked for.
     pub(crate) fn take(&self) -> Option<Request> {
         let mut state = self.state();
         self.wanted.store(false, Ordering::Relaxed);
@@ -133,16 +135,16 @@ pub(crate) struct Leaving {
     /// The way of a packet through the old list.
     route: Vec<Step>,
     until: Instant,
-    /// How many functions took their place, beside those that stayed.
+    /// Number of functions that took their place, beside those that stayed.
     pub(crate) made: usize,
 }
 
-/// One function of an old list.
+/// Step of a packet's way: one function of an old list.
 #[derive(Clone, Copy)]
 enum Step {
-    /// Which one of those that leave.
+    /// The function leaves: its number among those that do.
     Leaves(usize),
-    /// It stays, at this place of the new list.
+    /// The function stays, at this place of the new list.
     Stays(usize),
 }
 
@@ -170,12 +172,12 @@ impl Leaving {
         self.functions.iter().map(|f| f.held()).sum()
     }
 
-    /// Nothing is kept any more, or it took too long.
+    /// Whether nothing is kept any more, or it took too long.
     pub(crate) fn is_over(&self) -> bool {
         self.held() == 0 || Instant::now() >= self.until
     }
 
-    /// What became of packets in them.
+    /// Returns what became of packets in them.
     pub(crate) fn fates(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.functions.iter().flat_map(|f| f.fates())
     }
@@ -220,7 +222,7 @@ pub(crate) fn replace(
     Ok(leaving)
 }
 
-/// For each of the new functions the place of an old one with the same settings, if there is one for it.
+/// Returns, for each of the new functions, the place of an old one with the same settings, if there is one for it.
 pub(crate) fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
     let mut free: Vec<bool> = old.iter().map(|_| true).collect();
     let find = |stage: &Stage| {

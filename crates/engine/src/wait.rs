@@ -1,4 +1,4 @@
-//! What a worker does while no packets come, between full speed and little energy.
+//! Waiting policies: what a worker does while no packets come, between full speed and little energy.
 
 use crate::flush::short;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use taut_port::duration;
 
-/// How a worker waits for packets.
+/// Waiting policy: how a worker waits for packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Wait {
@@ -18,21 +18,21 @@ pub enum Wait {
     /// `sleep(t)`: looks for [`BEFORE_SLEEP`], then sleeps and looks by turns; a packet waits `t` at most, as
     /// far as the machine wakes up in time.
     Sleep {
-        /// From falling asleep to looking again.
+        /// Time from falling asleep to looking again.
         at_most: Duration,
     },
     /// `interrupt`: looks for [`BEFORE_SLEEP`], then sleeps until a port says that packets have come.
     Interrupt,
 }
 
-/// How long a worker that may sleep looks for packets first: about what waking up costs, so that looking in vain never
-/// costs more than that again. (Karlin et al., "Empirical studies of competitive spinning", SOSP 1991.)
+/// Time for which a worker that may sleep looks for packets first: about what waking up costs, so that looking in vain
+/// never costs more than that again. (Karlin et al., "Empirical studies of competitive spinning", SOSP 1991.)
 pub const BEFORE_SLEEP: Duration = Duration::from_micros(10);
 
 /// The longest sleep of `interrupt`: for peers that fail to say that packets have come.
 pub const LONGEST_INTERRUPT_SLEEP: Duration = Duration::from_millis(10);
 
-/// Why a waiting policy cannot be read.
+/// Reason why a waiting policy cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("wait \"{text}\": {reason}")]
 pub struct WaitError {

@@ -23,59 +23,59 @@ use taut_port::{
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
 
-/// Why a worker's run ended.
+/// Reason why a worker's run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// It was told to stop.
+    /// The worker was told to stop.
     Stopped,
-    /// Every file that it reads has been read, and nothing else can bring packets that go anywhere.
+    /// Every file that the worker reads has been read, and nothing else can bring packets that go anywhere.
     Done,
     /// A port can do no more: its index and why.
     Broken(usize, Breakdown),
 }
 
-/// One way through a worker: what enters one port leaves through another.
+/// Way through a worker: what enters one port leaves through another.
 #[derive(Clone, Copy)]
 struct Way {
     /// Index of the outgoing port.
     to: usize,
     /// The packets wait where they come from, so that no more are taken than the outgoing port takes.
     patient: bool,
-    /// For a patient way: the outgoing port's link was up when last looked.
+    /// Whether the outgoing port's link was up when last looked; for a patient way.
     open: bool,
 }
 
-/// Told a port's index and its new link state.
+/// Callback for link changes. It gets the port's index and the new link state.
 type TellLink = Box<dyn FnMut(usize, &Link)>;
 
-/// One pinned thread's work: ports it owns, the way between them, the functions on that way.
+/// Work of one pinned thread: ports it owns, the way between them, the functions on that way.
 ///
 /// Everything is made before the loop starts; the loop itself allocates nothing, locks nothing and
 /// makes no system call of its own, unless its [`Wait`] policy has it sleep.
 pub struct Worker {
     ports: Vec<Box<dyn Port>>,
-    /// By port, where its packets go.
+    /// Ways of the packets of each port.
     ways: Vec<Way>,
     functions: Vec<Box<dyn Function>>,
-    /// What they were made of, if they may be replaced.
+    /// Stages that the functions were made of, if they may be replaced.
     stages: Vec<Stage>,
     updates: Arc<Updates>,
     /// Functions that were replaced, as long as they keep packets.
     leaving: Option<Leaving>,
-    /// What became of packets in functions that have left.
+    /// Counts of what became of packets in functions that have left.
     past_fates: Vec<(&'static str, u64)>,
     /// A function keeps packets back, and is called when none came as well.
     holds_packets: bool,
     /// A function sends packets to ports of its own choice.
     sends: bool,
-    /// By port, what waits to leave through it.
+    /// Packets that wait to leave through each port.
     outboxes: Vec<Outbox>,
-    /// By port, what of a batch leaves through it; only used where packets of a batch go different ways.
+    /// Packets of a batch that leave through each port; only used where packets of a batch go different ways.
     parts: Vec<Batch>,
-    /// Where copies of packets are made.
+    /// Pool in which copies of packets are made.
     copies: Option<PoolHandle>,
     lanes: Lanes,
-    /// Which of its chain's workers it is.
+    /// Number of the worker in its chain.
     member: Member,
     /// The function that knows to which of them packets belong; none where there are no others.
     knows_homes: Option<usize>,
@@ -142,7 +142,7 @@ impl Worker {
         worker
     }
 
-    /// What depends on which functions there are.
+    /// Sets up what depends on which functions there are.
     fn suit_functions(&mut self) {
         self.holds_packets = self.functions.iter().any(|f| f.holds_packets());
         self.sends = self.functions.iter().any(|f| f.sends());
@@ -182,7 +182,7 @@ impl Worker {
         self.copies = Some(pool);
     }
 
-    /// Has packets wait for ports without room, instead of being dropped.
+    /// Lets packets wait for ports without room, instead of being dropped.
     ///
     /// # Errors
     /// When the machine has no memory for that.
@@ -221,8 +221,8 @@ impl Worker {
         Arc::clone(&self.counters)
     }
 
-    /// What became of packets in functions that tell causes apart, in the order of the chain, those among them that
-    /// were replaced; one sum for each cause.
+    /// Returns what became of packets in functions that tell causes apart, in the order of the chain, those among them
+    /// that were replaced; one sum for each cause.
     pub fn fates(&self) -> Vec<(&'static str, u64)> {
         let mut sums = Vec::new();
         let present = self.functions.iter().flat_map(|f| f.fates());
@@ -391,7 +391,7 @@ impl Worker {
         received > 0
     }
 
-    /// Has each function see all batches. The first one is usually the only one.
+    /// Shows all batches to each function. The first one is usually the only one.
     #[inline(always)]
     fn process(&mut self, first: &mut Batch, more: &mut [Batch], context: &Context) {
         let holds_packets = self.holds_packets;
@@ -534,7 +534,7 @@ impl Worker {
         }
     }
 
-    /// As [`Worker::send_apart`], where nothing is to be lost for want of room.
+    /// Sends as [`Worker::send_apart`] does, where nothing is to be lost for want of room.
     #[cold]
     fn send_apart_patiently(
         &mut self,
@@ -565,7 +565,7 @@ impl Worker {
         }
     }
 
-    /// Between two rounds: replaces the functions if somebody asks, and has those that were replaced before let go of
+    /// Replaces the functions between two rounds if somebody asks, and lets those that were replaced before let go of
     /// what they keep. True if there are others now. One change is over before the next one begins.
     #[cold]
     fn change(
@@ -628,7 +628,7 @@ impl Worker {
         })
     }
 
-    /// One call of functions that were replaced, in each direction.
+    /// Makes one call of functions that were replaced, in each direction.
     fn drain(
         &mut self,
         leaving: &mut Leaving,
@@ -655,8 +655,8 @@ impl Worker {
         }
     }
 
-    /// Whether a patient way is clear: the other side is there, and has taken all it was offered, as has every port where packets may
-    /// leave through any.
+    /// Whether a patient way is clear: whether the other side is there, and has taken all it was offered, as has every
+    /// port where packets may leave through any.
     fn may_take(&mut self, from: usize) -> bool {
         let Way { to, open, .. } = self.ways[from];
         let mut outboxes = self.outboxes.iter_mut().zip(&mut self.ports).enumerate();
@@ -665,7 +665,7 @@ impl Worker {
         })
     }
 
-    /// Whether there is nothing left to do, and why.
+    /// Returns the reason to end if there is nothing left to do.
     #[cold]
     fn end(&mut self) -> Option<End> {
         if let Some(broken) = self.broken() {
@@ -851,7 +851,7 @@ mod tests {
         sent: Rc<RefCell<Vec<[u8; 2]>>>,
         done: Rc<RefCell<usize>>,
         stop: Arc<AtomicBool>,
-        /// It takes no more than this in a call, or less as chance has it.
+        /// Packets that it takes in a call at most, or fewer as chance has it.
         most: usize,
     }
 
@@ -898,7 +898,7 @@ mod tests {
         }
     }
 
-    /// What is to become of each packet, by the port that it leaves through.
+    /// Expected packets, by the port that they leave through.
     type Expected = Rc<RefCell<[Vec<[u8; 2]>; 4]>>;
 
     /// Drops, punts, copies and sends elsewhere as chance has it, and writes down what should leave where.
@@ -1074,7 +1074,7 @@ mod tests {
         assert_eq!(sent.len(), 2);
     }
 
-    /// What happened to packets in a worker's round, in order.
+    /// Event in a worker's round, in order.
     #[derive(Debug, PartialEq, Clone)]
     enum Event {
         Received(usize),
@@ -1084,7 +1084,7 @@ mod tests {
 
     type Events = Rc<RefCell<Vec<Event>>>;
 
-    /// Has numbered packets waiting, stops the worker once they are gone, and notes what it is asked.
+    /// Port with numbered packets waiting, which stops the worker once they are gone, and notes what it is asked.
     struct Queue {
         pool: PoolHandle,
         waiting: usize,
@@ -1139,7 +1139,7 @@ mod tests {
         }
     }
 
-    /// What happens to `waiting` packets in bursts of `burst` under `flush`.
+    /// Returns what happens to `waiting` packets in bursts of `burst` under `flush`.
     fn events(burst: usize, waiting: usize, flush: &str) -> (Vec<Event>, CountersView) {
         let events = Events::default();
         let function = Box::new(DropTens(Rc::clone(&events)));
@@ -1605,7 +1605,7 @@ mod tests {
         }
     }
 
-    /// What a worker calls its one port for during 50 ms, and its counters.
+    /// Returns what a worker calls its one port for during 50 ms, and its counters.
     fn rested(wait: &str, just_before: bool) -> (Vec<&'static str>, CountersView) {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let stop = Arc::new(AtomicBool::new(false));
@@ -1657,7 +1657,7 @@ mod tests {
         }
     }
 
-    /// Has packets at times of its own, and notes how late each was taken.
+    /// Port that has packets at times of its own, and notes how late each was taken.
     struct Due {
         pool: PoolHandle,
         due: VecDeque<std::time::Instant>,
@@ -1723,7 +1723,7 @@ mod tests {
         assert!(attempts.any(|most| most < Duration::from_millis(11)));
     }
 
-    /// Has no packets, and loses its core for 3 ms in one round.
+    /// Port without packets that loses its core for 3 ms in one round.
     struct Interrupting {
         round: u32,
         stop: Arc<AtomicBool>,

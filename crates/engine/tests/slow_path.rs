@@ -9,7 +9,7 @@ use taut_function::{Context, Function, Handler, Punted, Send};
 use taut_port::{Batch, Clock, PoolHandle, Port, PortSpec, Punt, Resources};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Of frames that are punted, the first byte.
+/// First byte of frames that are punted.
 const SLOW: u8 = 0xee;
 
 /// Punts frames that begin so.
@@ -74,7 +74,7 @@ impl Near {
         }
     }
 
-    /// At least one frame.
+    /// Receives at least one frame.
     fn receive(&mut self) -> Vec<Vec<u8>> {
         let begun = Instant::now();
         while self.port.rx(&mut self.batch) == 0 {

@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// What a worker has at its other side.
+/// Ends at the other side of a worker.
 struct Far {
     west: Box<dyn Port>,
-    /// None once it has died.
+    /// End of the east port; None once it has died.
     east: Option<Box<dyn Port>>,
     sent: u64,
     seen: u64,

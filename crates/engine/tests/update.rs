@@ -12,7 +12,7 @@ use taut_port::{Batch, Clock, Port, PortSpec, Resources};
 /// Fewer than the slots of any ring on the way, so that none can overflow.
 const MOST_UNDER_WAY: u64 = 300;
 const FRAME_BYTES: u16 = 60;
-/// Of the number within a frame.
+/// Offset of the number within a frame.
 const NUMBER_AT: usize = 40;
 /// Longer than any pause of a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ fn chain(functions: &[&str], ports: &[String; 2], burst: usize) -> Chain {
     chain
 }
 
-/// Its ends of the two links.
+/// The test's ends of the two links.
 struct Far {
     west: Box<dyn Port>,
     east: Box<dyn Port>,
@@ -64,7 +64,7 @@ impl Far {
         }
     }
 
-    /// Until all that was sent has come, or it takes too long.
+    /// Receives until all that was sent has come, or it takes too long.
     fn finish(&mut self) {
         let begun = Instant::now();
         while (self.seen.len() as u64) < self.sent && begun.elapsed() < PATIENCE {
@@ -77,7 +77,7 @@ impl Far {
     }
 }
 
-/// What a worker did.
+/// Result of a worker.
 struct Done {
     counters: CountersView,
     fates: Vec<(&'static str, u64)>,

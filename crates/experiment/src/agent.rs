@@ -1,4 +1,4 @@
-//! What runs on a node, local or far: one step of a run, watched so that nothing of it outlives the experiment.
+//! Agent that runs on a node, local or far: one step of a run, watched so that nothing of it outlives the experiment.
 
 use crate::node::parcel;
 use crate::plan::hex;
@@ -25,9 +25,9 @@ pub const TIMED_OUT: i32 = 124;
 /// Exit code of a step that was told to end, as shells report SIGTERM.
 pub const STOPPED: i32 = 143;
 
-/// How long the signals take at most, for a step's own processes and for those it has lost sight of.
+/// Time that the signals take at most, for a step's own processes and for those it has lost sight of.
 pub(crate) const STEPS_END: Duration = Duration::from_secs(10);
-/// How often a kept machine says that it is there.
+/// Time between two signs of life of a kept machine.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 enum Event {
@@ -136,7 +136,7 @@ fn search_path() -> io::Result<OsString> {
     std::env::join_paths(all).map_err(io::Error::other)
 }
 
-/// What is known of a node.
+/// Facts about a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
     /// Version of taut there.
@@ -145,7 +145,7 @@ pub struct Facts {
     pub architecture: String,
     /// Name of the operating system, such as `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
-    /// Its own name for itself.
+    /// Name of the node for itself.
     pub host_name: String,
     /// CPU, kernel, command line, isolation, clock source and more.
     pub machine: serde_json::Value,
@@ -153,16 +153,16 @@ pub struct Facts {
     pub interrupt_affinity: BTreeMap<String, String>,
 }
 
-/// What changes from moment to moment.
+/// State of a node that changes from moment to moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Moment {
-    /// Its clock, ns since 1970.
+    /// Clock of the node, ns since 1970.
     pub time_ns: u64,
     /// Bytes free where runs are.
     pub free_bytes: u64,
-    /// Why its cores cannot be kept awake; none if they can.
+    /// Reason why its cores cannot be kept awake; none if they can.
     pub halts: Option<String>,
-    /// Who measures on it already; none if nobody does.
+    /// Name of who measures on it already; none if nobody does.
     #[serde(default)]
     pub measuring: Option<String>,
 }
@@ -328,7 +328,7 @@ pub(crate) fn checksum_of(mut file: fs::File) -> io::Result<String> {
     }
 }
 
-/// Every file below `folder`, as paths relative to it, sorted.
+/// Returns every file below `folder`, as paths relative to it, sorted.
 ///
 /// # Errors
 /// A folder cannot be read.

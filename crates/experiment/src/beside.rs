@@ -1,4 +1,4 @@
-//! Where the files lie that an experiment names: beside its own file, or in this program.
+//! Files that an experiment names: beside its own file, or in this program.
 
 use crate::error::ExperimentError;
 use crate::inside::InsidePath;
@@ -20,12 +20,12 @@ const SHARED: &[(&str, &str)] = &[
 /// A file that an experiment names is no larger, bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Where named files lie.
+/// Place of the files that an experiment names.
 #[derive(Debug, Clone)]
 pub(crate) enum Beside {
-    /// In this folder.
+    /// The files lie in this folder.
     Folder(PathBuf),
-    /// In this program: those of a reference experiment.
+    /// The files lie in this program: those of a reference experiment.
     Program,
 }
 

@@ -1,4 +1,4 @@
-//! What a person asks for other than the file says: `--set`, `--repetitions`.
+//! Changes that a person asks for to what the file says: `--set`, `--repetitions`.
 
 use crate::definition::Definition;
 use crate::error::ExperimentError;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use taut_port::suggestion;
 use toml::Spanned;
 
-/// What a person asks for other than the file says: shorter runs, fewer values, another number of repetitions.
+/// Changes that a person asks for to what the file says: shorter runs, fewer values, another number of repetitions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changes {
     /// Names of variables and their values, as in the file; a loop variable takes a list or a range.

@@ -9,28 +9,28 @@ use serde::Serialize;
 use std::time::Duration;
 use taut_lab::comparison::{Choice, offers};
 
-/// What is going to be done.
+/// Check of an experiment: what is going to be done.
 #[derive(Debug, Serialize)]
 pub struct Check {
-    /// One line that names the experiment.
+    /// Title of the experiment, one line.
     pub title: String,
-    /// The same file and seed have the same.
+    /// Fingerprint: the same for the same file and seed.
     pub fingerprint: String,
     /// The combinations of the loop variables, from 1.
     pub variants: Vec<Values>,
     /// Runs in their order.
     pub order: Vec<String>,
-    /// No more runs than this, where runs are added until a metric is known.
+    /// Number of runs at most, where runs are added until a metric is known.
     pub at_most_runs: usize,
-    /// How long all runs probably take, s; `None` where the file does not say.
+    /// Time that all runs probably take, s; `None` where the file does not say.
     pub expected_s: Option<f64>,
-    /// No longer than this, s.
+    /// Time that all runs take at most, s.
     pub longest_s: f64,
     /// The first run's commands.
     pub commands: Vec<PlannedCommand>,
     /// The nodes on other machines, as far as they were asked.
     pub nodes: Vec<Reached>,
-    /// What stands in the way.
+    /// Obstacles that stand in the way.
     pub missing: Vec<String>,
 }
 
@@ -46,13 +46,13 @@ impl Check {
 /// A command of a run.
 #[derive(Debug, Serialize)]
 pub struct PlannedCommand {
-    /// Its name.
+    /// Name of the command.
     pub name: String,
     /// The role of its node.
     pub node: String,
-    /// What the shell there is given.
+    /// Text that the shell there is given.
     pub script: String,
-    /// It stays while the others run.
+    /// Whether the command stays while the others run.
     pub background: bool,
 }
 
@@ -115,7 +115,7 @@ impl Experiment {
         Ok(commands)
     }
 
-    /// What this machine lacks: programs of local steps, devices.
+    /// Returns what this machine lacks: programs of local steps, devices.
     fn missing(&self) -> Vec<String> {
         let mut missing: Vec<String> = match self.secrets() {
             Ok(secrets) => secrets

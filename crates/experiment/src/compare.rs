@@ -1,5 +1,5 @@
-//! Two experiments held against each other: what differs around them first, then which metrics differ, by how much
-//! and how surely, and figures laid over each other.
+//! Comparison of two experiments: what differs around them first, then which metrics differ, by how much and how
+//! surely, and figures laid over each other.
 
 use crate::definition::{FigureDefinition, FigureKind};
 use crate::error::ExperimentError;
@@ -17,28 +17,28 @@ use taut_lab::table::{terminal_width, text};
 use taut_measure::{Comparison, Finding, judge};
 use taut_port::suggestion;
 
-/// How often an interval is to cover, from six runs on. With fewer it says what it covers.
+/// Probability with which an interval is to cover, from six runs on. With fewer it says what it covers.
 const CONFIDENCE: f64 = 0.95;
 /// Chance of any false "differs" among all comparisons.
 const LEVEL: f64 = 0.05;
 
-/// What is compared, and what counts as worse.
+/// Request of a comparison: what is compared, and what counts as worse.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// All metrics, not only those that the experiment file names.
+    /// Whether all metrics are compared, not only those that the experiment file names.
     pub all: bool,
-    /// What must not have become worse.
+    /// Limits of how much worse metrics may have become.
     pub limits: Vec<Limit>,
 }
 
-/// How much worse a metric may be.
+/// Limit of how much worse a metric may be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limit {
-    /// The metric.
+    /// Name of the metric.
     pub metric: String,
-    /// By which share: 0.1 for 10 %.
+    /// Share by which it may be worse: 0.1 for 10 %.
     pub share: f64,
-    /// Less of it is worse, as of rates.
+    /// Whether less of the metric is worse, as of rates.
     pub less_is_worse: bool,
 }
 
@@ -75,12 +75,12 @@ impl std::str::FromStr for Limit {
     }
 }
 
-/// One of the two.
+/// Side of a comparison: one of the two experiments.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// Where it is.
+    /// Folder of the results.
     pub folder: PathBuf,
-    /// How far it came, by which version, of which plan.
+    /// State: how far the experiment came, by which version, of which plan.
     pub state: State,
     /// Runs that are compared.
     pub runs: usize,
@@ -95,27 +95,27 @@ pub struct Side {
 /// Something around the experiments that is not the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// What.
+    /// Name of what differs.
     pub what: String,
-    /// In A.
+    /// Its value in A.
     pub a: String,
-    /// In B.
+    /// Its value in B.
     pub b: String,
 }
 
 /// A metric of one combination of the loop variables.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
-    /// The combination.
+    /// Combination of the loop variables.
     pub variables: Values,
-    /// The metric.
+    /// Name of the metric.
     pub metric: String,
     /// Medians, difference, effect.
     #[serde(flatten)]
     pub comparison: Comparison,
     /// p-value corrected for all comparisons made here (Holm).
     pub corrected_p_value: Option<f64>,
-    /// What it says.
+    /// Finding that the comparison gives.
     pub finding: Finding,
 }
 
@@ -137,30 +137,30 @@ pub struct Judgement {
     /// The limit.
     #[serde(flatten)]
     pub limit: Limit,
-    /// The combination.
+    /// Combination of the loop variables.
     pub variables: Values,
-    /// Whether it was kept.
+    /// Whether the limit was kept.
     pub kept: Kept,
-    /// In words.
+    /// Judgement in words.
     pub text: String,
 }
 
-/// Two experiments compared.
+/// Comparison of two experiments.
 #[derive(Debug, Serialize)]
 pub struct Comparisons {
     /// The first, to which the other is compared.
     pub a: Side,
-    /// The other.
+    /// The other experiment.
     pub b: Side,
-    /// What differs around them.
+    /// Differences around the two.
     pub environment: Vec<Difference>,
     /// Combinations that only one of them has.
     pub only_in: [Vec<Values>; 2],
-    /// The metrics.
+    /// Metrics that are compared.
     pub metrics: Vec<Compared>,
-    /// The limits.
+    /// Limits, and whether they were kept.
     pub limits: Vec<Judgement>,
-    /// What a reader should know: damaged files, metrics without values.
+    /// Problems that a reader should know: damaged files, metrics without values.
     pub problems: Vec<String>,
     /// Figures of both.
     #[serde(skip)]
@@ -262,7 +262,7 @@ impl Loaded {
         names
     }
 
-    /// All metrics of the runs.
+    /// Returns all metrics of the runs.
     fn metrics(&self) -> BTreeSet<&str> {
         self.runs
             .runs
@@ -524,7 +524,7 @@ fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
     }
 }
 
-/// What differs around two experiments.
+/// Returns what differs around two experiments.
 fn environment(a: &Side, b: &Side) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut hold = |what: String, a: &str, b: &str| {
@@ -627,7 +627,7 @@ fn overlaid(a: &Loaded, b: &Loaded, problems: &mut Vec<String>) -> Vec<Figure> {
     figures
 }
 
-/// How a finding is called.
+/// Names a finding.
 pub(crate) fn finding(finding: &Finding) -> String {
     match finding {
         Finding::Differs => "differs".to_owned(),
@@ -687,7 +687,7 @@ pub(crate) const HEADINGS: [&str; 8] =
     ["of", "metric", "A", "B", "B to A", "effect", "p", "finding"];
 
 impl Comparisons {
-    /// What came of it, in a sentence.
+    /// Says in a sentence what came of the comparison.
     pub fn lead(&self) -> String {
         let found = |wanted: fn(&Finding) -> bool| {
             let metrics = self.metrics.iter();
@@ -713,7 +713,7 @@ impl Comparisons {
 }
 
 impl std::fmt::Display for Comparisons {
-    /// For a terminal.
+    /// Writes the comparison for a terminal.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (name, side) in [("A", &self.a), ("B", &self.b)] {
             writeln!(

@@ -1,4 +1,4 @@
-//! Why an experiment cannot be read, run or evaluated: the place, what is wrong, what to do.
+//! Errors of reading, running and evaluating experiments: the place, what is wrong, what to do.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,13 +20,13 @@ pub enum ExperimentError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Answer of the system.
         source: std::io::Error,
     },
     /// A node is not there, or not as it must be.
     #[error("node {node}: {}", one_line(reason))]
     Node {
-        /// Its role.
+        /// Role of the node.
         node: String,
         /// What is wrong, and what to do.
         reason: String,
@@ -39,13 +39,13 @@ pub enum ExperimentError {
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// No experiment of this name.
+    /// There is no experiment of this name.
     #[error("{0}")]
     Unknown(String),
     /// A name that leads out of the results.
     #[error(transparent)]
     NotInside(#[from] crate::inside::NotInside),
-    /// What the laboratory's results say.
+    /// The laboratory's results are refused.
     #[error(transparent)]
     Lab(#[from] taut_lab::results::ResultsError),
 }

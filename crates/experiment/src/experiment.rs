@@ -29,7 +29,7 @@ const MOST_VALUE_BYTES: usize = 256 << 20;
 pub struct Experiment {
     pub(crate) definition: Definition,
     pub(crate) source: Source,
-    /// Where other files lie that it names.
+    /// Place of other files that it names.
     pub(crate) beside: Beside,
     pub(crate) templates: Templates,
     pub(crate) tasks: Vec<Task>,
@@ -41,7 +41,7 @@ pub struct Experiment {
     pub(crate) limit: Duration,
 }
 
-/// One combination of the loop variables.
+/// Combination of the loop variables.
 #[derive(Debug, Clone)]
 pub struct Variant {
     /// The loop variables alone: what makes it differ from the others.
@@ -140,12 +140,12 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// One line that names the experiment.
+    /// Returns the experiment's title, one line.
     pub fn title(&self) -> &str {
         &self.definition.title
     }
 
-    /// What the file says.
+    /// Returns what the file says.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
@@ -316,7 +316,7 @@ impl Experiment {
         }
     }
 
-    /// All texts that are filled in for a run, with the role on which they are, if on one.
+    /// Returns all texts that are filled in for a run, with the role on which they are, if on one.
     pub(crate) fn texts(&self) -> Result<Vec<PlacedText<'_>>, ExperimentError> {
         let mut texts = Vec::new();
         for task in &self.tasks {
@@ -349,7 +349,7 @@ impl Experiment {
         Ok(texts)
     }
 
-    /// What a text may use in a run.
+    /// Returns what a text may use in a run.
     pub(crate) fn context(
         &self,
         variant: &Variant,

@@ -56,13 +56,13 @@ const OWN: [&str; 16] = [
     "SHA256SUMS",
 ];
 
-/// How far an experiment came.
+/// Stage of an experiment: how far it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Under way, or ended without a word (killed, power lost).
+    /// The experiment is under way, or ended without a word (killed, power lost).
     Running,
-    /// Stopped by the user; whole runs are there, others are missing.
+    /// The experiment was stopped by the user; whole runs are there, others are missing.
     Interrupted,
     /// Some runs failed.
     Incomplete,
@@ -70,53 +70,53 @@ pub enum Stage {
     Finished,
 }
 
-/// `state.json`.
+/// Contents of `state.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {
     /// Layout of the folder.
     pub schema: u32,
-    /// One line that names the experiment.
+    /// Title of the experiment, one line.
     pub title: String,
     /// The name it was asked for by.
     pub name: String,
     /// Version that ran it.
     pub taut_version: String,
-    /// When it began, RFC 3339.
+    /// Time at which it began, RFC 3339.
     pub started: String,
-    /// When it last ended, RFC 3339.
+    /// Time at which it last ended, RFC 3339.
     pub ended: Option<String>,
     /// The command that repeats it.
     pub command_line: String,
-    /// How far it came.
+    /// Stage: how far it came.
     pub stage: Stage,
-    /// Of the plan: the same file and seed have the same.
+    /// Fingerprint of the plan: the same for the same file and seed.
     pub fingerprint: String,
     /// Runs that are to be made, warm-up included; it grows where runs are added until a metric is known.
     pub planned: usize,
-    /// Whole runs.
+    /// Number of whole runs.
     pub done: usize,
     /// Runs that failed at their last attempt.
     pub failed: usize,
-    /// What a reader should know: clocks that differ, repeated attempts.
+    /// Notes for a reader: clocks that differ, repeated attempts.
     pub notes: Vec<String>,
     /// The published results that it replicates.
     pub replicates: Option<String>,
-    /// What was asked for other than the file says.
+    /// Changes that were asked for to what the file says.
     #[serde(default)]
     pub changes: Changes,
-    /// How it was published; `None` for results as they were made.
+    /// Publication; `None` for results as they were made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Publication>,
 }
 
-/// How results were published.
+/// Way in which results were published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publication {
-    /// When, RFC 3339.
+    /// Time of the publication, RFC 3339.
     pub at: String,
-    /// Runs are missing.
+    /// Whether runs are missing.
     pub partial: bool,
-    /// Names and addresses were replaced.
+    /// Whether names and addresses were replaced.
     pub pseudonyms: bool,
 }
 
@@ -125,36 +125,36 @@ impl State {
     pub const SCHEMA: u32 = 1;
 }
 
-/// `run.json`.
+/// Contents of `run.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// Its name.
+    /// Name of the run.
     pub id: String,
     /// The combination, from 1.
     pub variant: usize,
     /// The repetition, from 1.
     pub repetition: u32,
-    /// Not counted.
+    /// Whether the run warms up and is not counted.
     pub warm_up: bool,
     /// The loop variables alone.
     pub loops: Values,
     /// All variables, filled in.
     pub variables: Values,
-    /// When it began, RFC 3339.
+    /// Time at which the run began, RFC 3339.
     pub started: String,
-    /// How long it took, set-up included.
+    /// Time that the run took, set-up included, s.
     pub seconds: f64,
-    /// Which attempt this was, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Why it failed; `None` for a whole run.
+    /// Reason why the run failed; `None` for a whole run.
     pub failure: Option<String>,
     /// The commands in their order.
     pub commands: Vec<CommandRecord>,
     /// Name of the file with facts about each node, by role.
     pub nodes: BTreeMap<String, InsidePath>,
-    /// What was measured.
+    /// Metrics that were measured.
     pub metrics: BTreeMap<String, f64>,
-    /// What a reader should know.
+    /// Notes that a reader should know.
     pub notes: Vec<String>,
     /// SHA-256 of every other file of the run.
     pub files: BTreeMap<InsidePath, String>,
@@ -163,36 +163,36 @@ pub struct RunRecord {
 /// A command of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommandRecord {
-    /// Its name.
+    /// Name of the command.
     pub name: String,
     /// The role of its node.
     pub node: String,
-    /// What the shell there was given.
+    /// Text that the shell there was given.
     pub script: String,
-    /// Its exit code; of one in the background, after it was told to end.
+    /// Exit code of the command; of one in the background, after it was told to end.
     pub exit_code: Option<i32>,
-    /// When it began, s after the run did.
+    /// Time at which it began, s after the run did.
     pub begun_s: f64,
-    /// How long it ran.
+    /// Time that it ran, s.
     pub seconds: f64,
 }
 
 /// A line of the index.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct IndexedRun {
-    /// Its name.
+    /// Name of the run.
     pub id: String,
     /// The combination, from 1.
     pub variant: usize,
     /// The repetition, from 1.
     pub repetition: u32,
-    /// Not counted.
+    /// Whether the run warms up and is not counted.
     pub warm_up: bool,
-    /// How long it took.
+    /// Time that the run took, s.
     pub seconds: f64,
     /// The loop variables alone.
     pub variables: Values,
-    /// What was measured.
+    /// Metrics that were measured.
     pub metrics: BTreeMap<String, f64>,
     /// SHA-256 of its `run.json`.
     pub checksum: String,
@@ -239,7 +239,7 @@ impl Folder {
         })
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.dir
     }
@@ -249,7 +249,7 @@ impl Folder {
         self.dir.join("experiment.toml")
     }
 
-    /// Its `state.json`.
+    /// Returns the folder's `state.json`.
     ///
     /// # Errors
     /// It is damaged, or of another layout.
@@ -618,9 +618,9 @@ impl Folder {
 /// A results folder among others.
 #[derive(Debug, Serialize)]
 pub struct Found {
-    /// Where it is.
+    /// Path of the folder.
     pub folder: PathBuf,
-    /// How far it is.
+    /// State: how far it is.
     pub state: State,
 }
 

@@ -64,7 +64,7 @@ impl InsidePath {
         Self::new(&format!("{self}/{below}"))
     }
 
-    /// Where it is in `folder`, for messages and for what this program makes itself.
+    /// Returns the path in `folder`, for messages and for what this program makes itself.
     pub fn in_folder(&self, folder: &Path) -> PathBuf {
         folder.join(&self.0)
     }
@@ -82,7 +82,7 @@ impl InsidePath {
         }
     }
 
-    /// All of the plain file of this name in `folder`, of at most `most` bytes.
+    /// Reads all of the plain file of this name in `folder`, of at most `most` bytes.
     ///
     /// # Errors
     /// As [`InsidePath::open`], or the file is larger.
@@ -168,13 +168,13 @@ impl InsidePath {
 }
 
 impl NotInside {
-    /// That this is none, as a text that can be shown.
+    /// Makes the error that `name` is none, as a text that can be shown.
     pub(crate) fn of(name: &str) -> Self {
         let shown: String = name.chars().take(80).collect();
         Self(shown.escape_debug().to_string())
     }
 
-    /// Any name as a text that can be shown.
+    /// Returns any name as a text that can be shown.
     pub(crate) fn shown(name: &str) -> String {
         format!("`{}`", Self::of(name).0)
     }

@@ -1,4 +1,4 @@
-//! What `[device]`, `[traffic]` and `[measure]` stand for: command lines that anybody can type.
+//! Command lines that `[device]`, `[traffic]` and `[measure]` stand for, which anybody can type.
 
 use crate::definition::{Definition, Quantity, Step};
 use crate::error::{ExperimentError, Source};
@@ -9,9 +9,9 @@ use toml::Spanned;
 /// A command of each run, its variables not filled in yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
-    /// Its name in logs.
+    /// Name of the task in logs.
     pub(crate) name: String,
-    /// What its metrics begin with; may be empty.
+    /// Prefix of the task's metrics; may be empty.
     pub(crate) prefix: String,
     /// The role of its node; the only node where there is none.
     pub(crate) node: Option<Spanned<String>>,
@@ -24,7 +24,7 @@ pub(crate) struct Task {
     pub(crate) allowed: Vec<i32>,
 }
 
-/// All commands of a run, in order.
+/// Returns all commands of a run, in order.
 pub(crate) fn tasks(
     definition: &Definition,
     source: &Source,
@@ -203,7 +203,7 @@ fn measurements(
     Ok(())
 }
 
-/// One repetition of `taut demo` with one device, which knows its own frames.
+/// Returns one repetition of `taut demo` with one device, which knows its own frames.
 fn comparison(
     definition: &Definition,
     source: &Source,

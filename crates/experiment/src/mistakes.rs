@@ -1,4 +1,4 @@
-//! What can be wrong with an experiment besides its grammar, said with its place before the first run.
+//! Mistakes of an experiment besides its grammar, said with their place before the first run.
 
 use crate::definition::Order;
 use crate::error::ExperimentError;
@@ -160,7 +160,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Every variable that is used exists, and every one that exists is used.
+    /// Checks that every variable that is used exists, and that every one that exists is used.
     pub(crate) fn check_variables(&self) -> Result<(), ExperimentError> {
         let definition = &self.definition;
         let known: Vec<&str> = self.variants[0]

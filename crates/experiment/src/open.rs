@@ -73,8 +73,8 @@ pub const FORMER: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What is now the name of the reference experiment that was called `what`, and the line that says so. `None` where `what`
-/// is no such name, or is a file or a folder: those come first, as in [`open`].
+/// Returns what is now the name of the reference experiment that was called `what`, and the line that says so. `None`
+/// where `what` is no such name, or is a file or a folder: those come first, as in [`open`].
 pub fn renamed(what: &str) -> Option<(&'static str, String)> {
     if Path::new(what).exists() {
         return None;

@@ -40,7 +40,7 @@ struct Page<'a> {
     command_line: &'a str,
     replication: Option<&'a Replication>,
     headings: [&'static str; 8],
-    /// Its name, where it is the first page of a publication.
+    /// Name of the site, where the page is the first of a publication.
     site: Option<&'a str>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn write_index(
     write_as(experiment, folder, evaluation, Some(name))
 }
 
-/// What a reader must know before anything else.
+/// Returns what a reader must know before anything else.
 pub(crate) fn alert(state: &State) -> Option<String> {
     let partial = state
         .published

@@ -1,4 +1,4 @@
-//! Which runs there are, and in which order they are made.
+//! Plan of the runs, and of the order in which they are made.
 
 use crate::definition::Order;
 use crate::error::ExperimentError;
@@ -9,16 +9,16 @@ use sha2::{Digest, Sha256};
 /// A plan has no more runs, and results neither.
 pub(crate) const MOST_RUNS: usize = 1_000_000;
 
-/// One run: a combination of the loop variables in one repetition.
+/// Planned run: a combination of the loop variables in one repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRun {
-    /// Its name, which does not depend on the order: `v2-r1`, or `v2-w1` for one that warms up.
+    /// Name of the run, which does not depend on the order: `v2-r1`, or `v2-w1` for one that warms up.
     pub id: String,
     /// The combination, from 0.
     pub variant: usize,
-    /// Its repetition, from 1.
+    /// Repetition of the combination, from 1.
     pub repetition: u32,
-    /// Made first and not counted.
+    /// Whether the run is made first and not counted.
     pub warm_up: bool,
 }
 
@@ -92,7 +92,7 @@ impl Experiment {
         runs
     }
 
-    /// Every combination once, in an order drawn by the seed and the repetition.
+    /// Returns every combination once, in an order drawn by the seed and the repetition.
     pub(crate) fn round(&self, repetition: u32, warm_up: bool) -> Vec<PlannedRun> {
         let mut runs: Vec<PlannedRun> = (0..self.variants.len())
             .map(|variant| PlannedRun::new(variant, repetition, warm_up))

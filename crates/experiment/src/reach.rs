@@ -1,4 +1,4 @@
-//! Whether the machines of an experiment can be had: asked as a run asks when it starts, and given back at once.
+//! Reach of the machines of an experiment: asked as a run asks when it starts, and given back at once.
 
 use crate::agent::Facts;
 use crate::error::ExperimentError;
@@ -11,18 +11,18 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long all machines together may take, the copy of this program included.
+/// Time that all machines together may take, the copy of this program included.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
 /// A node that was asked.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reached {
-    /// Its role.
+    /// Role of the node.
     pub node: String,
-    /// A run could begin there now.
+    /// Whether a run could begin there now.
     pub ready: bool,
-    /// What it is, or what is wrong and what to do.
+    /// Description of the node, or what is wrong and what to do.
     pub text: String,
 }
 

@@ -19,7 +19,7 @@ use taut_measure::Finding;
 /// Results that somebody made, in a folder or unpacked from an archive for as long as this lives.
 #[derive(Debug)]
 pub struct Results {
-    /// Where they are.
+    /// Folder of the results.
     pub folder: PathBuf,
     shown: String,
     _unpacked: Option<tempfile::TempDir>,
@@ -120,7 +120,7 @@ impl Results {
     }
 }
 
-/// How far a replication got.
+/// Outcome of a replication: how far it got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
@@ -137,9 +137,9 @@ pub enum Reached {
 /// A claim there and here.
 #[derive(Debug, Clone, Serialize)]
 pub struct Claimed {
-    /// As published.
+    /// Verdict as published.
     pub published: Verdict,
-    /// Here.
+    /// Verdict here.
     pub here: Verdict,
 }
 
@@ -175,17 +175,17 @@ impl Claimed {
 /// Published results and those that replicate them.
 #[derive(Debug, Serialize)]
 pub struct Replication {
-    /// What was replicated, as it was named.
+    /// Name of what was replicated.
     pub of: String,
-    /// How far it got.
+    /// How far the replication got.
     pub reached: Reached,
-    /// In a sentence.
+    /// Outcome in a sentence.
     pub text: String,
-    /// What differs between the machines.
+    /// Differences between the machines.
     pub machines: Vec<Difference>,
-    /// The claims.
+    /// Claims there and here.
     pub claims: Vec<Claimed>,
-    /// The metrics.
+    /// Comparison of the metrics.
     pub comparisons: Comparisons,
 }
 

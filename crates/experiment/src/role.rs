@@ -98,7 +98,7 @@ pub(crate) fn roles(
     Ok(roles)
 }
 
-/// What is said of a node goes with where it is.
+/// Checks that what is said of a node goes with where it is.
 fn check_place(
     source: &Source,
     role: &str,

@@ -31,29 +31,29 @@ use taut_host::private::MEASURING_PATIENCE;
 use taut_lab::benchmark::Observer;
 use taut_measure::{Progress, StopRule};
 
-/// What a node must have free before a run.
+/// Space that a node must have free before a run.
 const LEAST_FREE_BYTES: u64 = 64 << 20;
 /// Clocks of two nodes that differ by more are worth a note, ns.
 const CLOCKS_DIFFER_NS: i128 = 100_000_000;
-/// How often a node is asked whether another measurement has ended.
+/// Time between two questions to a node whether another measurement has ended.
 const MEASUREMENT_POLL: Duration = Duration::from_millis(300);
-/// How long a background command may take until it is ready.
+/// Time that a background command may take until it is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(20);
-/// What `ssh` ends with when the connection breaks.
+/// Exit code of `ssh` when the connection breaks.
 const CONNECTION_BROKE: i32 = 255;
-/// How long it takes until a connection that broke is known to have.
+/// Time until a connection that broke is known to have.
 const LOSS_SHOWS: Duration = Duration::from_millis(500);
-/// How long the agent may take to end a step before it is given up.
+/// Time that the agent may take to end a step before it is given up.
 const END_PATIENCE: Duration = STEPS_END.saturating_add(Duration::from_secs(5));
 
-/// What to run.
+/// Request of what to run.
 #[derive(Debug)]
 pub struct Request {
     /// The experiment.
     pub experiment: Experiment,
-    /// Where the results are, or are to be.
+    /// Folder in which the results are, or are to be.
     pub folder: Folder,
-    /// This program, run on nodes.
+    /// Path of this program, which is run on nodes.
     pub program: PathBuf,
 }
 
@@ -94,9 +94,9 @@ pub(crate) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// How a run ended that did not become a result.
+/// Way in which a run ended that did not become a result.
 enum Failed {
-    /// Told to stop.
+    /// The run was told to stop.
     Stopped,
     /// The run failed; the next one may do better.
     Run(String),
@@ -118,7 +118,7 @@ struct Driver<'a> {
     observer: &'a mut dyn Observer,
     stop: &'a AtomicBool,
     nodes: Vec<Box<dyn Node>>,
-    /// This machine is ours as long as this lives.
+    /// Hold of this machine, which is ours as long as this lives.
     _held: Option<crate::agent::Held>,
     /// Makes one run of an array; who submitted the array keeps the index.
     allocated: bool,
@@ -168,7 +168,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Of one run, on the machines that this process was given by Slurm.
+    /// Makes a driver of one run, on the machines that this process was given by Slurm.
     fn of_allocation(
         request: &'a Request,
         observer: &'a mut dyn Observer,
@@ -485,7 +485,7 @@ impl<'a> Driver<'a> {
         making.record.notes.push(note);
     }
 
-    /// Why a node is not there any more, if it is not; that shows a moment after its commands have ended.
+    /// Returns why a node is not there any more, if it is not; that shows a moment after its commands have ended.
     fn lost(&self, role: &str, code: i32) -> Option<String> {
         // Slurm ends commands by a signal.
         let taken = code == CONNECTION_BROKE || (self.allocated && code == STOPPED);
@@ -779,7 +779,7 @@ fn wait_for_measurement(
     Ok(began.elapsed())
 }
 
-/// Whether a node has room for a run.
+/// Checks that a node has room for a run.
 pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentError> {
     if moment.free_bytes >= LEAST_FREE_BYTES {
         return Ok(());
@@ -820,13 +820,13 @@ fn record_of(experiment: &Experiment, planned: &PlannedRun, attempt: u32) -> Run
 struct Making {
     folder: PathBuf,
     began: Instant,
-    /// When `plan.limit` is over, which counts from when the nodes are in their known state.
+    /// Time at which `plan.limit` is over, which counts from when the nodes are in their known state.
     deadline: Instant,
     wiring: Option<Wiring>,
     background: Vec<Running>,
     /// Tasks that have printed what metrics are made of, with their patterns.
     outputs: Vec<(Task, Vec<(String, String)>)>,
-    /// No core is to halt.
+    /// Whether no core is to halt.
     awake: bool,
     record: RunRecord,
 }
@@ -860,7 +860,7 @@ impl Running {
     }
 }
 
-/// What a command said last, for a message.
+/// Returns what a command said last, for a message.
 fn last_line(making: &Making, name: &str) -> String {
     let read = |kind: &str| {
         let text =
@@ -907,7 +907,7 @@ impl Experiment {
             .map_err(|reason| Failed::Fatal(self.source.wrong(text.span(), reason)))
     }
 
-    /// Whether no core is to halt in a run.
+    /// Returns whether no core is to halt in a run.
     pub(crate) fn keeps_awake(&self, values: &Value) -> Result<bool, ExperimentError> {
         let Some(awake) = &self.definition.awake else {
             return Ok(false);
@@ -943,7 +943,7 @@ impl Experiment {
         Ok(files)
     }
 
-    /// How long a run probably takes, where the traffic says so.
+    /// Returns how long a run probably takes, where the traffic says so.
     pub fn expected(&self) -> Option<Duration> {
         let traffic = self.definition.traffic.as_ref()?;
         let seconds = match traffic.seconds.as_ref()?.get_ref() {

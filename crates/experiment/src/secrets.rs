@@ -8,22 +8,22 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
-/// What stands in the place of a value.
+/// Text in the place of a value.
 const MARK: &[u8] = b"[secret]";
 /// A shorter value would be found in text that has nothing to do with it.
 const SHORTEST: usize = 4;
 const PIECE: usize = 1 << 16;
-/// All secrets together, bytes.
+/// Length of the line that holds all secrets at most, bytes.
 const LONGEST_LINE: u64 = 1 << 20;
 
 /// The values of an experiment's secrets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Secrets {
-    /// By their names, as commands get them.
+    /// Values by their names, as commands get them.
     given: BTreeMap<String, String>,
     /// Longest first; a value that JSON writes otherwise is there in both ways.
     values: Vec<Vec<u8>>,
-    /// Those that the environment does not have.
+    /// Names of the secrets that the environment does not have.
     pub(crate) unset: Vec<String>,
 }
 
@@ -217,7 +217,7 @@ mod tests {
         secrets
     }
 
-    /// What comes out when the text comes in pieces of this size.
+    /// Returns what comes out when the text comes in pieces of this size.
     fn in_pieces(secrets: &Secrets, text: &str, size: usize) -> String {
         let mut out = Vec::new();
         let mut scrubber = Scrubber::new(secrets, &mut out);

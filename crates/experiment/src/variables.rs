@@ -12,14 +12,14 @@ use toml::Spanned;
 /// Names and values, in the order of the file.
 pub type Values = IndexMap<String, Value>;
 
-/// Most values that one loop variable can take.
+/// Values that one loop variable can take at most.
 const MOST_VALUES: usize = 100_000;
 
-/// Most combinations that all loops together can make.
+/// Combinations that all loops together can make at most.
 const MOST_COMBINATIONS: usize = 1_000_000;
 /// The values of all combinations together take no more, bytes.
 const MOST_BYTES: usize = 512 << 20;
-/// No text with its variables filled in is longer, bytes.
+/// Length that a text with its variables filled in has at most, bytes.
 const LONGEST_TEXT: usize = 1 << 20;
 /// Steps that filling a text in or deciding a condition may take: far more than any needs that a person wrote.
 pub(crate) const MOST_STEPS: u64 = 1_000_000;
@@ -147,7 +147,7 @@ fn range_values(range: &Range) -> Result<Vec<Value>, String> {
     Ok(values)
 }
 
-/// Every combination of the loops and blocks, in the order of the file, the last one changing fastest.
+/// Returns every combination of the loops and blocks, in the order of the file, the last one changing fastest.
 pub(crate) fn combinations(
     source: &Source,
     loops: &IndexMap<String, Spanned<toml::Value>>,
@@ -216,7 +216,7 @@ pub(crate) fn combinations(
     Ok(all)
 }
 
-/// In a block, a value may come again beside another one.
+/// Returns the values of a block's loop, in which a value may come again beside another one.
 fn loop_values_of_zip(
     source: &Source,
     value: &Spanned<toml::Value>,
@@ -299,7 +299,7 @@ impl Templates {
         Ok(String::from_utf8_lossy(&out.0).into_owned())
     }
 
-    /// Whether a condition holds.
+    /// Returns whether a condition holds.
     pub(crate) fn holds(&self, condition: &str, values: &Values) -> Result<bool, String> {
         let value = self
             .environment
@@ -403,14 +403,14 @@ impl std::io::Write for Limited {
     }
 }
 
-/// How much memory values take, about, in bytes.
+/// Returns how much memory values take, about, in bytes.
 pub(crate) fn size_of_values(values: &Values) -> usize {
     let of =
         |(name, value): (&String, &Value)| 64 + name.len() + value.as_str().map_or(0, str::len);
     values.iter().map(of).sum()
 }
 
-/// There is no such variable.
+/// Says that there is no such variable.
 pub(crate) fn unknown<'a>(
     source: &Source,
     span: std::ops::Range<usize>,
@@ -436,7 +436,7 @@ fn is_template(text: &str) -> bool {
     ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark))
 }
 
-/// What is wrong with a text or a formula.
+/// Says what is wrong with a text or a formula.
 pub(crate) fn message(error: &minijinja::Error) -> String {
     error
         .detail()

@@ -1,5 +1,5 @@
-//! What functions that touch whole payloads cost per packet: batches of 32 UDP datagrams; AES beside `openssl speed`
-//! for the same size in turns. `cargo bench -p taut-function`
+//! Benchmark of what functions that touch whole payloads cost per packet: batches of 32 UDP datagrams; AES beside
+//! `openssl speed` for the same size in turns. `cargo bench -p taut-function`
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
@@ -13,7 +13,7 @@ use taut_wire::UdpFlow;
 const PAIRS: usize = 9;
 const DURATION: Duration = Duration::from_millis(200);
 const BATCH: usize = 32;
-/// Of a receiver of packets of this machine.
+/// Settings of a receiver of packets of this machine.
 const CLOCKS: &str = "clock_error = \"1ms\"";
 
 /// The fastest block of batches through these functions, ns per packet; with what it takes to fill a batch. The first
@@ -49,7 +49,7 @@ fn fastest(functions: &mut [&mut dyn Function], payload_bytes: usize) -> f64 {
     best
 }
 
-/// One program with one function, ns per frame.
+/// Measures one program with one function, ns per frame.
 fn in_the_kernel(name: &str, settings: &str, payload_bytes: usize) -> std::io::Result<u64> {
     let frame = UdpFlow::default().frame(payload_bytes + 42 + 4).unwrap();
     let function = in_kernel(name, settings.parse().unwrap(), 1).unwrap();

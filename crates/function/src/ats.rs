@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 /// Copies of packets that came without room in front, as many as wait to be sent at most.
 const POOL_SLOTS: u32 = 2048;
-/// Both stamps.
+/// Length of both stamps.
 const TRAILER_LEN_BYTES: usize = 16;
 /// A part per million, some of which a batch is older than the reading of the clock.
 const CALIBRATION: Duration = Duration::from_millis(20);
@@ -39,12 +39,12 @@ struct Settings {
     mtu: Mtu,
 }
 
-/// What the kernel does to frames.
+/// Returns what the kernel does to frames.
 pub(crate) fn in_kernel(table: toml::Table) -> Result<KernelFunction, SettingsError> {
     settings(table).map(|Settings { mtu }| KernelFunction::Ats { mtu: mtu.0 })
 }
 
-/// What became of a packet.
+/// Fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Stamped,
@@ -54,7 +54,7 @@ enum Fate {
     Malformed,
 }
 
-/// By name, in the order of the enumeration.
+/// Names of the fates, in the order of the enumeration.
 const FATES: [&str; 5] = [
     "stamped",
     "passed: no whole UDP datagram",

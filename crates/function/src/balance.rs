@@ -17,7 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |table| Ok(Box::new(Balance::new(settings(table)?)?) as Box<dyn Function>),
 };
 
-/// So many that shares are even: with ten hops, within some percent.
+/// Number of buckets, so many that shares are even: with ten hops, within some percent.
 const BUCKETS: usize = HOP_BUCKETS;
 const MOST_HOPS: usize = 1024;
 
@@ -34,7 +34,7 @@ pub(crate) struct Balance {
     port: usize,
     seed: u64,
     hops: Vec<Mac>,
-    /// By the upper bits of a flow's hash, the number of its hop.
+    /// Numbers of the hops, by the upper bits of a flow's hash.
     buckets: Vec<u16>,
     balanced: u64,
     passed: u64,
@@ -79,7 +79,7 @@ impl Balance {
         })
     }
 
-    /// What the kernel does to frames that leave through that port.
+    /// Returns what the kernel does to frames that leave through that port.
     pub(crate) fn in_kernel(&self, port: usize) -> KernelFunction {
         if port != self.port {
             // The second of the fates.
@@ -99,7 +99,7 @@ impl Balance {
     }
 }
 
-/// Which hop a bucket belongs to: it depends on the hop's address, not on its place in the list.
+/// Returns which hop a bucket belongs to: it depends on the hop's address, not on its place in the list.
 fn highest(bucket: u64, seed: u64, hops: &[Mac]) -> u16 {
     let drawn = |mac: &Mac| {
         let [a, b, c, d, e, f] = mac.0;

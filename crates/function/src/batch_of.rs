@@ -1,4 +1,4 @@
-//! For tests: a frame as a port may bring it.
+//! Frames as a port may bring them, for tests.
 
 use taut_port::{Batch, PoolHandle};
 

@@ -1,13 +1,13 @@
-//! How often something may be done: so many times at once, and then so far apart.
+//! Budget of how often something may be done: so many times at once, and then so far apart.
 
 /// A token bucket over a clock of the caller's.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u64,
     at_once: u64,
-    /// Between two, in units of the clock.
+    /// Time between two, in units of the clock.
     apart: u64,
-    /// When one was earned last.
+    /// Time at which one was earned last.
     since: u64,
 }
 

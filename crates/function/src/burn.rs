@@ -45,14 +45,14 @@ impl Settings {
     }
 }
 
-/// What the chain costs on this core.
+/// Costs of the chain on this core.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cost {
     /// Ticks of one step.
     step_ticks: f64,
     /// Ticks of a call without steps: the reckoning, the fences, and reading the counter.
     call_ticks: f64,
-    /// Of these, ticks that the call does not see when it times itself.
+    /// Ticks among these that the call does not see when it times itself.
     unseen_ticks: f64,
     /// Ticks of a call that spends nothing yet.
     skip_ticks: f64,
@@ -62,26 +62,26 @@ struct Cost {
 /// was interrupted, which is nobody's burning.
 const BELIEVED: f64 = 0.25;
 const SURPRISE_TICKS: f64 = 100.0;
-/// What a call is to have left for steps, so that a call before it that was too long can be made up for.
+/// Ticks that a call is to have left for steps, so that a call before it that was too long can be made up for.
 const SLACK_TICKS: f64 = 25.0;
 /// Debts are kept in such parts of a cycle.
 const PARTS: f64 = 1024.0;
 
 struct Burn {
     parts_per_packet: i64,
-    /// What packets owe and was not spent yet; below zero, spent in advance. In parts of a cycle.
+    /// Debt: what packets owe and was not spent yet; below zero, spent in advance. In parts of a cycle.
     owed_parts: i64,
-    /// What came to it since the last call, less what asking cost. That decides about the next, not the debt: with equal batches
-    /// calls then come at equal distances, which the processor predicts.
+    /// Debt that came since the last call, less what asking cost. That decides about the next, not the debt: with equal
+    /// batches calls then come at equal distances, which the processor predicts.
     waiting_parts: i64,
-    /// What has to wait for a call to be worth its cost.
+    /// Debt that has to wait for a call to be worth its cost.
     least_parts: i64,
     skip_parts: i64,
     cost: Cost,
     steps_per_tick: f64,
-    /// How much longer than planned a call may take to be believed, besides [`BELIEVED`].
+    /// Ticks beyond the plan that a call may take to be believed, besides [`BELIEVED`].
     surprise_ticks: f64,
-    /// What all calls took, as they timed themselves.
+    /// Ticks that all calls took, as they timed themselves.
     seen_ticks: u64,
     /// End of the chain, so that the next one depends on it.
     state: u64,
@@ -92,8 +92,8 @@ fn parts(cycles: f64) -> i64 {
 }
 
 impl Burn {
-    /// Not calibrated yet: [`Function::prepare`] does that on the core where it matters. Until then a
-    /// step counts as a cycle, whatever it takes.
+    /// Makes a burn that is not calibrated yet: [`Function::prepare`] does that on the core where it matters. Until
+    /// then a step counts as a cycle, whatever it takes.
     fn new(cycles: u32) -> Self {
         let mut burn = Self {
             parts_per_packet: parts(f64::from(cycles)),
@@ -272,25 +272,25 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
     values.get(at).copied().unwrap_or(0.0)
 }
 
-/// How exactly a burn burns, measured from outside.
+/// Precision of a burn, measured from outside.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 pub struct BurnError {
-    /// Asked for, cycles per packet.
+    /// Cycles per packet asked for.
     pub cycles: u32,
     /// Packets per batch.
     pub batch: usize,
     /// Blocks of batches that were timed.
     pub count: usize,
-    /// Of those, blocks left out because the machine took time from them.
+    /// Blocks among them that were left out because the machine took time from them.
     pub disturbed: usize,
     /// Mean of the cycles per packet that the other blocks took beyond those asked for.
     pub mean_cycles: f64,
-    /// The same, and beside it the interval of the blocks' median.
+    /// Mean as above, and beside it the interval of the blocks' median.
     pub interval: Option<Interval>,
 }
 
 impl BurnError {
-    /// Whether it keeps to its word: within 2 % from 50 cycles on, within 3 cycles below.
+    /// Whether the burn keeps to its word: within 2 % from 50 cycles on, within 3 cycles below.
     pub fn is_within_bounds(&self) -> bool {
         let bound = if self.cycles < 50 {
             3.0

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_micros(20);
 #[derive(Debug)]
 pub(crate) struct Sender<C> {
     ring: Producer<C>,
-    /// What the ring had no room for in time: goes in before anything else.
+    /// Changes that the ring had no room for in time: they go in before anything else.
     unsent: VecDeque<C>,
     /// How long the worker may take none before it is given up.
     pub patience: Duration,
@@ -39,7 +39,7 @@ pub(crate) struct Receiver<C> {
     most_per_batch: usize,
 }
 
-/// Both ends. The worker takes `most_per_batch` at a time.
+/// Makes both ends. The worker takes `most_per_batch` at a time.
 ///
 /// # Errors
 /// When there are too many files.
@@ -159,7 +159,7 @@ impl<C: Copy> Sender<C> {
 }
 
 impl<C: Copy> Receiver<C> {
-    /// As [`Function::arm`](crate::Function::arm).
+    /// Arms `alarm` as [`Function::arm`](crate::Function::arm) does.
     pub fn arm(&self, alarm: &mut Alarm) -> bool {
         // What was sent before the bell was asked is there now, and rings no more.
         self.bell.ask(alarm) && self.ring.is_empty()

@@ -1,5 +1,5 @@
-//! How much of a packet a function touches, and so where it belongs: in the kernel or in user space. (Xiang et al.,
-//! JSAC 2019, section III.)
+//! Classes of functions: how much of a packet a function touches, and so where it belongs, in the kernel or in user
+//! space. (Xiang et al., JSAC 2019, section III.)
 
 /// The class of a function, said in its [`crate::Entry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,7 +14,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Its name.
+    /// Name of the class.
     pub fn name(self) -> &'static str {
         match self {
             Self::Elementary => "elementary",
@@ -23,7 +23,7 @@ impl Class {
         }
     }
 
-    /// What makes a function one of this class, as part of a sentence.
+    /// Says what makes a function one of this class, as part of a sentence.
     pub fn means(self) -> &'static str {
         match self {
             Self::Elementary => "input and output only",

@@ -1,4 +1,4 @@
-//! Where in a frame a UDP datagram and its payload lie, for functions that change payloads.
+//! UDP datagrams in frames: where they and their payloads lie, for functions that change payloads.
 
 use crate::resize::move_start;
 use taut_port::{Packet, PoolHandle};
@@ -6,7 +6,7 @@ use taut_wire::checksum::{Sum, update_u16};
 use taut_wire::udp::{HEADER_LEN_BYTES, nonzero};
 use taut_wire::{Fault, Headers, IpProtocol, Layer3, Udp};
 
-/// What a frame is to a function that changes UDP payloads.
+/// Kind of a frame, for a function that changes UDP payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// A whole UDP datagram.
@@ -20,18 +20,18 @@ pub(crate) enum Seen {
 /// Places in a frame, bytes from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Datagram {
-    /// Of the IP header.
+    /// Place of the IP header.
     pub(crate) ip: usize,
-    /// IPv4; IPv6 otherwise.
+    /// Whether the datagram is in IPv4; in IPv6 otherwise.
     pub(crate) is_v4: bool,
-    /// Of the UDP header.
+    /// Place of the UDP header.
     pub(crate) udp: usize,
-    /// Behind the last byte of the payload.
+    /// Place behind the last byte of the payload.
     pub(crate) end: usize,
 }
 
 impl Seen {
-    /// Of the headers that were read of a frame.
+    /// Makes it from the headers that were read of a frame.
     #[inline]
     pub(crate) fn of(headers: &Headers, frame: &[u8]) -> Self {
         match headers.fault() {
@@ -63,7 +63,7 @@ pub(crate) fn is_fragment(headers: &Headers) -> bool {
 }
 
 impl Datagram {
-    /// The payload.
+    /// Places of the payload.
     pub(crate) fn payload(&self) -> std::ops::Range<usize> {
         self.udp + HEADER_LEN_BYTES..self.end
     }
@@ -92,7 +92,7 @@ impl Datagram {
         self.grew_by(packet.bytes_mut(), !gone);
     }
 
-    /// Of its UDP header and payload, bytes.
+    /// Length of the UDP header and the payload, bytes.
     pub(crate) fn length(&self) -> u16 {
         (self.end - self.udp) as u16
     }
@@ -126,7 +126,7 @@ impl Datagram {
         now.add_to_checksum(frame, 0, more.fold());
     }
 
-    /// What its length and payload add to the UDP checksum.
+    /// Returns what the datagram's length and payload add to the UDP checksum.
     pub(crate) fn sum(&self, frame: &[u8]) -> u16 {
         // The length counts in the pseudo header and in the UDP header.
         Sum::of(&frame[self.payload()])
@@ -152,7 +152,7 @@ impl Datagram {
     }
 }
 
-/// What a frame is, for tests of functions that change payloads.
+/// Returns the kind of a frame, for tests of functions that change payloads.
 #[cfg(test)]
 pub(crate) fn seen(frame: &[u8]) -> Seen {
     Seen::of(&Headers::of(frame), frame)
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(seen(&arp), Seen::Other);
     }
 
-    /// Both checksums of a frame are right.
+    /// Whether both checksums of a frame are right.
     fn is_right(frame: &[u8], v6: bool) -> bool {
         let bytes = &frame[14..];
         if v6 {

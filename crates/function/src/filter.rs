@@ -33,7 +33,7 @@ enum Action {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// For packets that no rule fits.
+    /// Action on packets that no rule fits.
     default: Action,
     #[serde(default)]
     rules: Vec<toml::Table>,
@@ -108,7 +108,7 @@ impl Prefix {
 #[derive(Debug, Clone)]
 struct Rule {
     action: Action,
-    /// In whose queue what it accepts waits ([`Batch::set_priority`]).
+    /// Priority of the queue in which packets wait that the rule accepts ([`Batch::set_priority`]).
     priority: Option<u8>,
     protocol: Option<IpProtocol>,
     source: Option<Prefix>,
@@ -257,7 +257,7 @@ impl Filter {
         })
     }
 
-    /// What the kernel does to frames.
+    /// Returns what the kernel does to frames.
     ///
     /// # Errors
     /// When a rule gives a priority: nothing waits there.
@@ -274,7 +274,7 @@ impl Filter {
         })
     }
 
-    /// What becomes of a packet.
+    /// Decides what becomes of a packet.
     #[inline]
     fn decide(&mut self, seen: Seen) -> Verdict {
         let tuple = match seen {
@@ -315,10 +315,10 @@ impl Filter {
     }
 }
 
-/// What becomes of a packet.
+/// Verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It goes on, at that priority if a rule gives it one.
+    /// The packet goes on, at that priority if a rule gives it one.
     Accept(Option<u8>),
     Drop,
 }

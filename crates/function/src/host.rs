@@ -28,7 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
 /// Addresses of one port.
 const MOST_ADDRESSES: usize = 64;
 
-/// Of answers (RFC 1700).
+/// Time to live of answers (RFC 1700).
 const HOPS: u8 = 64;
 /// Frames that are taken from the kernel at a time.
 const AT_A_TIME: usize = 64;
@@ -60,7 +60,7 @@ struct Counts {
     not_understood: AtomicU64,
 }
 
-/// What the port is reached by.
+/// Addresses that the port is reached by.
 #[derive(Debug, Clone)]
 struct Own {
     mac: Mac,
@@ -77,7 +77,7 @@ struct Host {
 }
 
 impl Own {
-    /// Why the slow path is to have this frame, if it is.
+    /// Returns why the slow path is to have this frame, if it is.
     #[inline(always)]
     fn concerned(&self, frame: &[u8]) -> Option<Punt> {
         let ethernet = Ethernet::new(frame).ok()?;
@@ -318,7 +318,8 @@ impl Handler for Answers {
     }
 }
 
-/// The same where the kernel is the host: what is for it goes there by a tap interface, and what it sends leaves by the port.
+/// Slow path where the kernel is the host: what is for it goes there by a tap interface, and what it sends leaves by
+/// the port.
 struct Kernel {
     tap: Tap,
     port: usize,
@@ -537,7 +538,7 @@ mod tests {
         frame[..length.unwrap()].to_vec()
     }
 
-    /// What the worker marks a frame as, on that port.
+    /// Returns what the worker marks a frame as, on that port.
     fn mark(host: &mut Host, frame: &[u8], from_port: usize) -> Option<Mark> {
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();
@@ -551,7 +552,7 @@ mod tests {
         batch.mark(0)
     }
 
-    /// What the slow path sends.
+    /// Returns what the slow path sends.
     fn answers(host: &mut Host, frame: &[u8], cause: Punt) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         let punted = Punted {

@@ -85,7 +85,7 @@ impl Default for Settings {
     }
 }
 
-/// What is done to one packet.
+/// Action on one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Lose,
@@ -107,13 +107,13 @@ impl Action {
     }
 }
 
-/// Which packet it is.
+/// Identity of a packet.
 #[derive(Debug, Clone, Copy)]
 struct Identity {
-    /// Its number in its direction, from 0.
+    /// Number of the packet in its direction, from 0.
     number: u64,
     to_port: usize,
-    /// What its stamp says: flow and sequence number.
+    /// Flow and sequence number that the packet's stamp says.
     stamp: Option<(u16, u64)>,
 }
 
@@ -122,11 +122,11 @@ struct Held {
     packet: Packet,
     marks: Marks,
     identity: Identity,
-    /// Why it waits; the copy of a doubled packet only where the batch has no room for it.
+    /// Action for which the packet waits; the copy of a doubled packet only where the batch has no room for it.
     action: Action,
     /// Sound packets of its flow that still have to pass.
     left: u16,
-    /// Such packets that have passed.
+    /// Number of such packets that have passed.
     passed: u16,
     since: Instant,
 }
@@ -218,7 +218,7 @@ impl Impair {
         })
     }
 
-    /// What is to be done to packet `number`.
+    /// Chooses what is to be done to packet `number`.
     fn choose(&mut self, number: u64) -> Option<Action> {
         let found = self.listed.binary_search_by_key(&number, |(n, _)| *n);
         // Drawn in any case, so that lists do not change what the seed does to other packets.
@@ -348,7 +348,7 @@ fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
     }
 }
 
-/// By packet, what has been said of it.
+/// Returns everything that has been said of each packet.
 fn marks(batch: &Batch) -> [Marks; BATCH_CAPACITY] {
     std::array::from_fn(|index| batch.marks(index))
 }
@@ -401,10 +401,10 @@ impl Function for Impair {
     }
 }
 
-/// One line of CSV for each packet that something was done to.
+/// Log with one line of CSV for each packet that something was done to.
 struct Log {
     path: PathBuf,
-    /// None before it is created, and once writing has failed.
+    /// File of the log; None before it is created, and once writing has failed.
     out: Option<BufWriter<File>>,
 }
 

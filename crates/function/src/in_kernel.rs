@@ -11,7 +11,7 @@ use taut_port::xdp_forward::HeaderChange;
 use taut_port::xdp_functions::KernelFunction;
 use taut_port::xdp_gateway::GatewaySettings;
 
-/// Those that have a version in the kernel.
+/// Names of the functions that have a version in the kernel.
 const NAMES: [&str; 9] = [
     ats::ENTRY.name,
     balance::ENTRY.name,
@@ -24,8 +24,8 @@ const NAMES: [&str; 9] = [
     xor::ENTRY.name,
 ];
 
-/// What the function of that name does in the kernel to frames that leave through port number `port`; of a gateway
-/// there is more to say ([`kernel_gateway`]).
+/// Returns what the function of that name does in the kernel to frames that leave through port number `port`; of a
+/// gateway there is more to say ([`kernel_gateway`]).
 ///
 /// # Errors
 /// When there is none of that name, its settings are wrong, or it cannot run in the kernel.
@@ -66,7 +66,7 @@ pub fn in_kernel(
     }
 }
 
-/// What keeps a function out of the kernel.
+/// Says what keeps a function out of the kernel.
 fn why_not(name: &str) -> &'static str {
     match name {
         "aes" => "XDP programs have no cipher whose keys they may use",
@@ -77,9 +77,9 @@ fn why_not(name: &str) -> &'static str {
     }
 }
 
-/// What programs of a gateway need to know of the function of that name; none where it is no gateway. Where a
-/// [`taut_port::xdp_gateway::KernelGateway`] is among what it shares ([`crate::Shared`]), it keeps what it decides by there as
-/// well, and the programs pass most packets without it.
+/// Returns what programs of a gateway need to know of the function of that name; none where it is no gateway. Where a
+/// [`taut_port::xdp_gateway::KernelGateway`] is among what it shares ([`crate::Shared`]), it keeps what it decides by
+/// there as well, and the programs pass most packets without it.
 ///
 /// # Errors
 /// When its settings are wrong, or cannot be in the kernel.

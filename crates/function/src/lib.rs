@@ -49,8 +49,8 @@ use serde::de::DeserializeOwned;
 use std::sync::atomic::AtomicBool;
 use taut_port::{Alarm, BATCH_CAPACITY, Batch, PortError, in_words, suggestion};
 
-/// One network function: looks at the packets of a batch, changes them in place, and marks those that
-/// are to be dropped or punted. Used by one worker thread; called once per batch.
+/// Network function: looks at the packets of a batch, changes them in place, and marks those that are to be dropped or
+/// punted. Used by one worker thread; called once per batch.
 pub trait Function {
     /// Handles a batch. Never reorders it and never allocates.
     ///
@@ -102,7 +102,7 @@ pub trait Function {
         0
     }
 
-    /// Whether several workers of a chain can have one each.
+    /// Says how several workers of a chain can have the function.
     fn spread(&self) -> Spread {
         Spread::No
     }
@@ -116,8 +116,8 @@ pub trait Function {
         Ok(())
     }
 
-    /// For functions that are [`Spread::Homes`]: writes down whose each packet of the batch is, by place; [`ANY`] leaves it
-    /// where it is. Only frames as they come in from a port are asked about.
+    /// Writes down the home of each packet of the batch, by place, for functions that are [`Spread::Homes`]; [`ANY`]
+    /// leaves it where it is. Only frames as they come in from a port are asked about.
     fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
 
     /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
@@ -128,7 +128,8 @@ pub trait Function {
         Ok(())
     }
 
-    /// As [`Function::prepare`], for somebody who wants to be told what takes seconds, and may want it no more.
+    /// Prepares as [`Function::prepare`] does, for somebody who wants to be told what takes seconds, and may want it no
+    /// more.
     ///
     /// # Errors
     /// As [`Function::prepare`]; when it was stopped.
@@ -147,20 +148,20 @@ pub trait Function {
         false
     }
 
-    /// What is done on the slow path with the packets that it punts ([`Batch::mark_punted`]); asked for once, after
-    /// [`Function::prepare`].
+    /// Returns what is done on the slow path with the packets that the function punts ([`Batch::mark_punted`]); asked
+    /// for once, after [`Function::prepare`].
     fn handler(&mut self) -> Option<Box<dyn Handler>> {
         None
     }
 
-    /// What became of packets in it, by cause, for functions that tell causes apart: every packet that they
-    /// saw is counted once.
+    /// Returns what became of packets in it, by cause, for functions that tell causes apart: every packet that they saw
+    /// is counted once.
     fn fates(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// Whether several workers of a chain can have a function, one each.
+/// Way in which several workers of a chain can have a function, one each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// Any worker may have any packet.
@@ -171,12 +172,12 @@ pub enum Spread {
     No,
 }
 
-/// Which of several functions of the same settings it is, each of which has a worker of its own.
+/// Number of a function among several of the same settings, each of which has a worker of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// From 0.
+    /// Number, from 0.
     pub number: usize,
-    /// How many there are.
+    /// How many functions there are.
     pub of: usize,
 }
 
@@ -193,9 +194,9 @@ pub const ANY: u8 = u8::MAX;
 /// Somebody who waits for functions to be ready.
 #[derive(Clone, Copy)]
 pub struct Watcher<'a> {
-    /// Set once nobody wants them any more.
+    /// Flag that is set once nobody wants the functions any more.
     pub stop: &'a AtomicBool,
-    /// Is told what takes seconds, in words for people.
+    /// Callback that is told what takes seconds, in words for people.
     pub tell: &'a dyn Fn(&str),
 }
 
@@ -205,10 +206,10 @@ impl std::fmt::Debug for Watcher<'_> {
     }
 }
 
-/// What a function may know beyond the packets.
+/// Facts that a function may know beyond the packets.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Context {
-    /// When the worker began this round, in ticks of [`taut_port::ticks`].
+    /// Time at which the worker began this round, in ticks of [`taut_port::ticks`].
     pub now_ticks: u64,
     /// Number of the port that the packets came in through, in the order of the chain.
     pub from_port: usize,
@@ -221,11 +222,11 @@ pub struct Context {
 /// A function that can be named in a chain.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// Its name in chain files and on the command line.
+    /// Name of the function in chain files and on the command line.
     pub name: &'static str,
-    /// One line for people.
+    /// Summary for people, one line.
     pub summary: &'static str,
-    /// How much of a packet it touches.
+    /// Class: how much of a packet the function touches.
     pub class: Class,
     /// The key of its settings that names ports of the chain: a number from 0 or a list of them, in chain files also their names.
     pub ports: Option<&'static str>,
@@ -239,7 +240,7 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// Every function of this build.
+/// Returns every function of this build.
 pub fn functions() -> &'static [Entry] {
     &[
         aes::ENTRY,
@@ -261,7 +262,7 @@ pub fn functions() -> &'static [Entry] {
     ]
 }
 
-/// Why a function cannot be made from its settings; begins with the key that it is about, if there is one.
+/// Reason why a function cannot be made from its settings; begins with the key that it is about, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);

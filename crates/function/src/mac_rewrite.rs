@@ -37,7 +37,7 @@ pub(crate) struct Settings {
 /// Addresses by port.
 #[derive(Debug, Clone)]
 pub(crate) enum Macs {
-    /// Those of the frame stay.
+    /// Addresses of the frame stay.
     Keep,
     One(Mac),
     /// Beyond the list they stay.
@@ -93,7 +93,7 @@ impl MacRewrite {
         })
     }
 
-    /// What happens to frames that leave through a port, as the kernel is told.
+    /// Returns what happens to frames that leave through a port, as the kernel is told.
     pub(crate) fn header_change(&self, port: usize) -> HeaderChange {
         let fixed =
             |macs: &Macs, otherwise| macs.of(port).map_or(otherwise, |m| Address::Fixed(m.0));

@@ -1,15 +1,15 @@
-//! What functions of several workers share.
+//! State that functions of several workers share.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What functions of several workers share, one thing of a type: the first one that is prepared puts it there, or who has them
-/// made, and it goes with the last of them.
+/// State that functions of several workers share, one value of a type: the first function that is prepared puts it
+/// there, or who has them made, and it goes with the last of them.
 #[derive(Clone, Default)]
 pub struct Shared(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
 impl Shared {
-    /// What is there of that type; none before somebody has put it there.
+    /// Calls `use_it` with the value of that type; none before somebody has put it there.
     pub fn lock<T: Send + 'static, R>(&self, use_it: impl FnOnce(&mut Option<T>) -> R) -> R {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = all.iter().position(|it| it.is::<T>());

@@ -1,4 +1,4 @@
-//! What a function has done to packets that its worker does not forward, on a thread beside it.
+//! Work that a function leaves to a thread beside its worker, on packets that the worker does not forward.
 
 use crate::budget::Budget;
 use std::time::{Duration, Instant};
@@ -7,19 +7,19 @@ use taut_port::{Alarm, Punt};
 /// A packet that a worker has handed to its slow path.
 #[derive(Debug, Clone, Copy)]
 pub struct Punted<'a> {
-    /// Its frame.
+    /// Frame of the packet.
     pub frame: &'a [u8],
     /// Number of the port that it came in through.
     pub from_port: usize,
-    /// Why.
+    /// Reason for which it was punted.
     pub cause: Punt,
 }
 
 /// Sends a frame through a port of the worker. False if there is no room for it.
 pub type Send<'a> = dyn FnMut(usize, &[u8]) -> bool + 'a;
 
-/// One thing that is done on the slow path. Belongs to the thread of the slow path: it may allocate and take its time, and
-/// the worker waits for nothing.
+/// Handler of packets on the slow path. It belongs to the thread of the slow path: it may allocate and take its time,
+/// and the worker waits for nothing.
 pub trait Handler: std::marker::Send {
     /// Does what there is to do with a packet; false leaves it to the handlers behind this one.
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool;
@@ -29,7 +29,7 @@ pub trait Handler: std::marker::Send {
         false
     }
 
-    /// Has `alarm` ring when [`Handler::poll`] will have something.
+    /// Makes `alarm` ring when [`Handler::poll`] will have something.
     fn arm(&mut self, _: &mut Alarm) {}
 
     /// Whether the function that it works for is no more.
@@ -38,9 +38,9 @@ pub trait Handler: std::marker::Send {
     }
 }
 
-/// How many errors may be told of at once (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
+/// Errors that may be told of at once (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
 const ERRORS_AT_ONCE: u64 = 50;
-/// How far apart they may be after that.
+/// Time between errors after that.
 const ERRORS_APART: Duration = Duration::from_millis(1);
 
 /// Keeps whoever sends nonsense from having as much of it answered.
@@ -58,7 +58,7 @@ impl ErrorLimit {
         }
     }
 
-    /// Whether one more may be told of.
+    /// Whether one more error may be told of.
     pub(crate) fn admits(&mut self) -> bool {
         self.budget.admits(self.begun.elapsed().as_nanos() as u64)
     }

@@ -24,11 +24,11 @@ pub struct InUse<T> {
     slot: Arc<Slot<T>>,
 }
 
-/// Where tables change hands. The lock is held for as long as it takes to move a pointer; a worker that does not get it at once
-/// has one more batch by the table that it has.
+/// Slot in which tables change hands. The lock is held for as long as it takes to move a pointer; a worker that does
+/// not get it at once has one more batch by the table that it has.
 #[derive(Debug)]
 struct Slot<T> {
-    /// How many tables were put here. Changes under the lock.
+    /// Number of tables that were put here. Changes under the lock.
     put: AtomicU64,
     tables: Mutex<Tables<T>>,
 }
@@ -36,7 +36,8 @@ struct Slot<T> {
 #[derive(Debug)]
 struct Tables<T> {
     next: Option<Arc<T>>,
-    /// What the worker had before: freed by whoever made it. There is one at most, as it is taken when the next one is put.
+    /// Table that the worker had before: freed by whoever made it. There is one at most, as it is taken when the next
+    /// one is put.
     old: Option<Arc<T>>,
 }
 
@@ -60,7 +61,7 @@ impl<T> Swapped<T> {
         &self.present
     }
 
-    /// For one worker more.
+    /// Makes the table in use of one more worker.
     pub fn worker(&mut self) -> InUse<T> {
         let slot = Arc::new(Slot {
             put: AtomicU64::new(0),
@@ -77,7 +78,7 @@ impl<T> Swapped<T> {
         }
     }
 
-    /// Has all workers go on with another table, each at its next batch.
+    /// Gives all workers another table, each at its next batch.
     pub fn swap(&mut self, next: T) {
         self.leave_out_the_dead();
         let next = Arc::new(next);
@@ -139,7 +140,7 @@ impl<T> InUse<T> {
     }
 }
 
-/// Every interleaving of a few steps: `./run miri`.
+/// Tests of every interleaving of a few steps: `./run miri`.
 #[cfg(all(test, loom))]
 mod interleavings {
     #![allow(clippy::unwrap_used)]

@@ -40,7 +40,7 @@ fn default_addresses() -> usize {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     mac: Mac,
-    /// More than there can be for an empty place.
+    /// Number of the port; more than there can be for an empty place.
     port: u8,
     seen_ticks: u64,
 }
@@ -229,7 +229,7 @@ mod tests {
         switch
     }
 
-    /// Where a frame goes that comes in through `from`; none if it is dropped.
+    /// Returns where a frame goes that comes in through `from`; none if it is dropped.
     fn sent(
         switch: &mut Switch,
         (source, destination): (Mac, Mac),

@@ -1,4 +1,5 @@
-//! What threads share state by: the standard library's, or, for tests of every interleaving (`./run miri`), loom's.
+//! Types by which threads share state: the standard library's, or, for tests of every interleaving (`./run miri`),
+//! loom's.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{Arc, Mutex, MutexGuard, atomic};

@@ -4,21 +4,21 @@ use crate::mix::mix;
 use std::net::IpAddr;
 use taut_wire::{Headers, IpProtocol, Layer3};
 
-/// What tells flows apart.
+/// Tuple of addresses and ports, which tells flows apart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tuple {
     pub(crate) protocol: IpProtocol,
     pub(crate) source: u128,
     pub(crate) destination: u128,
-    /// Of source and destination; none for other protocols than TCP, UDP and SCTP, and for later fragments.
+    /// Ports of source and destination; none for other protocols than TCP, UDP and SCTP, and for later fragments.
     pub(crate) ports: Option<(u16, u16)>,
-    /// Part of a packet, the first among them.
+    /// Whether the packet is part of a larger one, the first among them.
     pub(crate) is_fragment: bool,
 }
 
 impl Tuple {
-    /// The same for all packets of a flow in one direction, and spread evenly over all 64 bits. Fragments have the ports in the
-    /// first one only: all go by their addresses.
+    /// Returns a hash that is the same for all packets of a flow in one direction, and spread evenly over all 64 bits.
+    /// Fragments have the ports in the first one only: all go by their addresses.
     #[inline]
     pub(crate) fn flow_hash(&self, seed: u64) -> u64 {
         let (source_port, destination_port) = match self.ports {
@@ -35,7 +35,7 @@ impl Tuple {
     }
 }
 
-/// What a frame is to a function that looks at addresses and ports.
+/// Kind of a frame, for a function that looks at addresses and ports.
 pub(crate) enum Seen {
     Tuple(Tuple),
     NoIp,
@@ -43,7 +43,7 @@ pub(crate) enum Seen {
 }
 
 impl Seen {
-    /// Of the headers that were read of a frame.
+    /// Makes it from the headers that were read of a frame.
     #[inline]
     pub(crate) fn of(headers: &Headers, frame: &[u8]) -> Self {
         // One that is cut short in front of its ports, too: to let it pass would be to let it around the rules.

@@ -10,7 +10,7 @@ use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError, Size};
 const LEAST_BYTES: u64 = 4 << 10;
 /// The largest list.
 const MOST_BYTES: u64 = 8 << 30;
-/// From so much on, getting it ready takes longer than people wait without a word.
+/// Size from which on getting memory ready takes longer than people wait without a word.
 const LONG_BYTES: u64 = 512 << 20;
 /// Lines that are linked between two looks whether to stop: some ten milliseconds of cache misses.
 const LINES_PER_LOOK: usize = 1 << 16;
@@ -59,7 +59,7 @@ impl Settings {
 struct Walk {
     settings: Settings,
     list: Option<LinkedLines>,
-    /// Where the last packet left off.
+    /// Place where the last packet left off.
     at: usize,
 }
 

@@ -33,7 +33,7 @@ fn key(table: toml::Table) -> Result<u8, SettingsError> {
     u8::try_from(key).map_err(|_| SettingsError(format!("key = {key}: want 0 to 255")))
 }
 
-/// What the kernel does to frames.
+/// Returns what the kernel does to frames.
 pub(crate) fn in_kernel(table: toml::Table) -> Result<KernelFunction, SettingsError> {
     key(table).map(|key| KernelFunction::Xor { key })
 }

@@ -19,13 +19,13 @@ const TOLERANCE_NS: u64 = 2_000_000_000;
 struct Both {
     functions: Vec<Box<dyn Function>>,
     kernel: KernelFunctions,
-    /// By the port that frames leave through.
+    /// Programs, by the port that frames leave through.
     programs: [DryRun; 2],
     pool: PoolHandle,
 }
 
 impl Both {
-    /// None, with a line saying so, where XDP programs cannot be loaded.
+    /// Makes both chains. None, with a line saying so, where XDP programs cannot be loaded.
     fn new(chain: &[(&str, &str)]) -> Option<Self> {
         let table = |text: &str| text.parse::<toml::Table>().unwrap();
         let stage = |port, (number, (name, text)): (usize, &(&str, &str))| KernelStage {
@@ -119,7 +119,8 @@ fn same(want: &[u8], got: &[u8]) -> bool {
     want == got
 }
 
-/// The same but for stamps at the end of UDP payloads, which are nearly the same, and the checksum that follows them.
+/// Whether two frames are the same but for stamps at the end of UDP payloads, which are nearly the same, and the
+/// checksum that follows them.
 fn same_but_for_stamps(want: &[u8], got: &[u8]) -> bool {
     if want == got {
         return true;
@@ -236,7 +237,7 @@ fn balance_is_the_same_in_the_kernel_in_both_directions() {
 
 const NAT: &str = "outside = [1]\naddress = [\"203.0.113.1\", \"203.0.113.2\"]\nseed = 1\n";
 
-/// From whoever a translated frame went to: addresses and ports swapped, which no checksum sees.
+/// Returns an answer from whoever a translated frame went to: addresses and ports swapped, which no checksum sees.
 fn answer(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let ip = Ethernet::new(&frame[..]).unwrap().header_len_bytes();
@@ -473,7 +474,7 @@ fn cpus_that_make_the_same_mappings_at_once_agree_about_them_and_leave_none_behi
     assert_eq!(seen.len(), MOST + 1);
 }
 
-/// How long the program takes for each new flow that finds the table full.
+/// Measures how long the program takes for each new flow that finds the table full.
 #[test]
 #[ignore = "a measurement: cargo test --release -p taut-function --test in_kernel flood -- --ignored --nocapture"]
 fn flood_of_new_flows() {

@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use crate::command::{self, CommandError};
 
-/// Why a thread could not be pinned or raised.
+/// Reason why a thread could not be pinned or raised.
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
     /// The CPU is absent, offline or outside the cpuset of this process.
@@ -112,7 +112,7 @@ pub fn set_realtime(priority: u8) -> Result<(), AffinityError> {
     Ok(())
 }
 
-/// As [`set_realtime`], for another thread.
+/// Raises as [`set_realtime`] does, for another thread.
 pub(crate) fn set_realtime_of(thread: Pid, priority: u8) -> Result<(), CommandError> {
     // By `chrt`, as no safe binding of sched_setscheduler is at hand; set-up only.
     let thread = thread.as_raw_nonzero().to_string();

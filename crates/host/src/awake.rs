@@ -26,7 +26,7 @@ impl Awake {
         Ok(Self { _request: request })
     }
 
-    /// Why this process cannot ask, in a few words; none if it can.
+    /// Returns why this process cannot ask, in a few words; none if it can.
     pub fn why_not() -> Option<String> {
         let refused = requests().err()?;
         Some(match refused.kind() {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// What holds now: the least of all requests, us.
+    /// Returns what holds now: the least of all requests, us.
     fn longest_us() -> i32 {
         let mut now = [0; 4];
         let mut file = File::open(REQUESTS).unwrap();

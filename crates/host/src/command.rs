@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Why a set-up program did not do its work. Every message quotes the command line.
+/// Reason why a set-up program did not do its work. Every message quotes the command line.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The program is not on the search path.
@@ -26,7 +26,7 @@ pub enum CommandError {
     NotPermitted {
         /// The command line.
         command: String,
-        /// What the program wrote on its standard error.
+        /// Text of the program on its standard error.
         stderr: String,
     },
     /// The program ran and failed.
@@ -34,9 +34,9 @@ pub enum CommandError {
     Failed {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// Exit status of the program.
         status: ExitStatus,
-        /// What the program wrote on its standard error.
+        /// Text of the program on its standard error.
         stderr: String,
     },
     /// The program exists and could not be run.

@@ -1,4 +1,4 @@
-//! What the processors did between two moments, as `mpstat` (sysstat) splits it up: the numbers of `/proc/stat`
+//! Shares of the processors' time between two moments, as `mpstat` (sysstat) splits it up: the numbers of `/proc/stat`
 //! (proc_stat(5)), in ticks of the kernel's clock (10 ms).
 
 use crate::energy::run_time_s;
@@ -19,32 +19,32 @@ pub struct CpuReading {
 /// Shares of the time, 0 to 1; together 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuShare {
-    /// Programs, without guests.
+    /// Share of programs, without guests.
     pub user: f64,
-    /// The kernel on their behalf.
+    /// Share of the kernel on their behalf.
     pub system: f64,
-    /// Interrupts.
+    /// Share of interrupts.
     pub irq: f64,
-    /// What the kernel does after interrupts: most of its network stack.
+    /// Share of what the kernel does after interrupts: most of its network stack.
     pub softirq: f64,
-    /// Taken by the host of this virtual machine.
+    /// Share taken by the host of this virtual machine.
     pub steal: f64,
-    /// Virtual machines of this machine.
+    /// Share of virtual machines of this machine.
     pub guest: f64,
-    /// Nothing to do, waiting for disks included.
+    /// Share with nothing to do, waiting for disks included.
     pub idle: f64,
 }
 
-/// What the processors did.
+/// Shares of the processors' time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuShares {
-    /// For so long.
+    /// Length of the time, s.
     pub seconds: f64,
-    /// All processors together.
+    /// Share of all processors together.
     pub all: CpuShare,
-    /// Each, by its number.
+    /// Share of each processor, by its number.
     pub cpus: Vec<(usize, CpuShare)>,
-    /// Of `all`, what this process itself used; none where the kernel does not tell.
+    /// Share that this process itself used, of `all`; none where the kernel does not tell.
     pub own: Option<f64>,
 }
 
@@ -68,7 +68,7 @@ impl CpuReading {
         })
     }
 
-    /// What happened since `before`. Processors that came or went meanwhile are left out.
+    /// Returns the shares since `before`. Processors that came or went meanwhile are left out.
     #[must_use]
     pub fn since(&self, before: &Self) -> CpuShares {
         let seconds = self.taken.saturating_duration_since(before.taken);

@@ -1,4 +1,4 @@
-//! What a measurement cost: joules where something counts them, and processor time, which the kernel always counts.
+//! Cost of a measurement: joules where something counts them, and processor time, which the kernel always counts.
 //!
 //! Joules come from the processor's own counters (RAPL, which Linux shows as `powercap`) or from a command that asks a
 //! meter. Where there is neither, the result says so: nothing is estimated.
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-/// Where the kernel shows RAPL's counters; AMD's too.
+/// Folder in which the kernel shows RAPL's counters; AMD's too.
 const POWERCAP: &str = "sys/class/powercap";
-/// How long a meter's command may take.
+/// Time that a meter's command may take.
 const METER_PATIENCE: Duration = Duration::from_secs(5);
-/// No processor package takes more: a counter that could wrap twice at this rate tells nothing.
+/// Most watts that a processor package takes: a counter that could wrap twice at this rate tells nothing.
 const MOST_WATTS: f64 = 500.0;
 
 /// Why a meter's command cannot be used.
@@ -31,25 +31,25 @@ pub struct MeterError {
     reason: String,
 }
 
-/// What counts joules here.
+/// Meter that counts joules here.
 #[derive(Debug, Clone)]
 pub enum Meter {
     /// The packages' counters.
     Rapl(Vec<Zone>),
     /// A command that prints the joules counted so far.
     Command(String),
-    /// Nothing, and why.
+    /// Nothing counts joules, and why.
     Nothing(String),
 }
 
-/// One counter of RAPL.
+/// Counter of RAPL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
-    /// `package-0`.
+    /// Name, such as `package-0`.
     name: String,
     /// The file that counts microjoules.
     energy: PathBuf,
-    /// Where it starts again from 0.
+    /// Value at which the counter starts again from 0.
     range_uj: u64,
 }
 
@@ -155,7 +155,7 @@ impl Meter {
         }
     }
 
-    /// What the joules are of.
+    /// Says what the joules are of.
     fn source(&self) -> String {
         match self {
             Self::Rapl(zones) => {
@@ -172,7 +172,7 @@ fn no_data(why: &str) -> String {
     format!("no data ({why})")
 }
 
-/// One reading of a meter.
+/// Reading of a meter.
 #[derive(Debug, Clone)]
 enum Joules {
     /// Microjoules by zone.
@@ -227,16 +227,16 @@ fn ask(line: &str) -> Result<f64, MeterError> {
 /// Processor time of the processes that this one has started, and of those that they have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// On a processor, s: to the nanosecond where the kernel counts that.
+    /// Time on a processor, s: to the nanosecond where the kernel counts that.
     pub cpu_s: f64,
-    /// Of it outside the kernel, s, in steps of the kernel's clock tick (10 ms).
+    /// Part of it outside the kernel, s, in steps of the kernel's clock tick (10 ms).
     pub user_s: f64,
-    /// Of it inside the kernel on the process's behalf, s, likewise.
+    /// Part of it inside the kernel on the process's behalf, s, likewise.
     pub system_s: f64,
 }
 
 impl CpuTime {
-    /// None if this process has not started any.
+    /// Reads the time of the processes that this one has started; None if it has not started any.
     fn of_children(root: &Path) -> Option<Self> {
         let proc = root.join("proc");
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
@@ -336,7 +336,7 @@ pub struct Reading {
     idle_s: Option<f64>,
 }
 
-/// What was used between two readings.
+/// Use between two readings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnergyUse {
     /// Time between them.
@@ -345,7 +345,7 @@ pub struct EnergyUse {
     pub watts: Option<f64>,
     /// Energy, likewise.
     pub joules: Option<f64>,
-    /// What the joules are of, or why there are none.
+    /// Source of the joules, or why there are none.
     pub source: String,
     /// Processor time of the device's processes; none if the device is not this command's.
     pub device_cpu: Option<CpuTime>,
@@ -371,7 +371,7 @@ impl Reading {
         }
     }
 
-    /// What was used since `before`.
+    /// Returns what was used since `before`.
     #[must_use]
     pub fn since(&self, before: &Self, meter: &Meter) -> EnergyUse {
         let elapsed = self.taken.saturating_duration_since(before.taken);
@@ -413,7 +413,7 @@ mod tests {
         fs::write(file, text).unwrap();
     }
 
-    /// Two packages, the cores of one, and the platform.
+    /// Makes a folder with two packages, the cores of one, and the platform.
     fn powercap() -> TempDir {
         let root = tempfile::tempdir().unwrap();
         for (zone, name, energy) in [

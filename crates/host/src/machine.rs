@@ -23,13 +23,13 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// A value and the file it was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact<T> {
-    /// The value.
+    /// Value of the fact.
     pub value: T,
     /// The absolute path of the file.
     pub source: String,
 }
 
-/// One cache that CPU 0 (or the first online CPU) uses.
+/// Cache that CPU 0 (or the first online CPU) uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
     /// 1 is nearest to the core.
@@ -53,7 +53,7 @@ pub struct HugePages {
     pub free: u64,
 }
 
-/// One idle state that a CPU can fall into when it has nothing to do.
+/// Idle state that a CPU can fall into when it has nothing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleState {
     /// The driver's name, such as `C6` or `haltpoll idle`.
@@ -64,7 +64,7 @@ pub struct IdleState {
     pub disabled: bool,
 }
 
-/// What is known of the machine.
+/// Facts about the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model of the first CPU.
@@ -73,21 +73,21 @@ pub struct Machine {
     pub cpu_vendor: Option<Fact<String>>,
     /// Version of the microcode that the first CPU runs, such as `0xd0003f5`.
     pub microcode: Option<Fact<String>>,
-    /// Who made the machine: `sys_vendor` of DMI.
+    /// Maker of the machine: `sys_vendor` of DMI.
     pub product_vendor: Option<Fact<String>>,
-    /// What its maker calls the machine.
+    /// Name that the maker gives the machine.
     pub product_name: Option<Fact<String>>,
-    /// Who made the board.
+    /// Maker of the board.
     pub board_vendor: Option<Fact<String>>,
-    /// What its maker calls the board.
+    /// Name that the maker gives the board.
     pub board_name: Option<Fact<String>>,
-    /// Its revision.
+    /// Revision of the board.
     pub board_version: Option<Fact<String>>,
-    /// Who made the firmware that the machine starts with.
+    /// Maker of the firmware that the machine starts with.
     pub bios_vendor: Option<Fact<String>>,
-    /// Its version.
+    /// Version of the firmware.
     pub bios_version: Option<Fact<String>>,
-    /// Its date, as its maker writes it: mostly month/day/year.
+    /// Date of the firmware, as its maker writes it: mostly month/day/year.
     pub bios_date: Option<Fact<String>>,
     /// The network cards by interface; one that has none, as it belongs to DPDK, by its place on the PCI bus.
     pub network_cards: BTreeMap<String, NetworkCard>,
@@ -115,7 +115,7 @@ pub struct Machine {
     pub hypervisor: Option<Fact<String>>,
     /// Clock source in use.
     pub clock_source: Option<Fact<String>>,
-    /// Of the CPU flags, those that say how far the time-stamp counter can be trusted.
+    /// CPU flags that say how far the time-stamp counter can be trusted.
     pub tsc_flags: Option<Fact<Vec<String>>>,
     /// Hugepages by size, smallest first.
     pub huge_pages: Vec<HugePages>,
@@ -135,7 +135,7 @@ pub struct Machine {
     pub mitigations: BTreeMap<String, String>,
     /// RLIMIT_MEMLOCK, soft; `u64::MAX` when unlimited.
     pub memory_lock_limit_bytes: Option<Fact<u64>>,
-    /// Of the effective capabilities, those that packet work asks for.
+    /// Effective capabilities that packet work asks for.
     pub capabilities: Option<Fact<Vec<Capability>>>,
 }
 

@@ -44,12 +44,12 @@ pub const GENERATOR_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]
 pub const DEVICE_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
 
 const BRIDGE: &str = "br0";
-/// Where iproute2 keeps the names of namespaces.
+/// Folder in which iproute2 keeps the names of namespaces.
 const NAMESPACE_FOLDER: &str = "/run/netns";
 /// The kernel announces a carrier within milliseconds; this is for a machine under heavy load.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Why a testbed could not be built or entered.
+/// Reason why a testbed could not be built or entered.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
     /// A program, a kernel feature or a privilege is missing.
@@ -65,7 +65,7 @@ pub enum TestbedError {
         namespace: String,
         /// The interface.
         interface: String,
-        /// How long it was given.
+        /// Time that it was given.
         waited: Duration,
     },
     /// The calling thread could not change its namespace.
@@ -88,7 +88,7 @@ pub enum TestbedError {
     },
 }
 
-/// Where the kernel processes the frames that arrive at the device's interfaces.
+/// Place where the kernel processes the frames that arrive at the device's interfaces.
 ///
 /// The receiving end of a veth pair does its work inside the sender's system call, on the sender's
 /// CPU: with nothing done about it, a kernel bridge forwards on the generator's time, and the whole
@@ -134,7 +134,7 @@ pub fn bridge_commands() -> Vec<String> {
     commands
 }
 
-/// What to build; see [`Testbed::builder`].
+/// Description of a testbed to build; see [`Testbed::builder`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TestbedBuilder {
     bridge: bool,
@@ -143,25 +143,24 @@ pub struct TestbedBuilder {
 }
 
 impl TestbedBuilder {
-    /// Whether a Linux bridge joins the device's interfaces. It runs no spanning tree, snoops no
-    /// multicast, forwards from the first frame, and knows both generator addresses, so that no
-    /// unicast frame is flooded.
+    /// Sets whether a Linux bridge joins the device's interfaces. It runs no spanning tree, snoops no multicast,
+    /// forwards from the first frame, and knows both generator addresses, so that no unicast frame is flooded.
     #[must_use]
     pub fn bridge(mut self, bridge: bool) -> Self {
         self.bridge = bridge;
         self
     }
 
-    /// Whether the generator's interfaces take frames that an XDP program in the device's driver redirects
-    /// to it. A veth interface takes them only if its far end polls, as it does with GRO on; that changes
-    /// how the kernel receives there, so it is not on for other devices.
+    /// Sets whether the generator's interfaces take frames that an XDP program in the device's driver redirects to it.
+    /// A veth interface takes them only if its far end polls, as it does with GRO on; that changes how the kernel
+    /// receives there, so it is not on for other devices.
     #[must_use]
     pub fn redirects(mut self, redirects: bool) -> Self {
         self.redirects = redirects;
         self
     }
 
-    /// Where frames for the device are processed.
+    /// Sets where frames for the device are processed.
     #[must_use]
     pub fn steering(mut self, steering: Steering) -> Self {
         self.steering = steering;
@@ -208,7 +207,7 @@ impl TestbedBuilder {
     }
 }
 
-/// Two namespaces and two veth pairs between them. Dropping it removes all of it.
+/// Testbed of two namespaces and two veth pairs between them. Dropping it removes all of it.
 #[derive(Debug)]
 pub struct Testbed {
     generator: String,

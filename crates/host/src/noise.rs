@@ -1,4 +1,4 @@
-//! What disturbs a measurement on this machine: standing sources, and what happened during a run.
+//! Noise that disturbs a measurement on this machine: standing sources, and what happened during a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// One known source of noise, for the reader of a result.
+/// Known source of noise, for the reader of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoiseSource {
     /// A short name, such as `virtual machine`.
     pub name: String,
-    /// What it does to the measurement.
+    /// Effect on the measurement.
     pub detail: String,
-    /// What was seen, with the file it was seen in.
+    /// Evidence that was seen, with the file it was seen in.
     pub evidence: String,
 }
 
@@ -24,7 +24,7 @@ pub struct NoiseSource {
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     taken: Instant,
-    /// Per CPU: milliseconds of steal, interrupt and soft interrupt.
+    /// Times per CPU: milliseconds of steal, interrupt and soft interrupt.
     times: BTreeMap<usize, CpuTimes>,
     context_switches: u64,
     /// Name of the interrupt to count per CPU.
@@ -43,19 +43,19 @@ struct CpuTimes {
     softirq_ms: u64,
 }
 
-/// How often something happened.
+/// Count of how often something happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// The kernel's name for it, with the driver's where there is one: `LOC Local timer interrupts`.
     pub name: String,
-    /// Times.
+    /// Number of times.
     pub count: u64,
 }
 
-/// What happened on one CPU between two snapshots.
+/// Activity on one CPU between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreActivity {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: usize,
     /// Time that the hypervisor gave to others while this CPU wanted to run.
     pub steal_ms: u64,
@@ -65,20 +65,20 @@ pub struct CoreActivity {
     pub softirq_ms: u64,
     /// Interrupts that came.
     pub interrupt_count: u64,
-    /// Which, most frequent first, without those that never did.
+    /// Interrupts by kind, most frequent first, without those that never came.
     pub interrupts: Vec<Count>,
     /// Soft interrupts that ran.
     pub softirq_count: u64,
-    /// Which, likewise.
+    /// Soft interrupts by kind, likewise.
     pub softirqs: Vec<Count>,
 }
 
-/// What happened on the machine between two snapshots.
+/// Activity on the machine between two snapshots.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SystemActivity {
     /// Time between the snapshots.
     pub duration_ms: u64,
-    /// One entry per CPU asked for, in that order.
+    /// Activity of each CPU asked for, in that order.
     pub cores: Vec<CoreActivity>,
     /// Context switches of the whole machine.
     pub context_switches: u64,
@@ -118,8 +118,8 @@ impl Snapshot {
         }
     }
 
-    /// What happened between `before` and `after` on `cpus`. Counters that went backwards (a CPU
-    /// that was offline) count as zero.
+    /// Returns what happened between `before` and `after` on `cpus`. Counters that went backwards (a CPU that was
+    /// offline) count as zero.
     #[must_use]
     pub fn difference(before: &Self, after: &Self, cpus: &[usize]) -> SystemActivity {
         let duration = after.taken.saturating_duration_since(before.taken);
@@ -157,7 +157,7 @@ impl Snapshot {
 }
 
 impl SystemActivity {
-    /// This and what happened later on the same CPUs, as one.
+    /// Returns this and what happened later on the same CPUs, as one.
     #[must_use]
     pub fn join(self, later: Self) -> Self {
         let cores = self
@@ -196,8 +196,8 @@ fn join_counts(mut some: Vec<Count>, others: Vec<Count>) -> Vec<Count> {
     some
 }
 
-/// Every source of noise known from the machine's facts for work pinned to `cpus`, and from what
-/// happened during a run where that is given.
+/// Returns every source of noise known from the machine's facts for work pinned to `cpus`, and from what happened
+/// during a run where that is given.
 #[must_use]
 pub fn noise_sources(
     machine: &Machine,

@@ -1,4 +1,4 @@
-//! What this process may do: the questions asked before namespaces, sockets and locks are tried.
+//! Permissions of this process: the questions asked before namespaces, sockets and locks are tried.
 
 use std::fs;
 use std::path::Path;
@@ -59,9 +59,9 @@ impl Capability {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{what}; {how_to_get_it}")]
 pub struct Missing {
-    /// What is missing, one clause.
+    /// Thing that is missing, one clause.
     pub what: String,
-    /// What to do about it, one clause.
+    /// Remedy, one clause.
     pub how_to_get_it: String,
 }
 

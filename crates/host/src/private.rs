@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Who may write, in the mode of a file, besides its owner.
+/// Bits of a file's mode by which others than its owner may write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Only who owns an entry of such a folder can rename or remove it.
+/// Bit of a folder's mode by which only who owns an entry can rename or remove it.
 const STICKY: u32 = 0o1000;
 
 /// A fresh folder named after this process, mode 0700; gone when it is dropped.
@@ -27,13 +27,14 @@ pub fn scratch() -> io::Result<TempDir> {
     scratch_in(&std::env::temp_dir(), &name_of_this_process())
 }
 
-/// What the names of things of this process begin with, so that others see when they are left behind.
+/// Returns what the names of things of this process begin with, so that others see when they are left behind.
 pub fn name_of_this_process() -> String {
     format!("taut-{}.{}-", numbering(), std::process::id())
 }
 
-/// Whether what is called so is of a process ([`name_of_this_process`]) that is no more. One in which processes are numbered otherwise
-/// (another container) is not judged: it may share a folder for temporary files with this one.
+/// Whether what is called `name` is of a process ([`name_of_this_process`]) that is no more. A name of another
+/// container, where processes are numbered otherwise, is not judged: that container may share a folder for temporary
+/// files with this one.
 pub fn is_left_behind(name: &str) -> bool {
     let owner = name.strip_prefix("taut-").and_then(|rest| {
         let (numbered, rest) = rest.split_once('.')?;
@@ -55,12 +56,12 @@ pub fn sweep(parent: &Path) {
     }
 }
 
-/// By what this process and others have their numbers: the PID namespace.
+/// Returns by what this process and others have their numbers: the PID namespace.
 fn numbering() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// As [`scratch`], in this folder, with a name that begins so and goes on at random.
+/// Makes a folder as [`scratch`] does, in `parent`, with a name that begins with `prefix` and goes on at random.
 ///
 /// # Errors
 /// What the system says.
@@ -79,7 +80,7 @@ pub fn folder(path: &Path) -> io::Result<()> {
     make(path, 0o700)
 }
 
-/// As [`folder`], for one that others may read.
+/// Makes a folder as [`folder`] does, which others may read.
 ///
 /// # Errors
 /// As of [`folder`].
@@ -94,7 +95,8 @@ fn make(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Whether this is a folder (not a link to one) that belongs to this user and that nobody else can write or replace.
+/// Checks that this is a folder (not a link to one) that belongs to this user and that nobody else can write or
+/// replace.
 ///
 /// # Errors
 /// What the system says, [`ErrorKind::NotFound`] among it, or whose it is.
@@ -136,7 +138,7 @@ fn not_ours(why: &str) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, text)
 }
 
-/// Where this user's running programs keep what others of his find them by: below `/run` for root, else below
+/// Returns where this user's running programs keep what others of his find them by: below `/run` for root, else below
 /// `XDG_RUNTIME_DIR`, else in the folder for temporary files. It need not exist.
 pub fn run_folder_path() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
@@ -168,16 +170,16 @@ pub struct Lock {
     file: File,
 }
 
-/// Why a lock cannot be had.
+/// Reason why a lock cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Somebody holds it.
     #[error("held by {}", by.map_or("another process".to_owned(), |by| format!("process {by}")))]
     Held {
-        /// Its process number, if it has been written yet.
+        /// Process number of the holder, if it has been written yet.
         by: Option<u32>,
     },
-    /// It cannot be made or opened, or is not this user's own.
+    /// The lock cannot be made or opened, or is not this user's own.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -220,7 +222,7 @@ impl Lock {
         Ok(Self { file })
     }
 
-    /// Whether this is still the file at `path`: whoever held the lock before may have removed it.
+    /// Whether the lock is still the file at `path`: whoever held it before may have removed it.
     pub fn is_at(&self, path: &Path) -> bool {
         let there = fs::symlink_metadata(path);
         there.is_ok_and(|there| {
@@ -236,10 +238,10 @@ pub const MEASURING: &str = "measuring";
 /// See [`MEASURING`].
 pub const MEASURING_PATIENCE: Duration = Duration::from_secs(600);
 
-/// How often who waits for a claim looks whether it is free.
+/// Time between two looks of whoever waits for a claim, whether it is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What this machine has once, held by this process until it is dropped or the process ends.
+/// Claim on what this machine has once, held by this process until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
@@ -270,8 +272,8 @@ impl Claim {
 }
 
 impl Claim {
-    /// As [`Claim::take`], but waits for whoever holds it, for so long at most or until `stop` is set; who that is, is told
-    /// once.
+    /// Takes a claim as [`Claim::take`] does, but waits for whoever holds it, for so long at most or until `stop` is
+    /// set; who that is, is told once.
     ///
     /// # Errors
     /// Who holds it still, or what the system says.
@@ -298,7 +300,7 @@ impl Claim {
         }
     }
 
-    /// Who holds what is called so: the process if it is known, none if it is free.
+    /// Returns who holds what is called `what`: the process if it is known, none if it is free.
     pub fn holder(what: &str) -> Option<LockError> {
         Self::take(what)
             .err()

@@ -15,7 +15,7 @@ use rustix::process::{
 
 use crate::affinity::{AffinityError, pin_current_thread};
 
-/// Each signal of [`DeviceProcess::stop`] and the time it has to work.
+/// Signals of [`DeviceProcess::stop`] and the time that each has to work.
 const STOP_SIGNALS: [(Signal, Duration); 3] = [
     (Signal::INT, Duration::from_secs(2)),
     (Signal::TERM, Duration::from_secs(1)),
@@ -43,7 +43,7 @@ pub fn thread_named(process: u32, part: &str) -> Option<u32> {
     threads.into_iter().find(named).map(|(id, _)| id)
 }
 
-/// Why a device under test did not start, answer or stay alive.
+/// Reason why a device under test did not start, answer or stay alive.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The program could not be run.
@@ -51,12 +51,12 @@ pub enum DeviceError {
     NotStarted {
         /// The device's name.
         name: String,
-        /// Its command line.
+        /// Command line of the device.
         command: String,
         /// The system's reason.
         source: io::Error,
     },
-    /// It could not be given its CPU.
+    /// The device could not be given its CPU.
     #[error("cannot start {name}: {source}")]
     NotPinned {
         /// The device's name.
@@ -64,44 +64,44 @@ pub enum DeviceError {
         /// The reason.
         source: AffinityError,
     },
-    /// Its output file could not be written or read.
+    /// The device's output file could not be written or read.
     #[error("cannot use {path} for the output of {name}: {source}")]
     Output {
         /// The device's name.
         name: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// It ended by itself.
+    /// The device ended by itself.
     #[error("{name} died unexpectedly ({status}); its last words:\n{last_lines}")]
     Died {
         /// The device's name.
         name: String,
-        /// How it ended.
+        /// Exit status of the device.
         status: ExitStatus,
         /// The end of its standard error, or of its standard output when that is empty.
         last_lines: String,
     },
-    /// It lives and did not say what was waited for.
+    /// The device lives and did not say what was waited for.
     #[error(
         "{name} said nothing of what was expected within {waited:?}; its last words:\n{last_lines}"
     )]
     Silent {
         /// The device's name.
         name: String,
-        /// How long it was given.
+        /// Time that it was given.
         waited: Duration,
         /// The end of its standard error, or of its standard output when that is empty.
         last_lines: String,
     },
-    /// It could not be signalled or waited for.
+    /// The device could not be signalled or waited for.
     #[error("cannot stop {name} (process {pid}): {source}")]
     NotStopped {
         /// The device's name.
         name: String,
-        /// Its process number.
+        /// Process number of the device.
         pid: u32,
         /// The system's reason.
         source: io::Error,
@@ -192,7 +192,7 @@ impl DeviceProcess {
         self.child.id()
     }
 
-    /// Whether it still runs.
+    /// Whether the device still runs.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.reap(), Ok(None))
     }
@@ -300,8 +300,8 @@ impl DeviceProcess {
         }
     }
 
-    /// How it ended, if it has. What is left of its process group is killed before its number is
-    /// given back to the system, since after that the number may belong to others.
+    /// Returns how the device ended, if it has. What is left of its process group is killed before its number is given
+    /// back to the system, since after that the number may belong to others.
     fn reap(&mut self) -> Result<Option<ExitStatus>, DeviceError> {
         if self.ended.is_none() {
             let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -390,14 +390,14 @@ fn last_lines_of(path: &Path) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// What ends a process, ever harder: each signal and the time it has to work.
+/// Signals that end a process, ever harder, and the time that each has to work.
 pub const SIGNALS: [(Signal, Duration); 3] = [
     (Signal::INT, Duration::from_secs(2)),
     (Signal::TERM, Duration::from_secs(1)),
     (Signal::KILL, Duration::from_secs(2)),
 ];
 
-/// From now on children whose parents end come to this process, so that [`end_descendants`] finds them.
+/// Takes over, from now on, children whose parents end, so that [`end_descendants`] finds them.
 ///
 /// # Errors
 /// What the system says.

@@ -1,4 +1,4 @@
-//! One stop flag for the whole program, set by Ctrl-C and its kin, so that long work ends cleanly.
+//! Stop flag for the whole program, set by Ctrl-C and its kin, so that long work ends cleanly.
 
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, iterator::Signals, low_level};
 
-/// What a shell reports for a program ended by Ctrl-C: 128 + SIGINT.
+/// Exit status that a shell reports for a program ended by Ctrl-C: 128 + SIGINT.
 const EXIT_STATUS_INTERRUPTED: i32 = 130;
 
 /// A SIGINT that follows another signal sooner is the same stop told twice: `timeout` and some wrappers of commands send
@@ -28,8 +28,8 @@ pub fn stop_flag() -> io::Result<&'static AtomicBool> {
     Ok(&stop()?.flag)
 }
 
-/// What has an end once the flag of [`stop_flag`] is set: for those who wait in `poll`, which the signal itself does not always
-/// end, as it may come to another thread, or just before.
+/// Returns a file that has an end once the flag of [`stop_flag`] is set: for those who wait in `poll`, which the signal
+/// itself does not always end, as it may come to another thread, or just before.
 ///
 /// # Errors
 /// As [`stop_flag`].

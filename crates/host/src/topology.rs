@@ -16,12 +16,13 @@ pub struct CorePlan {
     pub generator: usize,
     /// CPU of the device under test.
     pub device: usize,
-    /// What a reader of the results must know of this choice.
+    /// Note that a reader of the results must know about this choice.
     pub note: String,
 }
 
 impl CorePlan {
-    /// The same with the generator on `core`, if one is given; a device that was there takes the other one.
+    /// Returns the same placement with the generator on `core`, if one is given; a device that was there takes the
+    /// other one.
     #[must_use]
     pub fn with_generator(mut self, core: Option<usize>) -> Self {
         if let Some(core) = core.filter(|core| *core != self.generator) {
@@ -44,7 +45,7 @@ impl CorePlan {
     }
 }
 
-/// One CPU that this process may use.
+/// CPU that this process may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
     /// The kernel's number.
@@ -164,7 +165,7 @@ impl Topology {
         }
     }
 
-    /// As [`cores_for`].
+    /// Chooses cores as [`cores_for`] does.
     #[must_use]
     pub fn cores_for(&self, threads: usize) -> Option<Vec<usize>> {
         let mut chosen: Vec<&Cpu> = Vec::new();

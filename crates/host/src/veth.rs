@@ -37,7 +37,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Its name, as `ip netns` shows it.
+    /// Name of the namespace, as `ip netns` shows it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0
@@ -57,12 +57,12 @@ pub fn namespace_exists(name: &str) -> bool {
     namespace_names().contains(name)
 }
 
-/// One end of a wire.
+/// End of a wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireEnd {
     /// The namespace that it is in; that of this process without one.
     pub namespace: Option<String>,
-    /// Its interface.
+    /// Name of the end's interface.
     pub interface: String,
 }
 

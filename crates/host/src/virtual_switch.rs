@@ -11,7 +11,7 @@ use crate::baseline::{BaselineError, Running, step};
 use crate::permissions::Missing;
 use std::path::{Path, PathBuf};
 
-/// One end of a cable.
+/// End of a cable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SwitchPort {
     /// A virtual machine's network card: the vhost-user socket on which its emulator listens.
@@ -57,7 +57,7 @@ impl SwitchPort {
     }
 }
 
-/// What a switch is to be.
+/// Description of a switch.
 #[derive(Debug, Clone, Copy)]
 pub struct VirtualSwitch<'a> {
     /// The two ends of each cable.
@@ -66,12 +66,12 @@ pub struct VirtualSwitch<'a> {
     pub namespace: Option<&'a str>,
     /// The core of its polling thread, which rests while no packets come.
     pub core: usize,
-    /// Where it may write; the caller's to remove.
+    /// Folder that the switch may write to; the caller's to remove.
     pub folder: &'a Path,
 }
 
 impl VirtualSwitch<'_> {
-    /// Its name and version.
+    /// Returns the switch's name and version.
     ///
     /// # Errors
     /// What is missing.
@@ -118,7 +118,7 @@ impl VirtualSwitch<'_> {
     }
 }
 
-/// How long its polling thread rests at most while no packets come, microseconds.
+/// Longest rest of the switch's polling thread while no packets come, microseconds.
 const LONGEST_REST_US: u32 = 50;
 
 #[cfg(test)]

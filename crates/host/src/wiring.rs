@@ -4,7 +4,7 @@ use crate::command::run;
 use crate::netns::TestbedError;
 use crate::veth::Namespace;
 
-/// One end of a cable: the number of the node, and the interface there.
+/// End of a cable: the number of the node, and the interface there.
 pub type End<'a> = (usize, &'a str);
 
 /// Namespaces and the cables between them. Dropping it removes all of it.

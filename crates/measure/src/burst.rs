@@ -24,7 +24,7 @@ pub struct BurstSearch {
 pub const BURST_PRECISION: f64 = 0.005;
 
 impl BurstSearch {
-    /// From bursts of `first` packets up to `longest`.
+    /// Makes a search over bursts of `first` packets up to `longest`.
     pub fn new(first: u64, longest: u64) -> Self {
         let longest = longest.max(1);
         Self {
@@ -81,22 +81,23 @@ impl BurstSearch {
     }
 }
 
-/// What bursts say about the buffer (RFC 9004 section 6.4).
+/// Size of the device's buffer, as bursts show it (RFC 9004 section 6.4).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferTime {
     /// Average burst length over the rate of the burst, s: what the burst lasts.
     pub implied_seconds: f64,
-    /// The same less what the device forwarded while the burst still came in, s: what the buffer holds.
+    /// `implied_seconds` less what the device forwarded while the burst still came in, s: what the buffer holds.
     pub corrected_seconds: f64,
     /// The packets that stay for the buffer.
     pub corrected_packets: f64,
 }
 
 impl BufferTime {
-    /// Of an average burst of `packets` that came at `burst_pps`, to a device with a measured throughput
-    /// of `throughput_pps`, found without loss (RFC 9004 section 5). RFC 9004 takes the link's Max Theoretical
-    /// Frame Rate for `burst_pps`; where there is no line, it is the rate at which the burst was handed over.
+    /// Computes the buffer time from an average burst of `packets` that came at `burst_pps`, to a device with a
+    /// measured throughput of `throughput_pps`, found without loss (RFC 9004 section 5). RFC 9004 takes the link's Max
+    /// Theoretical Frame Rate for `burst_pps`; where there is no line, it is the rate at which the burst was handed
+    /// over.
     ///
     /// None for a device that forwards as fast as bursts come: nothing fills its buffer (section 6.1).
     pub fn of(packets: f64, burst_pps: f64, throughput_pps: f64) -> Option<Self> {

@@ -1,4 +1,5 @@
-//! Whether two groups of runs differ: how far, how surely, and whether there are runs enough to tell.
+//! Comparison of two groups of runs: whether they differ, how far, how surely, and whether there are runs enough to
+//! tell.
 //!
 //! A group is one value per run (its p99, say), runs being independent of each other. What is compared
 //! are groups, never packets: packets of a run depend on each other.
@@ -16,7 +17,7 @@ pub const MIN_RUNS: usize = 4;
 /// to the next step of the binomial distribution, found by simulation (`tests/coverage.rs` checks it).
 const BETWEEN: f64 = 0.25;
 
-/// Up to so many runs in both groups together the p-value is exact.
+/// Up to so many runs in both groups together, the p-value is exact.
 const EXACT_RUNS: usize = 40;
 
 /// Two groups of runs compared. Values, medians and differences are in the metric's unit.
@@ -35,13 +36,13 @@ pub struct Comparison {
     /// Probability that a run of `b` has a greater value than one of `a`, equal ones counting half
     /// (probability of superiority, Vargha and Delaney's A): 0.5 where they do not differ.
     pub superiority: f64,
-    /// How often runs of `b` are above less how often below those of `a`, -1 to 1 (Cliff 1993).
+    /// Cliff's delta: how often runs of `b` are above those of `a`, less how often below, -1 to 1 (Cliff 1993).
     pub cliffs_delta: f64,
     /// Two-sided p-value of [`mann_whitney`]; `None` with fewer than [`MIN_RUNS`] runs in a group.
     pub p_value: Option<f64>,
 }
 
-/// What a comparison says, given how many were made.
+/// Result of a comparison, given how many comparisons were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
@@ -62,7 +63,7 @@ pub enum Finding {
 pub struct Judged {
     /// p-value corrected by [`holm`]; `None` where there is none.
     pub corrected_p_value: Option<f64>,
-    /// What it says.
+    /// Result of the comparison.
     pub finding: Finding,
 }
 
@@ -117,9 +118,9 @@ pub fn compare(a: &[f64], b: &[f64], confidence: f64) -> Option<Comparison> {
     })
 }
 
-/// Two-sided p-value of the rank-sum test of two independent groups (Mann and Whitney 1947): how often
-/// groups drawn from one distribution would be at least so far apart. `None` when a group is empty or
-/// holds what is no number.
+/// Computes the two-sided p-value of the rank-sum test of two independent groups (Mann and Whitney 1947): how often
+/// groups drawn from one distribution would be at least so far apart. `None` when a group is empty or holds what is no
+/// number.
 ///
 /// Up to 40 runs together it is exact, ties or not: all ways to deal the runs out to the groups are
 /// counted. Above, the normal approximation with corrections for ties and continuity.
@@ -200,7 +201,7 @@ fn runs_needed(level: f64) -> u64 {
     (MIN_RUNS as u64..1000).find(enough).unwrap_or(1000)
 }
 
-/// Of how many pairs the value of `b` is the greater; equal ones count half.
+/// Counts the pairs in which the value of `b` is the greater; equal ones count half.
 fn wins(a: &[f64], b: &[f64]) -> f64 {
     let mut sorted = a.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -212,8 +213,8 @@ fn wins(a: &[f64], b: &[f64]) -> f64 {
     b.iter().map(|&value| below(value)).sum()
 }
 
-/// How many of the sorted pairs between two groups an interval leaves out at each end, and what it then claims: the
-/// most that leave `confidence`, or none with what that claims.
+/// Returns how many of the sorted pairs between two groups an interval leaves out at each end, and what it then claims:
+/// the most that leave `confidence`, or none with what that claims.
 fn left_out(a: usize, b: usize, confidence: f64) -> (usize, f64) {
     let claims = Claims::of(a, b);
     let enough = |left_out: &usize| claims.of_pairs(*left_out) >= confidence;
@@ -221,10 +222,10 @@ fn left_out(a: usize, b: usize, confidence: f64) -> (usize, f64) {
     (most, claims.of_pairs(most))
 }
 
-/// What an interval claims that leaves pairs out.
+/// Confidences of intervals that leave pairs out.
 struct Claims {
     groups: [usize; 2],
-    /// How often the rank-sum statistic is at most so great, by its value; empty for groups that are too large.
+    /// Probability that the rank-sum statistic is at most so great, by its value; empty for groups that are too large.
     up_to: Vec<f64>,
 }
 
@@ -272,7 +273,7 @@ impl Claims {
     }
 }
 
-/// How often at most `few` of `count` values lie below their median.
+/// Probability that at most `few` of `count` values lie below their median.
 fn binomial_up_to(few: usize, count: usize) -> f64 {
     let mut term = (-(count as f64)).exp2();
     let mut sum = term;
@@ -291,7 +292,7 @@ fn exact_p_value(ranks: &[usize], few: usize, sum: usize) -> f64 {
     (2.0 * low.min(high) / all).min(1.0)
 }
 
-/// For every sum, the ways to pick `few` of the ascending ranks that add up to it.
+/// Counts, for every sum, the ways to pick `few` of the ascending ranks that add up to it.
 fn ways(ranks: &[usize], few: usize) -> Vec<f64> {
     let most: usize = ranks.iter().rev().take(few).sum();
     let mut ways = vec![vec![0.0_f64; most + 1]; few + 1];

@@ -1,4 +1,4 @@
-//! What a device did to each packet, from sightings on its wires alone: when it went in and when it came out.
+//! Passage of each packet through a device, from sightings on its wires alone: when it went in and when it came out.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::LatencyHistogram;
 #[derive(Debug)]
 pub struct Crossings {
     patience_ns: u64,
-    /// By flow, then by the side that packets enter through.
+    /// Packets under way, by flow, then by the side that packets enter through.
     tracks: BTreeMap<(u16, usize), Track>,
     /// Packets seen leaving that were not seen entering, or too long ago.
     pub only_left: u64,
@@ -20,19 +20,19 @@ pub struct Crossings {
 /// A packet's way through the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crossed {
-    /// Its flow.
+    /// Flow of the packet.
     pub flow: u16,
-    /// Its number in the flow.
+    /// Number of the packet in its flow.
     pub sequence: u64,
     /// The side that it entered through.
     pub side: usize,
-    /// When it entered, on the tap's clock.
+    /// Time at which the packet entered, on the tap's clock.
     pub entered_ns: u64,
-    /// The side that it first left through, and how long after it entered, ns; none if it did not.
+    /// The side that the packet first left through, and how long after it entered, ns; none if it did not.
     pub left: Option<(usize, u64)>,
-    /// How often it entered before it left, held at 255.
+    /// How often the packet entered before it left, held at 255.
     pub arrivals: u8,
-    /// How often it left, held at 255.
+    /// How often the packet left, held at 255.
     pub departures: u8,
     /// A packet of its flow that entered after it left before it (RFC 4737).
     pub reordered: bool,
@@ -41,9 +41,9 @@ pub struct Crossed {
 /// Packets of one flow that entered through one side, in that order.
 #[derive(Debug, Default)]
 struct Track {
-    /// Those not settled yet.
+    /// Packets not settled yet.
     packets: VecDeque<Crossed>,
-    /// How many were settled before them.
+    /// How many packets were settled before those.
     settled: u64,
     /// Place (from the first ever) of the packet of each sequence number.
     places: HashMap<u64, u64>,
@@ -71,7 +71,7 @@ impl Track {
 }
 
 impl Crossings {
-    /// Nothing seen yet.
+    /// Makes an account in which nothing has been seen yet.
     pub fn new(patience_ns: u64) -> Self {
         Self {
             patience_ns,
@@ -154,11 +154,11 @@ impl Crossings {
 pub struct CrossingAccount {
     /// Packets that entered.
     pub entered: u64,
-    /// Those that did not leave.
+    /// Packets that did not leave.
     pub lost: u64,
-    /// Those that left more often than they entered.
+    /// Packets that left more often than they entered.
     pub duplicate: u64,
-    /// Those overtaken inside (RFC 4737).
+    /// Packets overtaken inside (RFC 4737).
     pub reordered: u64,
     /// Time inside the device.
     pub latency: LatencyHistogram,
@@ -176,7 +176,7 @@ impl CrossingAccount {
         }
     }
 
-    /// Those that left.
+    /// Packets that left.
     pub fn left(&self) -> u64 {
         self.entered - self.lost
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rank::{median, nearest_rank};
 
-/// How an interval came about.
+/// Method by which an interval was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntervalMethod {
@@ -27,19 +27,19 @@ pub enum IntervalMethod {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
     /// The estimate itself.
     pub point: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
-    /// How often such an interval covers the truth, 0..1: of this method and this many values, not what was
+    /// Probability that such an interval covers the truth, 0..1: of this method and this many values, not what was
     /// asked for.
     pub confidence: f64,
     /// Values behind it; of two groups, those of the smaller one.
     #[serde(default)]
     pub count: u64,
-    /// How it came about.
+    /// Method by which the interval was made.
     #[serde(default)]
     pub method: IntervalMethod,
 }
@@ -69,7 +69,7 @@ impl Interval {
         }
     }
 
-    /// The same with the count where the claim does not tell it: `96 % 1.39 to 13.3, n = 6`.
+    /// Returns the interval in words, with the count where the claim does not tell it: `96 % 1.39 to 13.3, n = 6`.
     pub fn words(&self, show: impl Fn(f64) -> String) -> String {
         match self.method {
             IntervalMethod::Range => self.short(show),
@@ -77,7 +77,7 @@ impl Interval {
         }
     }
 
-    /// What it covers in whole percent, rounded down: a claim is never greater than what holds.
+    /// Returns the confidence in whole percent, rounded down: a claim is never greater than what holds.
     fn percent(&self) -> u32 {
         (self.confidence * 100.0 + 1e-9) as u32
     }
@@ -93,7 +93,7 @@ pub struct PairedRatio {
     pub min: f64,
     /// Largest ratio of a pair.
     pub max: f64,
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: u64,
 }
 
@@ -102,9 +102,9 @@ pub struct PairedRatio {
 pub struct Ranks {
     /// 0-based position of the lower end.
     pub low: u64,
-    /// Of the upper end.
+    /// 0-based position of the upper end.
     pub high: u64,
-    /// How often they enclose the quantile, 0..1: at least the confidence asked for.
+    /// Probability that they enclose the quantile, 0..1: at least the confidence asked for.
     pub coverage: f64,
 }
 
@@ -239,7 +239,7 @@ pub fn ratio_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<PairedRat
     })
 }
 
-/// How often the median that values come from lies within their range.
+/// Returns the probability that the median of the values' distribution lies within their range.
 fn range_coverage(count: usize) -> f64 {
     1.0 - (1.0 - count as f64).exp2()
 }

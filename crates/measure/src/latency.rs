@@ -111,7 +111,7 @@ impl LatencyHistogram {
         self.moments = Moments::EMPTY;
     }
 
-    /// Values recorded.
+    /// Number of values recorded.
     pub fn count(&self) -> u64 {
         self.moments.count
     }
@@ -283,7 +283,7 @@ fn claims_too_much(encoded: &[u8]) -> bool {
 /// Why a histogram log could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HlogReadError {
-    /// It holds no interval, or a line that is none.
+    /// The text holds no interval, or a line that is none.
     #[error("no HdrHistogram log")]
     NotALog,
     /// An interval cannot be decoded.

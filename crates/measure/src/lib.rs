@@ -1,4 +1,5 @@
-//! What a number means: latency histograms, jitter, sequence accounting, quantiles with confidence intervals, rate searches. No I/O.
+//! Evaluation of measurements: latency histograms, jitter, sequence accounting, quantiles with confidence intervals,
+//! rate searches. No I/O.
 //!
 //! Values are whole nanoseconds (`u64`) unless a name says otherwise. The two functions that run
 //! once per packet, [`LatencyHistogram::record`] and [`SequenceTracker::record`], neither allocate

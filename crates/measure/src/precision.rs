@@ -1,6 +1,6 @@
-//! How precise a generator is, from the gaps between its packets at a constant rate, as somebody else saw
-//! them: squared and absolute errors against the gap asked for, pauses, bunches and a histogram.
-//! After Gallenmüller 2021, section 3.3.
+//! Precision of a generator, from the gaps between its packets at a constant rate, as somebody else saw them: squared
+//! and absolute errors against the gap asked for, pauses, bunches and a histogram. After Gallenmüller 2021, section
+//! 3.3.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub const TRIMMED_SHARE: f64 = 0.001;
 /// Precision of some gaps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Precision {
-    /// Gaps.
+    /// Number of gaps.
     pub count: u64,
     /// The gap asked for, ns.
     pub asked_ns: f64,
@@ -25,7 +25,7 @@ pub struct Precision {
     pub mean_ns: f64,
     /// Mean squared error against the asked gap, ns².
     pub mean_squared_error_ns2: f64,
-    /// The same without the thousandth of the gaps with the greatest errors, ns².
+    /// Mean squared error without the thousandth of the gaps with the greatest errors, ns².
     pub trimmed_squared_error_ns2: f64,
     /// Half the gaps are at most this far from the asked one, ns.
     pub median_absolute_error_ns: f64,
@@ -42,7 +42,7 @@ pub struct Precision {
 }
 
 impl Precision {
-    /// Of `gaps_ns`, which it sorts by their error; `None` without any.
+    /// Computes the precision from `gaps_ns`, which it sorts by their error; `None` without any.
     pub fn of(gaps_ns: &mut [f64], asked_ns: f64) -> Option<Self> {
         if gaps_ns.is_empty() || asked_ns.is_nan() || asked_ns <= 0.0 {
             return None;

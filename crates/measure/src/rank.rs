@@ -27,7 +27,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     median_of(&mut values.to_vec())
 }
 
-/// The same, in place and in O(n): changes the order.
+/// Returns the median as [`median`] does, in place and in O(n); changes the order.
 pub(crate) fn median_of(values: &mut [f64]) -> Option<f64> {
     let half = values.len() / 2;
     let even = values.len().is_multiple_of(2);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The smallest step from rung to rung: a finer ladder would take thousands of trials.
 const SMALLEST_FACTOR: f64 = 1.01;
 
-/// What rates to try. Rates are packets per second.
+/// Settings of a rate search. Rates are packets per second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchSettings {
@@ -25,7 +25,7 @@ pub struct SearchSettings {
     pub bisections: u32,
 }
 
-/// What is wrong with [`SearchSettings`].
+/// Fault of [`SearchSettings`].
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum SearchSettingsError {
     /// The start is not a rate.
@@ -44,7 +44,7 @@ pub enum SearchSettingsError {
     },
 }
 
-/// What one trial at one rate gave. Counts are packets.
+/// Result of one trial at one rate. Counts are packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialOutcome {
@@ -101,15 +101,15 @@ impl TrialOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trial {
-    /// What it gave.
+    /// Result of the trial.
     pub outcome: TrialOutcome,
-    /// What that says about the rate.
+    /// What the result says about the rate.
     pub verdict: Verdict,
-    /// Whether it repeats the failed trial before it.
+    /// Whether the trial repeats the failed one before it.
     pub repeat: bool,
 }
 
-/// What stands in the way of a higher loss-free rate.
+/// Reason why the search found no higher loss-free rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -121,13 +121,13 @@ pub enum Limit {
     Range,
 }
 
-/// What the search found, complete or so far.
+/// Result of the search, complete or so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchResult {
     /// The highest rate without loss, packets per second; `None` when every rate failed.
     pub loss_free_pps: Option<f64>,
-    /// What stands above it.
+    /// Reason why no higher rate was found.
     pub limited_by: Limit,
     /// The lowest rate above it that lost packets twice.
     pub first_lossy_pps: Option<f64>,
@@ -218,7 +218,7 @@ impl LadderSearch {
         }
     }
 
-    /// No search takes more trials than this: every rung and bisection, each repeated once.
+    /// Upper bound of the trials that a search takes: every rung and bisection, each repeated once.
     pub fn max_trials(&self) -> u64 {
         let SearchSettings {
             start_pps,
@@ -308,7 +308,7 @@ impl LadderSearch {
         above.copied().min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// What was found, at any time: a search cut short gives what it has.
+    /// Returns what was found, at any time: a search cut short gives what it has.
     pub fn result(&self) -> SearchResult {
         let loss_free_pps = self.loss_free_pps();
         let floor_pps = loss_free_pps.unwrap_or(0.0);

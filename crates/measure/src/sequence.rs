@@ -1,9 +1,9 @@
-//! What became of numbered packets: lost, duplicated, reordered, or too late to tell.
-//! RFC 4737 section 3.3 (type-P-reordered: a number below the next expected one).
+//! Account of numbered packets: lost, duplicated, reordered, or too late to tell. RFC 4737 section 3.3
+//! (type-P-reordered: a number below the next expected one).
 
 use serde::{Deserialize, Serialize};
 
-/// What one received sequence number turned out to be.
+/// Kind of one received sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// The next expected number or a higher one.
@@ -12,7 +12,7 @@ pub enum Arrival {
     Reordered,
     /// A number seen before.
     Duplicate,
-    /// So far below the highest number that the window has forgotten whether it was seen.
+    /// The number is so far below the highest one that the window has forgotten whether it was seen.
     Late,
 }
 
@@ -207,7 +207,7 @@ mod tests {
         tracker
     }
 
-    /// The same account kept with unbounded memory.
+    /// Keeps the same account with unbounded memory.
     fn naive(arrivals: &[u64], sent: u64) -> SequenceReport {
         let mut seen = HashSet::new();
         let mut report = SequenceReport {

@@ -1,4 +1,4 @@
-//! When to stop repeating: once the median over the runs is known closely enough.
+//! Rule of when to stop repeating: once the median over the runs is known closely enough.
 
 use crate::interval::{Interval, median_interval};
 use serde::{Deserialize, Serialize};
@@ -26,15 +26,15 @@ pub struct StopRule {
 pub enum Progress {
     /// Known closely enough.
     Reached(Interval),
-    /// Another run; the interval so far, once there is one.
+    /// Another run is needed; the interval so far, once there is one.
     GoOn(Option<Interval>),
-    /// As many runs as allowed, and not known closely enough.
+    /// As many runs as allowed have been made, and the median is not known closely enough.
     GivenUp(Option<Interval>),
 }
 
 impl StopRule {
-    /// What the values so far say, one per run in any order. Values that are no numbers never let it stop
-    /// before `max_runs`.
+    /// Judges the values so far, one per run in any order. Values that are no numbers never let it stop before
+    /// `max_runs`.
     ///
     /// ```
     /// use taut_measure::{Progress, StopRule};

@@ -18,7 +18,7 @@ const SAMPLES_BEYOND: f64 = 10.0;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
     /// Smallest sample.
     pub min_ns: u64,

@@ -7,7 +7,7 @@
 use crate::search::{Limit, TrialOutcome, Verdict};
 use serde::{Deserialize, Serialize};
 
-/// How the rate is searched for.
+/// Method of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
@@ -30,7 +30,7 @@ pub const METHODS: [(&str, Method); 3] = [
 ];
 
 impl Method {
-    /// Its name.
+    /// Name of the method.
     pub fn name(self) -> &'static str {
         METHODS
             .iter()
@@ -50,15 +50,15 @@ impl std::str::FromStr for Method {
     }
 }
 
-/// What to search, and how exactly.
+/// Settings of a throughput search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThroughputSettings {
-    /// How.
+    /// Method of the search.
     pub method: Method,
-    /// No lower rate is tried, packets per second.
+    /// Lowest rate that is tried, packets per second.
     pub min_pps: f64,
-    /// No higher rate is tried, packets per second.
+    /// Highest rate that is tried, packets per second.
     pub max_pps: f64,
     /// The search ends when the rate that holds and the rate that fails are this close, as a share of the
     /// latter (the Goal Width of MLRsearch).
@@ -71,19 +71,19 @@ pub struct ThroughputSettings {
     pub votes: u32,
 }
 
-/// What is wrong with [`ThroughputSettings`].
+/// Fault of [`ThroughputSettings`].
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum ThroughputSettingsError {
-    /// No range to search.
+    /// There is no range to search.
     #[error("rates from {0} to {1} packets per second: want a range above 0")]
     Range(f64, f64),
     /// A share that is none.
     #[error("{0} is {1}: want a share from {2} up to, and without, 1")]
     Share(&'static str, f64, f64),
-    /// No time to measure.
+    /// There is no time to measure.
     #[error("trials of {0} s: want a time above 0")]
     Trial(f64),
-    /// No votes.
+    /// There are no votes.
     #[error("no votes: want 1 or more")]
     Votes,
 }
@@ -91,9 +91,9 @@ pub enum ThroughputSettingsError {
 /// The next trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wanted {
-    /// At this rate, packets per second.
+    /// Rate of the trial, packets per second.
     pub rate_pps: f64,
-    /// For so long.
+    /// Length of the trial, s.
     pub seconds: f64,
 }
 
@@ -103,23 +103,23 @@ pub struct Wanted {
 pub struct TimedTrial {
     /// Length asked for, s.
     pub seconds: f64,
-    /// What it gave.
+    /// Result of the trial.
     pub outcome: TrialOutcome,
-    /// Whether the rate held in it.
+    /// Whether the rate held in the trial.
     pub verdict: Verdict,
 }
 
-/// What was found, complete or so far.
+/// Result of the search, complete or so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThroughputResult {
     /// The highest rate that held, packets per second; None if none did.
     pub rate_pps: Option<f64>,
-    /// The same less the loss that was tolerated: Conditional Throughput (MLRsearch appendix B).
+    /// `rate_pps` less the loss that was tolerated: Conditional Throughput (MLRsearch appendix B).
     pub conditional_pps: Option<f64>,
     /// The lowest rate above it that failed, packets per second.
     pub failing_pps: Option<f64>,
-    /// What stands in the way of more.
+    /// Reason why no higher rate was found.
     pub limited_by: Limit,
     /// False if a rate below one that held failed: a single figure then does not describe the device.
     pub monotonic: bool,
@@ -129,7 +129,7 @@ pub struct ThroughputResult {
     pub trials: Vec<TimedTrial>,
 }
 
-/// Of a vote, how many trials may fail (Goal Exceed Ratio).
+/// Share of a vote's trials that may fail (Goal Exceed Ratio).
 const EXCEED_RATIO: f64 = 0.5;
 
 /// Trials in which the generator fell behind say nothing about the device; so many more are given to a
@@ -139,14 +139,13 @@ const SECOND_CHANCES: usize = 2;
 /// Trials that look where to look are this share of a full one.
 const SHORT: f64 = 0.25;
 
-/// They stop when they are this much coarser than the precision.
+/// Short trials stop when they are this much coarser than the precision.
 const COARSER: f64 = 8.0;
 
-/// No search takes more trials: it ends incomplete instead of going on for ever on a device that answers
-/// at random.
+/// Trials of a search at most: it ends incomplete instead of going on for ever on a device that answers at random.
 const MOST_TRIALS: usize = 400;
 
-/// What all trials at a rate say together.
+/// Result of all trials at a rate together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Holds,
@@ -261,7 +260,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// What was found, at any time: a search cut short gives what it has.
+    /// Returns what was found, at any time: a search cut short gives what it has.
     pub fn result(&self) -> ThroughputResult {
         let full = self.settings.trial_seconds;
         let classes = self.classes(full);
@@ -416,12 +415,12 @@ impl ThroughputSearch {
         2_f64.powi(held.min(30) as i32)
     }
 
-    /// The same downwards, while all fail.
+    /// Returns the steps downwards likewise, while all fail.
     fn steps_below(&self, by_vote: &[(f64, Class)]) -> f64 {
         2_f64.powi(by_vote.len().min(30) as i32)
     }
 
-    /// Each rate that was tried, by rising rate, and what its trials say if full ones take `full_seconds`.
+    /// Returns each rate that was tried, by rising rate, and what its trials say if full ones take `full_seconds`.
     fn classes(&self, full_seconds: f64) -> Vec<(f64, Class)> {
         let mut rates: Vec<f64> = self.trials.iter().map(|t| t.outcome.offered_pps).collect();
         rates.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! Whether every interval covers the truth as often as it claims, by simulation: for distributions that are kind and
-//! for those that are not, at the numbers of repetitions that are in use.
+//! Simulations that check whether every interval covers the truth as often as it claims: for distributions that are
+//! kind and for those that are not, at the numbers of repetitions that are in use.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use taut_measure::{Interval, compare, mean_beside_median, median_interval, ratio
 const CASES: u32 = 2_000;
 const REPETITIONS: [usize; 10] = [2, 3, 4, 5, 6, 7, 8, 10, 20, 30];
 
-/// What repetitions may be distributed like, and their median.
+/// Distributions that repetitions may have, and their median.
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Normal,

@@ -1,5 +1,5 @@
-//! What periodic interrupts do to periodic traffic: packets sample them, mostly too seldom, so that the worst latencies
-//! over time draw straight lines that are in neither clock (Gallenmüller, "Data-Driven Analysis and Modeling
+//! Model of what periodic interrupts do to periodic traffic: packets sample them, mostly too seldom, so that the worst
+//! latencies over time draw straight lines that are in neither clock (Gallenmüller, "Data-Driven Analysis and Modeling
 //! of Packet Processing Systems", dissertation, TU München 2021, section 5.4, figure 5.13).
 //!
 //! One core serves packets that come at a constant rate. Interrupts take it away at a constant rate for a constant time
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A periodic interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interrupt {
-    /// How often, by the clock of the packets.
+    /// Interrupts per second, by the clock of the packets.
     pub per_second: f64,
     /// How long each takes, ns.
     pub cost_ns: f64,
@@ -25,7 +25,7 @@ pub struct Scene {
     pub rate_pps: f64,
     /// Latency of a packet that nothing holds up, ns.
     pub undisturbed_ns: f64,
-    /// How long, s.
+    /// Length of the measurement, s.
     pub seconds: f64,
     /// The interrupts.
     pub interrupts: Vec<Interrupt>,
@@ -34,20 +34,20 @@ pub struct Scene {
 /// A packet that was held up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Hit {
-    /// When it was sent, s.
+    /// Time of sending, s.
     pub at_s: f64,
-    /// Its latency, ns.
+    /// Latency of the packet, ns.
     pub latency_ns: f64,
 }
 
 /// The lines that one interrupt draws.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
-    /// From one interrupt to the next, the packets' phase moves by so much, ns; positive: packets come later.
+    /// Drift of the packets' phase from one interrupt to the next, ns; positive: packets come later.
     pub drift_ns: f64,
     /// How long a line is, from the full cost to nothing or back, s; none where the phase does not move.
     pub line_s: Option<f64>,
-    /// How long until the next line begins, s.
+    /// Time until the next line begins, s.
     pub recurs_s: Option<f64>,
 }
 
@@ -106,7 +106,7 @@ impl Scene {
         }
     }
 
-    /// When the core is away, from and to in ns: one after the other, in order.
+    /// Returns the times in which the core is away, from and to in ns: one after the other, in order.
     fn away(&self) -> Vec<(f64, f64)> {
         let mut away: Vec<(f64, f64)> = Vec::new();
         for interrupt in &self.interrupts {
@@ -130,7 +130,7 @@ impl Scene {
     }
 }
 
-/// What the packet sent then loses to the interrupts from the first one on that concerns it.
+/// Returns what a packet sent at `sent` loses to the interrupts from the first one on that concerns it.
 fn delay_ns(away: &[(f64, f64)], sent: f64, undisturbed_ns: f64) -> f64 {
     let mut done = sent + undisturbed_ns;
     for (start, end) in away {

@@ -1,4 +1,5 @@
-//! Which interruption of which core made a packet late: both are known with their times, from one clock.
+//! Attribution of late packets to the interruption of a core that made them late: packets and interruptions are known
+//! with their times, from one clock.
 //!
 //! A packet is explained by the interruptions of its way if these took half or more of what it took longer than usual.
 //! Matching is in time only, so it says what happened together; on one clock and with gaps of some µs among packets
@@ -9,24 +10,24 @@ use serde::{Deserialize, Serialize};
 /// Share of a packet's excess that interruptions have to cover to be its cause.
 const SHARE: f64 = 0.5;
 
-/// Whose core was taken away.
+/// Core that was taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Core {
     /// The generator's, which also receives.
     Generator,
-    /// The device's.
+    /// Core of the device.
     Device,
 }
 
 /// A time in which a core was taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
-    /// From when on, ns.
+    /// Start, ns.
     pub start_ns: f64,
-    /// For how long, ns.
+    /// Length, ns.
     pub length_ns: f64,
-    /// It is one of a periodic timer's ([`crate::find_ticks`]).
+    /// The gap is one of a periodic timer's ([`crate::find_ticks`]).
     pub tick: bool,
 }
 
@@ -36,7 +37,7 @@ impl Gap {
     }
 }
 
-/// What made a packet late.
+/// Cause of a packet's lateness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -48,14 +49,14 @@ pub enum Cause {
     GeneratorTick,
     /// Another interruption of the generator's core.
     GeneratorOther,
-    /// It was sent while a packet that one of these held up was still under way.
+    /// The packet was sent while a packet that one of these held up was still under way.
     Behind,
-    /// None of these.
+    /// No known cause.
     Unexplained,
 }
 
 impl Cause {
-    /// All of them, in the order of tables and legends.
+    /// All causes, in the order of tables and legends.
     pub const ALL: [Self; 6] = [
         Self::DeviceTick,
         Self::DeviceOther,
@@ -65,7 +66,7 @@ impl Cause {
         Self::Unexplained,
     ];
 
-    /// Its name in a table.
+    /// Name of the cause in a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::DeviceTick => "device's core: timer tick",
@@ -110,7 +111,7 @@ impl Lost {
         Self { gaps, next: 0 }
     }
 
-    /// Of the time between, what the core was away, and whether most of that was ticks.
+    /// Returns how long the core was away in the time between, and whether most of that was ticks.
     fn between(&mut self, from_ns: f64, to_ns: f64) -> (f64, bool) {
         while self
             .gaps
@@ -136,8 +137,8 @@ impl Lost {
 }
 
 impl Attribution {
-    /// With the gaps of both cores (none of a device that does not tell) and the latency of an undisturbed packet, such
-    /// as the median.
+    /// Makes an attribution from the gaps of both cores (none of a device that does not tell) and the latency of an
+    /// undisturbed packet, such as the median.
     pub fn new(generator: Vec<Gap>, device: Vec<Gap>, usual_ns: f64) -> Self {
         Self {
             generator: Lost::new(generator),

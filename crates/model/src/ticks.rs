@@ -1,4 +1,4 @@
-//! Which gaps of a core are the ticks of its timer: those on a grid of a period that kernels use.
+//! Detection of the gaps of a core that are the ticks of its timer: those on a grid of a period that kernels use.
 //!
 //! Gap starts are folded at each period, corrected by up to 100 ppm as the kernel's clock is not the measurement's; the
 //! fullest place of a hundredth of the period is the grid's phase. It counts as a timer if at least half of its ticks
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Ticks per second that Linux is built with (CONFIG_HZ), the most frequent first: a grid is also one of its divisors.
 const KERNEL_HZ: [f64; 4] = [1000.0, 300.0, 250.0, 100.0];
-/// How far two clocks may be apart.
+/// How far two clocks may be apart, parts per million.
 const PPM: f64 = 100.0;
 /// Places that a period is divided into.
 const PLACES: usize = 100;
@@ -21,15 +21,15 @@ const ABOVE_CHANCE: f64 = 3.0;
 /// A tick is at most this many times longer than the lower quartile of gaps on the grid, and this long, ns.
 const TIMES_QUARTILE: f64 = 4.0;
 const LONGEST_NS: f64 = 100_000.0;
-/// With fewer expected ticks, nothing is said.
+/// Least expected ticks: with fewer, nothing is said.
 const FEWEST: f64 = 20.0;
 
 /// A timer's ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ticks {
-    /// Its period by the measurement's clock, ns.
+    /// Period of the ticks by the measurement's clock, ns.
     pub period_ns: f64,
-    /// Its first tick, ns after the start.
+    /// Time of the first tick, ns after the start.
     pub phase_ns: f64,
     /// The median length of its gaps, ns.
     pub cost_ns: f64,
@@ -67,7 +67,7 @@ fn lengths(gaps: &[Gap], of: impl Fn(&Gap) -> bool) -> Vec<f64> {
     lengths
 }
 
-/// How far from the nearest tick, ns.
+/// Returns how far a time is from the nearest tick, ns.
 fn off_grid(at_ns: f64, period_ns: f64, phase_ns: f64) -> f64 {
     let ticks = (at_ns - phase_ns) / period_ns;
     (ticks - ticks.round()) * period_ns

@@ -1,4 +1,4 @@
-//! What a worker that sleeps waits on: the files that its ports make readable when packets arrive.
+//! Alarm that a sleeping worker waits on: the files that its ports make readable when packets arrive.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;

@@ -6,16 +6,18 @@ use taut_wire::Headers;
 /// Packets a batch holds at most: the bits of its drop-out masks.
 pub const BATCH_CAPACITY: usize = 64;
 
-/// Why a packet goes to the slow path.
+/// Reason why a packet goes to the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Punt {
-    /// It asks for the MAC address of one of the port's own addresses: ARP (RFC 826), neighbour discovery (RFC 4861).
+    /// The packet asks for the MAC address of one of the port's own addresses: ARP (RFC 826), neighbour discovery (RFC
+    /// 4861).
     Neighbour,
-    /// It is for one of the port's own addresses.
+    /// The packet is for one of the port's own addresses.
     Local,
-    /// It is for somebody whom nobody knows here, and its sender is to be told.
+    /// The packet is for somebody whom nobody knows here, and its sender is to be told.
     Unknown,
-    /// Its IP packet is longer than so many bytes, which is what its way takes, and its sender is to be told.
+    /// The packet is longer, from its IP header on, than so many bytes, which is what its way takes, and its sender is
+    /// to be told.
     TooBig(u16),
 }
 
@@ -43,27 +45,28 @@ impl Punt {
     }
 }
 
-/// What a function has marked a packet for.
+/// Mark that a function has put on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// To be dropped.
+    /// The packet is to be dropped.
     Dropped,
-    /// For the slow path.
+    /// The packet is for the slow path.
     Punted(Punt),
 }
 
-/// All that functions have said of a packet in its batch, for those that keep packets back or change their places.
+/// Everything that functions have said of a packet in its batch, for functions that keep packets back or change their
+/// places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     mark: Option<Mark>,
     egress: Option<u8>,
     priority: Option<u8>,
-    /// Ports.
+    /// Ports through which copies leave.
     copies: Vec<u8>,
 }
 
 impl Marks {
-    /// As [`Batch::is_kept`].
+    /// Whether the packet is kept, as [`Batch::is_kept`] says.
     pub fn is_kept(&self) -> bool {
         self.mark.is_none()
     }
@@ -72,7 +75,7 @@ impl Marks {
 /// The priority of a packet that no function has given one.
 pub const NO_PRIORITY: u8 = u8::MAX;
 
-/// In the place of a port: the one that packets leave through whom nobody sends elsewhere.
+/// Stand-in for a port: the one through which packets leave that nobody sends elsewhere.
 const USUAL: u8 = u8::MAX;
 
 /// Copies of packets that a batch has room to ask for.
@@ -97,7 +100,7 @@ pub struct Batch {
     /// Packets of which there are `copies`.
     copied: u64,
     egress: [u8; BATCH_CAPACITY],
-    /// Of packets that are punted.
+    /// Causes of the packets that are punted.
     causes: [Punt; BATCH_CAPACITY],
     /// Places of packets, and the ports through which a copy of each leaves, in order of the places.
     copies: Vec<(u8, u8)>,
@@ -141,7 +144,7 @@ impl Batch {
         }
     }
 
-    /// Has room for `limit` packets from now on, as in [`Batch::limited`], but never for fewer than it has.
+    /// Gives the batch room for `limit` packets from now on, as in [`Batch::limited`], but never for fewer than it has.
     #[inline(always)]
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit.clamp(self.packets.len().max(1), BATCH_CAPACITY);
@@ -159,7 +162,7 @@ impl Batch {
         self.packets.is_empty()
     }
 
-    /// How many more fit.
+    /// Returns how many more packets fit.
     #[inline(always)]
     pub fn room(&self) -> usize {
         self.limit - self.packets.len()
@@ -221,8 +224,8 @@ impl Batch {
         &mut self.packets[index]
     }
 
-    /// As [`Batch::packet_mut`], for changes of what [`Headers`] says nothing about, such as MAC addresses, payloads and checksums:
-    /// what was read stays known to the functions that follow.
+    /// Returns a packet as [`Batch::packet_mut`] does, for changes of what [`Headers`] says nothing about, such as MAC
+    /// addresses, payloads and checksums: what was read stays known to the functions that follow.
     ///
     /// # Panics
     /// If there are not so many.
@@ -283,13 +286,13 @@ impl Batch {
         self.punted |= 1 << (index & 63);
     }
 
-    /// Why packet `index`, which [`Batch::settle`] has put here, is for the slow path.
+    /// Returns why packet `index`, which [`Batch::settle`] has put here, is for the slow path.
     #[inline(always)]
     pub fn cause(&self, index: usize) -> Punt {
         self.causes[index & 63]
     }
 
-    /// Has packet `index` leave through `port` instead of the usual one; the last call counts. Ports are numbered up to 254.
+    /// Sends packet `index` through `port`, not the usual one; the last call counts. Ports are numbered up to 254.
     #[inline(always)]
     pub fn send_to(&mut self, index: usize, port: u8) {
         debug_assert!(index < self.packets.len());
@@ -297,8 +300,8 @@ impl Batch {
         self.redirected |= 1 << (index & 63);
     }
 
-    /// Has packet `index`, and copies of it, wait in the queue of this priority (0 to 7, the highest) instead of the one that its headers
-    /// say, should it have to wait for its port.
+    /// Puts packet `index`, and copies of it, into the queue of this priority (0 to 7, the highest) instead of the one
+    /// that its headers say, should it have to wait for its port.
     #[inline]
     pub fn set_priority(&mut self, index: usize, priority: u8) {
         debug_assert!(index < self.packets.len());
@@ -311,8 +314,8 @@ impl Batch {
         self.priorities[index] = priority;
     }
 
-    /// Has a copy of packet `index`, as it is after the last function, leave through `port` as well. False if there is no room for
-    /// more copies, and there will be none.
+    /// Sends a copy of packet `index`, as it is after the last function, through `port` as well. False if there is no
+    /// room for more copies, and there will be none.
     #[inline]
     pub fn copy_to(&mut self, index: usize, port: u8) -> bool {
         debug_assert!(index < self.packets.len());
@@ -392,7 +395,7 @@ impl Batch {
         (self.dropped | self.punted) & (1 << (index & 63)) == 0
     }
 
-    /// What packet `index` is marked for.
+    /// Returns the mark of packet `index`.
     #[inline]
     pub fn mark(&self, index: usize) -> Option<Mark> {
         let bit = 1 << (index & 63);
@@ -405,7 +408,7 @@ impl Batch {
         }
     }
 
-    /// All that has been said of packet `index`.
+    /// Returns everything that has been said of packet `index`.
     pub fn marks(&self, index: usize) -> Marks {
         let bit = 1 << (index & 63);
         let of_it = |(of, _): &&(u8, u8)| usize::from(*of) == index;
@@ -418,7 +421,8 @@ impl Batch {
         }
     }
 
-    /// As [`Batch::push`], of a packet of which this has been said. Returns the copies that there is no room for, and will not be.
+    /// Appends a packet as [`Batch::push`] does, with everything that has been said of it. Returns the copies that
+    /// there is no room for, and will not be.
     pub fn push_marked(&mut self, packet: Packet, marks: &Marks) -> usize {
         let index = self.packets.len();
         self.push(packet);
@@ -493,7 +497,7 @@ impl Batch {
         lost
     }
 
-    /// Has what says where packets go follow them when those of `marked` have been taken out.
+    /// Moves the ways of packets along with them when those of `marked` have been taken out.
     #[cold]
     fn move_ways(&mut self, marked: u64) {
         let place = |index: u32| (!marked & ((1 << index) - 1)).count_ones();

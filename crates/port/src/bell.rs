@@ -11,7 +11,7 @@ use rustix::io::{read, write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Of one ring: rung by its sender, if its receiver has asked for that.
+/// Doorbell of one ring. The sender rings it if the receiver has asked for that.
 #[derive(Debug)]
 pub struct Bell {
     /// The receiver is one that sleeps.
@@ -23,7 +23,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// One that nobody has asked yet.
+    /// Makes a bell that nobody has asked yet.
     ///
     /// # Errors
     /// [`PortError::System`] when there are too many files.

@@ -37,7 +37,7 @@ fn raw_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// How ticks of [`ticks`] relate to nanoseconds of `CLOCK_MONOTONIC_RAW`.
+/// Relation of the ticks of [`ticks`] to nanoseconds of `CLOCK_MONOTONIC_RAW`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
     /// Ticks per second.
@@ -106,21 +106,21 @@ impl Clock {
     }
 }
 
-/// How a clock of the kernel's stood to the ticks at one moment.
+/// Relation of a clock of the kernel's to the ticks at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct ClockReading {
-    /// Ticks then.
+    /// Ticks at the reading.
     pub ticks: u64,
     /// The clock's nanoseconds then.
     pub ns: u64,
     /// How far apart the two readings may be, ticks.
     pub bracket_ticks: u64,
-    /// What the clock's stamps count.
+    /// Unit of the clock's stamps, ns.
     unit_ns: u32,
 }
 
 impl ClockReading {
-    /// How far off times to the clock's stamps may be, ns: by the reading, and as stamps are cut to their unit.
+    /// Returns how far off times to the clock's stamps may be, ns: by the reading, and as stamps are cut to their unit.
     pub fn error_ns(&self, clock: &Clock) -> f64 {
         clock.to_ns(self.bracket_ticks) + f64::from(self.unit_ns - 1)
     }

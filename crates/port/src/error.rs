@@ -1,8 +1,8 @@
-//! What can go wrong with a port, said so that a person knows what to do.
+//! Errors of ports, said so that a person knows what to do.
 
 use std::io;
 
-/// Why a port could not be made or used.
+/// Reason why a port could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// The spec's text is wrong: the user's to correct.
@@ -16,7 +16,7 @@ pub enum PortError {
     /// The machine lacks something this port needs.
     #[error("{what}: needs {needs}")]
     Missing {
-        /// What was tried.
+        /// Action that was tried.
         what: String,
         /// What is lacking, and how to get it.
         needs: String,
@@ -24,9 +24,9 @@ pub enum PortError {
     /// An operating-system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was being done, to what.
+        /// Action that failed, and what it was about.
         what: String,
-        /// What the kernel answered.
+        /// Answer of the kernel.
         source: io::Error,
     },
 }

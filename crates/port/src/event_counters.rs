@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// What can be counted.
+/// Event that can be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -26,7 +26,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Those that take a counter of the processor, as many as every processor of the last ten years has.
+    /// Events that take a counter of the processor, as many as every processor of the last ten years has.
     pub const HARDWARE: [Self; 4] = [
         Self::Cycles,
         Self::Instructions,
@@ -34,7 +34,7 @@ impl Event {
         Self::LlcMisses,
     ];
 
-    /// Its name for people.
+    /// Name of the event for people.
     pub fn label(self) -> &'static str {
         match self {
             Self::Cycles => "core cycles",
@@ -83,7 +83,7 @@ struct Attributes {
 const READ_FORMAT: u64 = 1 | 2 | 8;
 /// `exclude_kernel`, and `exclude_hv`, without which some processors refuse.
 const EXCLUDE_KERNEL: u64 = 1 << 5 | 1 << 6;
-/// `PERF_FLAG_FD_CLOEXEC`.
+/// Flag `PERF_FLAG_FD_CLOEXEC`.
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
 /// Counters of one thread, which run as long as this lives. All start and stop together, so that their
@@ -95,13 +95,13 @@ pub struct EventCounters {
     counts_kernel: bool,
 }
 
-/// What was counted since the counters were opened.
+/// Counts since the counters were opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventCounts {
     /// Time that the thread existed for the counters, s.
     pub seconds: f64,
-    /// Every event that is counted here, and how often it happened: estimated, where others used the
-    /// counters some of the time.
+    /// Every event that is counted, and how often it happened: estimated, where others used the counters some of the
+    /// time.
     pub counts: Vec<(Event, f64)>,
 }
 
@@ -140,7 +140,7 @@ impl EventCounters {
         })
     }
 
-    /// What is counted.
+    /// Returns the events that are counted.
     pub fn events(&self) -> impl Iterator<Item = Event> {
         self.files.iter().map(|(event, _)| *event)
     }
@@ -187,7 +187,7 @@ impl EventCounters {
 }
 
 impl EventCounts {
-    /// What was counted after `earlier`, a reading of the same counters.
+    /// Returns what was counted after `earlier`, a reading of the same counters.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = self.counts.iter().zip(&earlier.counts);
         Self {
@@ -239,7 +239,7 @@ fn is_denied(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM))
 }
 
-/// Why none of `events` can be counted.
+/// Explains why none of `events` can be counted.
 fn explain(events: &[Event], e: &io::Error) -> PortError {
     let hardware = events.iter().any(|event| Event::HARDWARE.contains(event));
     let what = if hardware {
@@ -268,7 +268,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// What the kernel counts, so that it can be tried where the processor counts nothing.
+    /// Events that the kernel counts, so that counting can be tried where the processor counts nothing.
     const SOFTWARE: [Event; 2] = [Event::ContextSwitches, Event::PageFaults];
     const SLEEPS: usize = 20;
 

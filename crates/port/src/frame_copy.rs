@@ -14,7 +14,7 @@ pub(crate) unsafe fn copy_frame(from: NonNull<u8>, to: NonNull<u8>, len: usize) 
     unsafe { std::ptr::copy(from.as_ptr(), to.as_ptr(), len) };
 }
 
-/// As [`copy_frame`], between slices of equal length.
+/// Copies as [`copy_frame`] does, between slices of equal length.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -25,7 +25,7 @@ pub(crate) fn copy_bytes(from: &[u8], to: &mut [u8]) {
     to.copy_from_slice(from);
 }
 
-/// As [`copy_frame`], to the end of a vector.
+/// Copies as [`copy_frame`] does, to the end of a vector.
 #[inline(always)]
 pub(crate) fn append(from: &[u8], to: &mut Vec<u8>) {
     #[cfg(test)]

@@ -1,21 +1,22 @@
-//! Where each backend's packets lie and how it sends what lies elsewhere: what a frame costs between two
-//! ports in copies follows from that.
+//! Ways in which backends handle packets: where a backend's packets lie and how it sends what lies elsewhere. What a
+//! frame costs between two ports in copies follows from that.
 
 use crate::Backend;
 use serde::Serialize;
 
-/// Where the packets lie that a port delivers.
+/// Place of the packets that a port delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receives {
-    /// In the worker's pool.
+    /// Packets lie in the worker's pool.
     InPool,
-    /// In memory of the port's own, where they arrived.
+    /// Packets lie in memory of the port's own, where they arrived.
     InPlace,
-    /// As `InPlace`, but the worker's other ports of the same kind can send them from there (DPDK's mbufs).
+    /// Packets lie as with `InPlace`, but the worker's other ports of the same kind can send them from there (DPDK's
+    /// mbufs).
     InMbufs,
 }
 
-/// What a port does with packets that it is to send.
+/// Way in which a port sends packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sends {
     /// Sends those of the worker's pool as they are, and copies others into it first.
@@ -28,20 +29,20 @@ pub enum Sends {
     ByCopy,
 }
 
-/// How one kind of port handles packets.
+/// Way in which one kind of port handles packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handling {
-    /// What tells this kind of port from others of the backend: an option of its spec, or nothing.
+    /// Name that tells this kind of port from others of the backend: an option of its spec, or nothing.
     pub variant: &'static str,
-    /// Where the packets lie that it delivers.
+    /// Place of the packets that the port delivers.
     pub receives: Receives,
-    /// What it does with packets that it is to send.
+    /// Way in which the port sends packets.
     pub sends: Sends,
 }
 
 impl Handling {
-    /// How often a frame's bytes are copied in user space on the way from a port like this to one like
-    /// `to`. What the kernel or a device copies for itself is not counted.
+    /// Returns how often a frame's bytes are copied in user space on the way from a port like this to one like `to`.
+    /// What the kernel or a device copies for itself is not counted.
     pub fn copies_to(&self, to: &Self) -> u32 {
         match (self.receives, to.sends) {
             (_, Sends::FromAnywhere)
@@ -52,7 +53,7 @@ impl Handling {
     }
 }
 
-/// What a frame costs on one way between two ports of a command.
+/// Cost in copies of a frame's way between two ports of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Copies {
     /// The port it came through: backend, and the option that matters, if one does.
@@ -63,7 +64,7 @@ pub struct Copies {
     pub copies: u32,
 }
 
-/// Every ordered pair of kinds of ports that `backends` have, row by row.
+/// Returns every ordered pair of kinds of ports that `backends` have, row by row.
 pub fn copies(backends: &[Backend]) -> Vec<Copies> {
     let kinds: Vec<(String, &Handling)> = backends
         .iter()

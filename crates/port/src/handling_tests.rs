@@ -1,5 +1,5 @@
-//! What `taut ports --matrix` says, counted: frames go through every pair of ports that this machine can
-//! make, and their copies are compared with what the backends declare.
+//! Tests of what `taut ports --matrix` says: frames go through every pair of ports that this machine can make, and
+//! their copies are compared with what the backends declare.
 #![allow(clippy::unwrap_used)]
 
 use crate::frame_copy::count;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Frames sent through each pair.
 const FRAMES: u64 = 5;
 
-/// What ports need around them.
+/// Resources that ports need around them.
 struct Surroundings {
     folder: TempDir,
     bed: Option<Testbed>,

@@ -13,7 +13,7 @@ pub(crate) const VLAN_TAG_BYTES: usize = 4;
 /// EtherTypes of a VLAN tag: 802.1Q and 802.1ad.
 const VLAN_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
-/// What the kernel says of an interface by that name at this moment.
+/// State of an interface as the kernel tells it at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interface {
     /// The kernel's number for it; a new interface of the same name has another.
@@ -22,7 +22,7 @@ pub(crate) struct Interface {
     pub(crate) mtu_bytes: usize,
     /// Switched on (`ip link set NAME up`).
     pub(crate) up: bool,
-    /// Has a carrier: the other end is there and up.
+    /// The interface has a carrier: the other end is there and up.
     pub(crate) running: bool,
 }
 
@@ -46,7 +46,7 @@ impl Interface {
         })
     }
 
-    /// Its state as a port reports it.
+    /// Returns the interface's state as a port reports it.
     pub(crate) fn link(&self, name: &str) -> Link {
         if !self.up {
             Link::Down(format!("{name} is down: ip link set {name} up"))
@@ -58,13 +58,13 @@ impl Interface {
     }
 }
 
-/// One `SIOCGIF...` request about the interface `name`.
+/// Makes one `SIOCGIF...` request about the interface `name`.
 fn request(socket: impl AsFd, name: &str, which: libc::Ioctl) -> io::Result<libc::ifreq> {
     // SAFETY: these requests read and write one `ifreq`.
     unsafe { request_with(socket, name, which, |_| {}) }
 }
 
-/// One request about the interface `name`, with what `fill` puts into it beside the name.
+/// Makes one request about the interface `name`, with what `fill` puts into it beside the name.
 ///
 /// # Safety
 /// The kernel has to read and write one `ifreq`, and nothing else, for `which`.
@@ -148,7 +148,7 @@ pub(crate) fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
 }
 
-/// What an interface that cannot be looked up means for an open port.
+/// Returns what an interface that cannot be looked up means for an open port.
 pub(crate) fn lost(name: &str, error: &io::Error) -> Link {
     if error.raw_os_error() == Some(libc::ENODEV) {
         Link::Down(format!("interface {name} is gone"))
@@ -157,7 +157,7 @@ pub(crate) fn lost(name: &str, error: &io::Error) -> Link {
     }
 }
 
-/// Why a port on interface `name` cannot be opened, from the kernel's answer to the look-up.
+/// Explains why a port on interface `name` cannot be opened, from the kernel's answer to the look-up.
 pub(crate) fn cannot_find(what: &str, name: &str, error: io::Error) -> PortError {
     if error.raw_os_error() == Some(libc::ENODEV) {
         PortError::missing(
@@ -169,7 +169,7 @@ pub(crate) fn cannot_find(what: &str, name: &str, error: io::Error) -> PortError
     }
 }
 
-/// Why a packet socket could not be made.
+/// Explains why a packet socket could not be made.
 pub(crate) fn cannot_make_socket(
     what: impl Into<String>,
     kind: &str,

@@ -1,5 +1,5 @@
-//! What every port on a kernel interface must do, tried on virtual cables between throw-away network
-//! namespaces; the backends' test files call these with their specs.
+//! Tests that every port on a kernel interface must pass, on virtual cables between throw-away network namespaces; the
+//! backends' test files call these with their specs.
 #![allow(clippy::unwrap_used)]
 
 use crate::{Alarm, Batch, Link, Port, PortError, PortSpec, Resources};
@@ -29,12 +29,12 @@ pub(crate) fn ip(arguments: &str) {
 }
 
 impl Testbed {
-    /// None, with a line saying so, where this process may not make namespaces.
+    /// Makes a testbed. None, with a line saying so, where this process may not make namespaces.
     pub(crate) fn new(cables: u32) -> Option<Self> {
         Self::with_queues(cables, 2)
     }
 
-    /// As [`Testbed::new`], with a number of queues of one's own at both ends.
+    /// Makes a testbed as [`Testbed::new`] does, with a number of queues of one's own at both ends.
     pub(crate) fn with_queues(cables: u32, queues: u32) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {

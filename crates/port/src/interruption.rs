@@ -9,17 +9,17 @@ const SHORTEST_NS: f64 = 1_000.0;
 /// Nor are rounds shorter than this many times the average of their kind.
 const TIMES_AVERAGE: u64 = 4;
 
-/// One time in which the loop did not run.
+/// Interruption: one time in which the loop did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interruption {
     /// The last reading of the clock before it.
     pub start_ticks: u64,
-    /// To the first reading after it: what the loop itself did in that round is part of it.
+    /// Length up to the first reading after it: what the loop itself did in that round is part of it.
     pub length_ticks: u64,
 }
 
-/// How long rounds of a polling loop take, those with work and those without, and from when on one counts as
-/// interrupted: longer than 1 µs and than four times what such rounds took on average in the period before.
+/// Watch over the rounds of a polling loop: how long those with work and those without take, and from when on one
+/// counts as interrupted: longer than 1 µs and than four times what such rounds took on average in the period before.
 ///
 /// A round costs one comparison with a limit ([`RoundWatch::is_interrupted`]); the loop reads the clock anyway and sums
 /// up its own times. Limits follow the averages whenever [`RoundWatch::adapt`] is called.
@@ -38,10 +38,10 @@ pub struct Interruption {
 /// ```
 #[derive(Debug, Clone)]
 pub struct RoundWatch {
-    /// For rounds without work, and with.
+    /// Limits for rounds without work, and with.
     limits_ticks: [u64; 2],
     shortest_ticks: u64,
-    /// At the last call of `adapt`.
+    /// Rounds at the last call of `adapt`.
     rounds: [u64; 2],
     spent_ticks: [u64; 2],
 }

@@ -18,7 +18,7 @@ const COUNT_AT: usize = 4;
 const FIRST_AT: usize = 5;
 const WORDS: usize = FIRST_AT + 2 * PLACES;
 
-/// Where a loop notes its interruptions for others.
+/// Log in which a loop notes its interruptions for others.
 #[derive(Debug)]
 pub struct InterruptionLog {
     mapping: Mapping,
@@ -78,7 +78,7 @@ impl InterruptionLog {
     }
 }
 
-/// What a reader of an [`InterruptionLog`] got.
+/// Interruptions that a reader of an [`InterruptionLog`] got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedInterruptions {
     /// The latest, in their order.

@@ -11,10 +11,10 @@ pub const LINE_BYTES: usize = 64;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// What is brought into memory between two looks whether to stop: some ten milliseconds of work.
+/// Bytes brought into memory between two looks whether to stop: some ten milliseconds of work.
 const POPULATED_BYTES: usize = 64 << 20;
 
-/// What is left to everybody else on the machine, bytes.
+/// Memory that is left to everybody else on the machine, bytes.
 const SPARED_BYTES: u64 = 256 << 20;
 
 /// Memory of `lines` cache lines. Each holds the number of one of them, at first line 0.
@@ -94,7 +94,7 @@ impl LinkedLines {
         }
     }
 
-    /// Has the first `bytes` in memory now, a part at a time; INTR if it was stopped.
+    /// Brings the first `bytes` into memory now, a part at a time; INTR if it was stopped.
     fn populate(&self, bytes: usize, stop: &AtomicBool) -> rustix::io::Result<()> {
         for at in (0..bytes).step_by(POPULATED_BYTES) {
             if stop.load(Ordering::Relaxed) {
@@ -116,12 +116,12 @@ impl LinkedLines {
         Ok(())
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub fn lines(&self) -> usize {
         self.lines
     }
 
-    /// On which pages they lie, for people.
+    /// Kind of the pages that the lines lie on, for people.
     pub fn pages(&self) -> &'static str {
         if self.huge {
             "huge pages"
@@ -139,7 +139,7 @@ impl LinkedLines {
         self.follow(line, 1)
     }
 
-    /// Has line `from` name line `to`.
+    /// Makes line `from` name line `to`.
     ///
     /// # Panics
     /// When there is no such line.
@@ -154,7 +154,7 @@ impl LinkedLines {
         }
     }
 
-    /// Where one gets from line `from` in `steps` steps, each of which waits for the one before.
+    /// Returns the line that one gets to from line `from` in `steps` steps, each of which waits for the one before.
     ///
     /// # Panics
     /// When there is no such line.
@@ -195,7 +195,7 @@ fn map(bytes: usize, flags: MapFlags) -> rustix::io::Result<NonNull<u8>> {
     NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
 }
 
-/// What the machine still has to give, or the control group this runs in may have at most.
+/// Returns the memory that the machine still has to give, or that the control group this runs in may have at most.
 fn available_bytes() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo")
         .ok()
@@ -212,7 +212,7 @@ fn available_bytes() -> Option<u64> {
     machine.into_iter().chain(in_group).min()
 }
 
-/// Where the memory limits of the control groups in a text such as `/proc/self/cgroup` are said.
+/// Returns the files with the memory limits of the control groups in a text such as `/proc/self/cgroup`.
 fn limit_files(groups: &str) -> Vec<String> {
     groups
         .lines()

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const PAGE_BYTES: usize = 4096;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// What [`Mapping::on_heap`] is made of, so that it starts where a page would.
+/// Unit of memory of [`Mapping::on_heap`], so that it starts where a page would.
 #[derive(Clone)]
 #[repr(align(4096))]
 struct Page(#[allow(dead_code)] [u8; PAGE_BYTES]);
@@ -23,7 +23,7 @@ struct Page(#[allow(dead_code)] [u8; PAGE_BYTES]);
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// As many bytes are mapped: whole pages.
+    /// Number of bytes mapped: whole pages.
     mapped: usize,
     fd: Arc<OwnedFd>,
     /// Backed by huge pages.
@@ -66,7 +66,7 @@ impl Mapping {
         Self::map(Arc::new(fd), len, huge, MapFlags::POPULATE)
     }
 
-    /// What stands in for a memory file under Miri, which knows none: nobody else sees this memory.
+    /// Makes a stand-in for a memory file under Miri, which knows none: nobody else sees this memory.
     fn on_heap(len: usize) -> std::io::Result<Self> {
         let fd = Arc::new(File::open("/dev/null")?.into());
         let pages = vec![Page([0; PAGE_BYTES]); len / PAGE_BYTES].into_boxed_slice();

@@ -1,4 +1,4 @@
-//! One packet: an owned handle on bytes that live in a [`Pool`] or in a port's receive ring.
+//! Packet: an owned handle on bytes that live in a [`Pool`] or in a port's receive ring.
 
 use crate::Pool;
 use std::ptr::NonNull;
@@ -18,7 +18,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Where its fields lie, for those who write packets from C: data, pool, slot, length, headroom.
+    /// Offsets of the fields, for those who write packets from C: data, pool, slot, length, headroom.
     #[cfg(dpdk)]
     pub(crate) const LAYOUT: [usize; 5] = [
         std::mem::offset_of!(Self, data),

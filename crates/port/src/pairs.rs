@@ -1,13 +1,14 @@
 //! Ports in pairs: where a packet goes that nobody has sent elsewhere, and in which order it meets functions.
 
-/// So many ports, of which the first two are a pair, the next two, and so on; a last one without a partner is its own.
+/// Ports in pairs: of so many ports the first two are a pair, the next two, and so on; a last one without a partner is
+/// its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairs {
     ports: usize,
 }
 
-/// On which way through the list of functions a packet is. The list is like a row of rooms: who goes back meets the last one
-/// first.
+/// Direction of a packet through the list of functions. The list is like a row of rooms: a packet on its way back meets
+/// the last one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the first port of a pair to the second one.
@@ -36,7 +37,7 @@ impl Pairs {
 }
 
 impl Direction {
-    /// That of packets that come in through port `from`.
+    /// Returns the direction of packets that come in through port `from`.
     #[inline(always)]
     #[must_use]
     pub const fn from_port(from: usize) -> Self {
@@ -47,7 +48,7 @@ impl Direction {
         }
     }
 
-    /// Which of `count` functions is met as number `step`.
+    /// Returns which of `count` functions is met as number `step`.
     #[inline(always)]
     #[must_use]
     pub const fn place(self, step: usize, count: usize) -> usize {

@@ -35,7 +35,7 @@ pub struct Pool {
     handles: Cell<u32>,
     memory: Option<Mapping>,
     stride_bytes: u32,
-    /// What a ledger's packets lie in, if it is to live as long as they do.
+    /// Memory that a ledger's packets lie in, if it is to live as long as they do.
     _keeps: Option<Box<dyn Any>>,
 }
 
@@ -154,8 +154,8 @@ impl PoolHandle {
         Self::from_parts(Vec::with_capacity(slots as usize), None, 0, None)
     }
 
-    /// As [`PoolHandle::ledger`]; the last packet to be dropped drops `memory`, wherever the port is
-    /// by then.
+    /// Makes a ledger as [`PoolHandle::ledger`] does; the last packet to be dropped drops `memory`, wherever the port
+    /// is by then.
     pub(crate) fn ledger_keeping(slots: u32, memory: Box<dyn Any>) -> Self {
         let returned = Vec::with_capacity(slots as usize);
         Self::from_parts(returned, None, 0, Some(memory))
@@ -259,7 +259,7 @@ impl PoolHandle {
         }
     }
 
-    /// Where frames of a slot start, in bytes from the start of the memory.
+    /// Returns where frames of a slot start, in bytes from the start of the memory.
     #[inline(always)]
     pub(crate) fn offset_of(&self, slot: u32) -> usize {
         slot as usize * self.pool().stride_bytes as usize + usize::from(HEADROOM_BYTES)
@@ -349,7 +349,7 @@ impl PoolHandle {
         returned.clear();
     }
 
-    /// As [`PoolHandle::drain_returned`], all at once.
+    /// Drains returned slots as [`PoolHandle::drain_returned`] does, all at once.
     #[cfg(dpdk)]
     #[inline(always)]
     pub(crate) fn drain_all_returned(&self, all: impl FnOnce(&[u32])) {

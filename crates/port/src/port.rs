@@ -4,7 +4,7 @@ use crate::{Alarm, Batch};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 
-/// Where packets enter and leave. Used by one thread, polled, never blocking.
+/// Place where packets enter and leave. Used by one thread, polled, never blocking.
 ///
 /// A function or worker above a port does not know which backend it has. The calls are dynamic, but
 /// once per batch, not per packet.
@@ -53,11 +53,11 @@ pub trait Port {
     /// Whether the other side is there. May make a system call: ask about once a second, not per batch.
     fn link(&mut self) -> Link;
 
-    /// What has passed so far. Cheap, but not free.
+    /// Returns what has passed so far. Cheap, but not free.
     fn counters(&mut self) -> PortCounters;
 
-    /// Whether packets can still come out of the port. Links and peers can always bring more; files end.
-    /// Ask as often as about the link.
+    /// Says whether packets can still come out of the port. Links and peers can always bring more; files end. Ask as
+    /// often as about the link.
     fn supply(&mut self) -> Supply {
         Supply::Open
     }
@@ -94,9 +94,9 @@ pub trait Port {
     /// The owner polls again.
     fn disarm(&mut self) {}
 
-    /// When the packets that the last [`Port::rx`] appended arrived, one stamp each, by the device's own
-    /// clock and in its unit (a network card: ticks; a capture file: microseconds since 1970); 0
-    /// for a packet without. Empty where stamps were not asked for, or the backend has none.
+    /// Returns when the packets that the last [`Port::rx`] appended arrived, one stamp each, by the device's own clock
+    /// and in its unit (a network card: ticks; a capture file: microseconds since 1970); 0 for a packet without. Empty
+    /// where stamps were not asked for, or the backend has none.
     fn arrival_stamps(&self) -> &[u64] {
         &[]
     }
@@ -106,33 +106,33 @@ pub trait Port {
         None
     }
 
-    /// What the port made of what its spec left open (which driver mode, whether something is copied),
-    /// for people to read; empty if nothing was.
+    /// Describes what the port made of what its spec left open (which driver mode, whether something is copied), for
+    /// people to read; empty if nothing was.
     fn details(&self) -> String {
         String::new()
     }
 }
 
-/// Whose clock arrival stamps are of.
+/// Clock of arrival stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StampClock {
     /// The kernel's `CLOCK_REALTIME`, in units of so many ns.
     Realtime {
-        /// ns.
+        /// Unit of the stamps, ns.
         unit_ns: u32,
     },
     /// The kernel's `CLOCK_MONOTONIC`, ns.
     Monotonic,
-    /// One that cannot be related to this machine's.
+    /// A clock that cannot be related to this machine's.
     Unknown,
 }
 
-/// What [`Port::relay`] did.
+/// Result of [`Port::relay`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relayed {
     /// Packets received.
     pub received: usize,
-    /// Those of them that the other port had no room for, which are dropped.
+    /// Received packets that the other port had no room for, which are dropped.
     pub refused: usize,
 }
 
@@ -152,39 +152,39 @@ impl Link {
     }
 }
 
-/// What a port still has to give.
+/// Packets that a port still has to give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Supply {
     /// Packets may come at any time.
     Open,
-    /// None will ever come: the port is for sending.
+    /// No packets will ever come: the port is for sending.
     None,
-    /// All there were have come.
+    /// All packets there were have come.
     Ended,
     /// The port can do no more, in either direction.
     Broken(Breakdown),
 }
 
-/// Why a port can do no more.
+/// Reason why a port can do no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakdown {
-    /// What happened where.
+    /// Reason and place in words.
     pub why: String,
     /// The machine is to blame, such as a full disk; else what was read.
     pub is_machines: bool,
 }
 
-/// What passed through a port since it was opened. Packets that the caller could not place (a full
-/// ring) are the caller's to count; these are the ones lost inside.
+/// Counts of what passed through a port since it was opened. Packets that the caller could not place (a full ring) are
+/// the caller's to count; these are the ones lost inside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortCounters {
     /// Packets given to the caller.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes of `rx_packets`.
     pub rx_bytes: u64,
     /// Packets taken from the caller and handed over.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Bytes of `tx_packets`.
     pub tx_bytes: u64,
     /// Arrived, but the receive ring was full (counted by the kernel or the device).
     pub rx_overrun: u64,
@@ -192,11 +192,11 @@ pub struct PortCounters {
     pub rx_malformed: u64,
     /// Arrived, but longer than a buffer.
     pub rx_too_long: u64,
-    /// Taken, but longer than the other side's buffer or the link's MTU.
+    /// Packets taken that were longer than the other side's buffer or the link's MTU.
     pub tx_too_long: u64,
-    /// Taken, but the kernel or the other side refused it.
+    /// Packets taken that the kernel or the other side refused.
     pub tx_failed: u64,
-    /// Not taken, as the ring was full, and dropped: counted by whoever sends.
+    /// Packets not taken, as the ring was full, and dropped: counted by whoever sends.
     pub tx_full: u64,
 }
 
@@ -218,7 +218,7 @@ impl PortCounters {
         ]
     }
 
-    /// Of all counts, in the order of the fields.
+    /// Makes counters from all counts, in the order of the fields.
     #[must_use]
     pub const fn of(counts: [u64; 10]) -> Self {
         let [

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Every backend that this build has.
+/// Returns every backend that this build has.
 pub fn backends() -> &'static [Backend] {
     &[
         af_packet::BACKEND,
@@ -28,18 +28,19 @@ pub fn backends() -> &'static [Backend] {
 /// Slots of a pool beyond what ports hold in their rings: batches in hand and held for a flush.
 const POOL_RESERVE: u32 = 2048;
 
-/// How a backend opens a port.
+/// Function by which a backend opens a port.
 pub type OpenPort = fn(&PortSpec, &mut Resources) -> Result<Box<dyn Port>, PortError>;
 
-/// What one of several workers has of a port: opened by it, on its own thread.
+/// Share that one of several workers has of a port: opened by it, on its own thread.
 pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortError> + Send>;
 
-/// How several workers share the ports of a backend.
+/// Way in which several workers share the ports of a backend.
 #[derive(Clone, Copy)]
 pub enum Split {
-    /// They do not, for this reason.
+    /// Workers do not share ports, for this reason.
     Never(&'static str),
-    /// Each has a part (queues, rings, a socket of its own) that frames of one flow come to; makes so many, two or more.
+    /// Each worker has a part (queues, rings, a socket of its own) that frames of one flow come to; the function makes
+    /// so many parts, two or more.
     Parts(fn(&PortSpec, usize) -> Result<Vec<Part>, PortError>),
 }
 
@@ -48,9 +49,9 @@ pub enum Split {
 pub struct Backend {
     /// The word before the colon.
     pub name: &'static str,
-    /// One line for `taut ports`.
+    /// Summary for `taut ports`, one line.
     pub summary: &'static str,
-    /// What the target is called in messages ("INTERFACE", "SOCKET-PATH"); empty if there is none.
+    /// Name of the target in messages ("INTERFACE", "SOCKET-PATH"); empty if there is none.
     pub target: &'static str,
     /// Options: key and what it means.
     pub options: &'static [(&'static str, &'static str)],
@@ -58,18 +59,18 @@ pub struct Backend {
     pub frames: fn(&PortSpec) -> u32,
     /// The pool's slots must be aligned powers of two (AF_XDP).
     pub aligned: bool,
-    /// Where its packets lie and how it sends those of others, once for each kind of port it has.
+    /// Ways of handling packets, one for each kind of port that the backend has.
     pub handling: &'static [Handling],
-    /// What is none of the options is kept, in order, for the device behind the backend to judge
+    /// Whether arguments that are none of the options are kept, in order, for the device behind the backend to judge
     /// ([`PortSpec::device_arguments`]).
     pub passes_on: bool,
-    /// Its ports can wake a worker that sleeps ([`Port::arm`]).
+    /// Whether the backend's ports can wake a worker that sleeps ([`Port::arm`]).
     pub wakes: bool,
-    /// Whether ports of this kind can be opened on this machine: what is there, or what is missing.
+    /// Function that says whether ports of this kind can be opened on this machine: what is there, or what is missing.
     pub probe: fn() -> Result<String, PortError>,
     /// Opens a port.
     pub open: OpenPort,
-    /// What several workers have of one.
+    /// Way in which several workers share one port.
     pub split: Split,
 }
 
@@ -192,13 +193,13 @@ impl PortSpec {
         self.backend.name
     }
 
-    /// Whether its port can wake a worker that sleeps.
+    /// Whether the spec's port can wake a worker that sleeps.
     pub fn wakes(&self) -> bool {
         self.backend.wakes
     }
 
-    /// Whether its port has packets of its own from the moment it is open: a file that is read, or packets made up.
-    /// Whatever is behind it must be there first, as an interface takes frames that nobody is there to get.
+    /// Whether the spec's port has packets of its own from the moment it is open: a file that is read, or packets made
+    /// up. Whatever is behind it must be there first, as an interface takes frames that nobody is there to get.
     pub fn is_source(&self) -> bool {
         match self.backend() {
             "pcap" => self.option("role") != Some("write"),
@@ -207,7 +208,7 @@ impl PortSpec {
         }
     }
 
-    /// What stands between the colon and the first comma.
+    /// Returns what stands between the colon and the first comma.
     pub fn target(&self) -> &str {
         &self.target
     }
@@ -217,7 +218,7 @@ impl PortSpec {
         self.options.get(key).map(String::as_str)
     }
 
-    /// What the backend passes on to its device, in order, as it was written.
+    /// Returns the arguments that the backend passes on to its device, in order, as they were written.
     pub fn device_arguments(&self) -> &[String] {
         &self.device_arguments
     }
@@ -265,7 +266,7 @@ impl PortSpec {
         (self.backend.open)(self, resources)
     }
 
-    /// Whether so many workers can share the port, as far as its spec says.
+    /// Checks whether so many workers can share the port, as far as its spec says.
     ///
     /// # Errors
     /// Why they cannot.
@@ -308,7 +309,7 @@ impl std::fmt::Display for PortSpec {
     }
 }
 
-/// What the ports of one worker share: the packet pool, sized for all of them.
+/// Resources that the ports of one worker share: the packet pool, sized for all of them.
 pub struct Resources {
     pool: PoolHandle,
     #[cfg(feature = "xdp")]
@@ -339,13 +340,13 @@ impl Resources {
         self.pool.clone()
     }
 
-    /// What AF_XDP ports share besides.
+    /// Returns what AF_XDP ports share besides.
     #[cfg(feature = "xdp")]
     pub(crate) fn xdp(&self) -> &af_xdp::Shared {
         &self.xdp
     }
 
-    /// What DPDK ports share besides.
+    /// Returns what DPDK ports share besides.
     #[cfg(dpdk)]
     pub(crate) fn dpdk(&self) -> &dpdk::Shared {
         &self.dpdk

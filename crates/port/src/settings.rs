@@ -1,4 +1,4 @@
-//! What settings have in common, in files and on command lines: how times are written.
+//! Parts that settings have in common, in files and on command lines: how times are written.
 
 use std::time::Duration;
 

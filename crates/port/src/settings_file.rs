@@ -1,27 +1,27 @@
-//! How a mistake in a file of settings is told: where it is, and in words of the file instead of those of the program
-//! that reads it.
+//! Messages about mistakes in a file of settings: where a mistake is, in words of the file instead of those of the
+//! program that reads it.
 
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Why a file of settings cannot be used.
+/// Reason why a file of settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Unreadable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Answer of the system.
         source: std::io::Error,
     },
-    /// It says something that cannot be.
+    /// The file says something that cannot be.
     #[error("{place}: {reason}")]
     Wrong {
         /// File, and line and column where known.
         place: String,
-        /// What is wrong, and what would be right.
+        /// Reason: what is wrong, and what would be right.
         reason: String,
     },
 }
@@ -60,7 +60,7 @@ impl SettingsFileError {
         }
     }
 
-    /// What the TOML reader found wrong with `text`, the contents of file `name`.
+    /// Makes an error of what the TOML reader found wrong with `text`, the contents of file `name`.
     pub fn of_toml(text: &str, name: &str, error: &toml::de::Error) -> Self {
         Self::wrong(text, name, error.span().map(|s| s.start), in_words(error))
     }
@@ -84,7 +84,8 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
         .unwrap_or_default()
 }
 
-/// What the TOML reader says, in words of the file. It begins with the key, where one is known, so that [`place_in`] finds it.
+/// Says in words of the file what the TOML reader says. It begins with the key, where one is known, so that
+/// [`place_in`] finds it.
 pub fn in_words(error: &toml::de::Error) -> String {
     let message = error.message();
     // Without the text, it writes the keys.
@@ -229,9 +230,9 @@ fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>,
     }
 }
 
-/// Where in the `number`-th `[[table]]` of `text`, counted from 0, that stands which `reason` is about. A reason begins
-/// with the key: `rate = 7: ...`, and with those around it: `rules 3: protocol = ...` is in the third of the list `rules`.
-/// None if it is about the table as a whole.
+/// Returns the place, in the `number`-th `[[table]]` of `text`, counted from 0, of what `reason` is about. A reason
+/// begins with the key: `rate = 7: ...`, and with those around it: `rules 3: protocol = ...` is in the third of the
+/// list `rules`. None if it is about the table as a whole.
 pub fn place_in(text: &str, table: &str, number: usize, reason: &str) -> Option<usize> {
     let document = DeTable::parse(text).ok()?;
     let tables = entry(document.get_ref(), table)?.1.get_ref().as_array()?;

@@ -1,4 +1,4 @@
-//! How long a thread runs before others on its core have their turn.
+//! Time that a thread runs before others on its core have their turn.
 
 use std::time::Duration;
 

@@ -15,12 +15,12 @@ use std::time::Duration;
 /// A program for a frame is done long before, where nobody can be asked.
 const LONGEST_RUN: Duration = Duration::from_millis(50);
 
-/// Where in the kernel a program runs.
+/// Place in the kernel where a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// In the interface's driver, before the kernel makes its own packet structure.
+    /// The program runs in the interface's driver, before the kernel makes its own packet structure.
     Native,
-    /// After that: works for every driver, slower.
+    /// The program runs after that: works for every driver, slower.
     Generic,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn load(what: &str, object: &[u8], constants: &[u8]) -> Result<Object
     load_adjusted(what, object, constants, |_| Ok(()))
 }
 
-/// As [`load`], with changes to the object before it is loaded.
+/// Loads an object as [`load`] does, with changes to it before it is loaded.
 ///
 /// # Errors
 /// As there, and those of the changes.
@@ -125,7 +125,7 @@ fn may_have_any_program() -> bool {
     capabilities(None).map_or(true, |own| own.effective.intersects(root))
 }
 
-/// What holds an XDP program on the interface `name`, and how it comes off.
+/// Says what holds an XDP program on the interface `name`, and how it comes off.
 fn held_by(id: u32, name: &str) -> String {
     let line = format!("prog_id:\t{id}\n");
     let holds = |process: &Path| {
@@ -156,11 +156,11 @@ fn held_by(id: u32, name: &str) -> String {
 }
 
 thread_local! {
-    /// What libbpf has said on this thread since a program began to be loaded.
+    /// Words of libbpf on this thread since a program began to be loaded.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Of the running kernel.
+/// Returns the release of the running kernel.
 fn release() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease");
     release.map_or_else(
@@ -169,7 +169,7 @@ fn release() -> String {
     )
 }
 
-/// Why the kernel's verifier does not take a program, from the log of it: its last line but for the statistics.
+/// Returns why the kernel's verifier does not take a program, from the log of it: its last line but for the statistics.
 fn verdict(said: &str) -> Option<&str> {
     let (_, log) = said.split_once("BEGIN PROG LOAD LOG")?;
     let (log, _) = log.split_once("\nprocessed ")?;
@@ -183,7 +183,7 @@ pub(crate) fn map<'a>(object: &'a Object, name: &str) -> io::Result<libbpf_rs::M
         .ok_or_else(|| io::Error::other(format!("the XDP program has no map \"{name}\"")))
 }
 
-/// Has an object that is to be loaded use maps of one that is, so that what they know goes on.
+/// Makes an object that is to be loaded use maps of one that is, so that what they know goes on.
 ///
 /// # Errors
 /// When a map is not there, or is of another kind.
@@ -279,7 +279,7 @@ impl Drop for Attachment {
     }
 }
 
-/// Why no mode worked, from the kernel's answer to the last one.
+/// Explains why no mode worked, from the kernel's answer to the last one.
 fn not_attached(what: &str, name: &str, error: io::Error) -> PortError {
     let needs = match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => {
@@ -315,7 +315,7 @@ pub(crate) fn as_io(error: libbpf_rs::Error) -> io::Error {
     io::Error::new(kind, error.to_string())
 }
 
-/// Why the kernel does not take a program.
+/// Explains why the kernel does not take a program.
 pub(crate) fn refused(what: String, error: io::Error) -> PortError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => PortError::missing(
@@ -381,7 +381,7 @@ pub(crate) fn takes_redirected(interface: u32) -> Option<bool> {
 
 /// The kernel's number of the network namespace that `socket` was made in.
 pub(crate) fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
-    /// Of asm-generic/socket.h.
+    /// Socket option of asm-generic/socket.h.
     const SO_NETNS_COOKIE: libc::c_int = 71;
     let mut cookie = 0_u64;
     let mut len = size_of::<u64>() as u32;

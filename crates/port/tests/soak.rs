@@ -26,7 +26,7 @@ fn open(spec: &str) -> (Box<dyn Port>, Resources) {
     (spec.open(&mut resources).unwrap(), resources)
 }
 
-/// What the peer does until it is killed: sends and receives as fast as it can.
+/// Does what the peer does until it is killed: sends and receives as fast as it can.
 #[test]
 #[ignore = "the other half of the soak below, which starts it"]
 fn peer() {

@@ -1,4 +1,4 @@
-//! One Lua state with the table `taut` in it: what its functions do on this side.
+//! Lua state with the table `taut` in it: what its functions do on this side.
 
 use crate::counts::{Cell, Recorded, StateNumber, record};
 use crate::headers::locate;
@@ -30,7 +30,7 @@ pub struct State {
     core: Rc<Core>,
 }
 
-/// What the functions of a state share.
+/// State that the functions of a Lua state share.
 struct Core {
     state: LuaState,
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ struct Core {
     with_batch: RefCell<Option<Function>>,
     /// Open ports (by number, from 0) and what drives them.
     instrument: RefCell<Option<(Vec<usize>, Instrument)>>,
-    /// Of those open ports that have one.
+    /// Sockets of those open ports that have one.
     sockets: RefCell<Vec<PathBuf>>,
     /// Whether a task's top level is running.
     loads_task: RefCell<bool>,
@@ -382,7 +382,7 @@ fn stream(settings: &Table, index: usize, trusted: bool) -> mlua::Result<Stream>
         .ok_or_else(|| wrong("no stream"))
 }
 
-/// What is wrong with a stream's key where some that are none of the stream are possible as well.
+/// Explains what is wrong with a stream's key where some that are none of the stream are possible as well.
 fn with_options(error: Error, beside: &[String]) -> Error {
     let text = match &error {
         Error::RuntimeError(text) if !beside.is_empty() => text.as_str(),
@@ -437,7 +437,7 @@ fn seconds(options: &Table, key: &str, otherwise: f64) -> mlua::Result<Duration>
     Ok(Duration::from_secs_f64(value))
 }
 
-/// One trial, as `taut.run` describes it.
+/// Runs one trial, as `taut.run` describes it.
 fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result<Table> {
     let script = &core.shared.script;
     if script.ports.is_empty() {

@@ -1,5 +1,5 @@
-//! What a script counts: its counters and histograms, over all its states, within reach also when a state does not come to
-//! its end.
+//! Counts of a script: its counters and histograms, over all its states, within reach also when a state does not come
+//! to its end.
 
 use crate::run::lock;
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use taut_port::lua::{Number, Pending};
 /// Counters and histograms of a script at most, over all its states: a histogram takes 70 KB outside of Lua.
 const MOST: usize = 4096;
 
-/// What a script has counted.
+/// Counts that a script has made.
 #[derive(Debug, Default)]
 pub struct Counted {
-    /// By name, over all tasks.
+    /// Counters by name, over all tasks.
     pub counters: BTreeMap<String, f64>,
-    /// By name, over all tasks.
+    /// Histograms by name, over all tasks.
     pub histograms: BTreeMap<String, LatencyHistogram>,
 }
 
@@ -26,16 +26,16 @@ pub struct Recorded {
     pub pending: Pending,
 }
 
-/// Where one state counts under one name.
+/// Cell in which one state counts under one name.
 pub enum Cell {
     Counter(Number),
     Histogram(Recorded),
 }
 
-/// Which state it is.
+/// Number of a state.
 pub type StateNumber = u64;
 
-/// What states that have ended counted, and where the others count.
+/// Counts of states that have ended, and where the others count.
 #[derive(Default)]
 pub struct Counts {
     of_ended: Counted,
@@ -63,7 +63,7 @@ impl Counts {
         self.take(|number| number == state);
     }
 
-    /// All that has been counted until now, also by states that have not ended.
+    /// Returns all that has been counted until now, also by states that have not ended.
     pub fn whole(&mut self) -> Counted {
         self.take(|_| true);
         std::mem::take(&mut self.of_ended)

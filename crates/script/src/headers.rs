@@ -1,4 +1,4 @@
-//! Where the headers of a packet lie, so that a script can name their fields.
+//! Places of the headers of a packet, so that a script can name their fields.
 
 use taut_port::lua::{ABSENT, HEADERS};
 use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, gtpu, icmp, ipv6, udp};
@@ -18,7 +18,7 @@ const USER_PAYLOAD: usize = 15;
 /// Headers of the user's packet in a tunnel come this much later: IPv4 first.
 const USER: usize = 8;
 
-/// Without VLAN tag.
+/// Length of the Ethernet header without VLAN tag.
 const ETHERNET_LEN_BYTES: usize = 14;
 
 /// Offsets of the headers of `frame`.

@@ -1,4 +1,4 @@
-//! What `taut.run` gives back: counts, latencies and gaps as Lua tables.
+//! Results that `taut.run` gives back: counts, latencies and gaps as Lua tables.
 
 use mlua::{Lua, Table};
 use taut_measure::Summary;

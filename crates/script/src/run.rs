@@ -12,32 +12,32 @@ use std::time::{Duration, Instant};
 use taut_port::lua::Ends;
 use taut_port::{Clock, PortSpec};
 
-/// How long a script that was told to stop may take to say its last words.
+/// Time that a script which was told to stop may take to say its last words.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long its states may take after that to reach an instruction at which they can be ended. One that does not is in a
-/// call that does not come back.
+/// Time that its states may take after that to reach an instruction at which they can be ended. One that does not is in
+/// a call that does not come back.
 const OUT_OF_CALL: Duration = Duration::from_secs(2);
-/// How often somebody looks.
+/// Time between two looks at the script.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A script and what it may use.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// Its file.
+    /// Path of the script's file.
     pub path: PathBuf,
     /// Ports it may open, in order.
     pub ports: Vec<PortSpec>,
-    /// What it finds in `taut.args`.
+    /// Arguments that the script finds in `taut.args`.
     pub arguments: Vec<String>,
     /// Whether it may reach files, programs and memory.
     pub trusted: bool,
-    /// After how long it is told to stop.
+    /// Time after which the script is told to stop.
     pub limit: Option<Duration>,
-    /// How long it may go on when it was told to: [`LAST_WORDS`].
+    /// Time that the script may go on when it was told to stop: [`LAST_WORDS`].
     pub last_words: Duration,
     /// Bytes that each of its states may hold.
     pub memory_bytes: usize,
-    /// How long to wait for the other side of a port.
+    /// Time to wait for the other side of a port.
     pub wait: Duration,
     /// Core of the main state.
     pub core: Option<usize>,
@@ -45,64 +45,65 @@ pub struct Script {
     pub clock: Clock,
 }
 
-/// How a script ended.
+/// Result of a script.
 #[derive(Debug)]
 pub struct Ended {
-    /// What it had counted by then.
+    /// Counts of the script by then.
     pub counted: Counted,
-    /// Whether it came to its end, or why not.
+    /// Success if the script came to its end, or why not.
     pub outcome: Result<(), ScriptError>,
-    /// Some of it is in a call that does not come back: the process is to end soon, which takes its threads along.
+    /// Whether some of the script is in a call that does not come back: the process is to end soon, which takes its
+    /// threads along.
     pub is_stuck: bool,
 }
 
-/// Why a script did not come to its end.
+/// Reason why a script did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// It cannot be read.
+    /// The script cannot be read.
     #[error("{}: {source}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Answer of the system.
         source: std::io::Error,
     },
-    /// It failed; the line says where and why.
+    /// The script failed; the line says where and why.
     #[error("{0}")]
     Failed(String),
-    /// It failed because the machine lacks something: a device, a permission, the other side of a link.
+    /// The script failed because the machine lacks something: a device, a permission, the other side of a link.
     #[error("{0}")]
     Missing(String),
-    /// It was told to stop from outside, and did not by itself.
+    /// The script was told to stop from outside, and did not by itself.
     #[error("{0}")]
     Interrupted(String),
 }
 
-/// Why a script is to stop.
+/// Reason why a script is to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// It is not.
+    /// The script is not to stop.
     None = 0,
     /// The user said so.
     User = 1,
-    /// It took too long.
+    /// The script took too long.
     Limit = 2,
-    /// One of its tasks failed.
+    /// One of the script's tasks failed.
     Failure = 3,
 }
 
-/// What all states of one script share.
+/// State that all states of one script share.
 pub struct Shared {
     pub script: Script,
     pub source: String,
-    /// Its name in Lua's messages.
+    /// Name of the script in Lua's messages.
     pub chunk: String,
-    /// Set once traffic is to stop.
+    /// Flag that is set once traffic is to stop.
     pub halt: AtomicBool,
     reason: AtomicU8,
-    /// Set when a port could not be had that another machine may have.
+    /// Flag that is set when a port could not be had that another machine may have.
     pub lacking: AtomicBool,
-    /// Of the state that failed first: what others say is that they were stopped.
+    /// Failure of the state that failed first: what others say is that they were stopped.
     failure: Mutex<Option<String>>,
     states: Mutex<Vec<(u64, Ends)>>,
     made: AtomicU64,
@@ -173,7 +174,7 @@ impl Script {
         }
     }
 
-    /// As [`Script::run`], with the script's text instead of that of its file.
+    /// Runs as [`Script::run`] does, with the script's text instead of that of its file.
     pub fn run_source(self, source: String, stop: &AtomicBool) -> Ended {
         // Lua cuts longer names.
         let chunk: String = self.path.file_name().map_or_else(

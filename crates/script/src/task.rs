@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 /// Tasks at most that nobody has waited for: each is a thread with a state of its own.
 const MOST: usize = 256;
 
-/// What a task returned, or why it failed.
+/// Result of a task: what it returned, or why it failed.
 type Outcome = Result<Vec<Plain>, String>;
 
 /// The tasks of a script, by number.

@@ -4,7 +4,7 @@ use crate::zipf::Zipf;
 use std::net::IpAddr;
 use taut_wire::{Ethernet, IpProtocol, Ipv4, Ipv6, Mac, Sum, gtpu, ipv6};
 
-/// Which field.
+/// Name of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldName {
     /// Source MAC address.
@@ -27,10 +27,10 @@ pub enum FieldName {
     Teid,
 }
 
-/// How the next value is found.
+/// Order in which a field's values come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Order {
-    /// One after the other, from the first again after the last.
+    /// Values come one after the other, from the first again after the last.
     Increment,
     /// Independent, all alike.
     Random,
@@ -43,13 +43,13 @@ pub enum Order {
 pub struct Values {
     /// The first, as the number its bytes make.
     pub low: u128,
-    /// How many, from `low` on.
+    /// Number of values, from `low` on.
     pub count: u64,
-    /// In which order.
+    /// Order of the values.
     pub order: Order,
 }
 
-/// Why values cannot be read.
+/// Reason why values cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} \"{text}\": {reason}")]
 pub struct FieldError {
@@ -59,7 +59,7 @@ pub struct FieldError {
 }
 
 impl FieldName {
-    /// Its key in traffic files.
+    /// Key of the field in traffic files.
     pub fn key(self) -> &'static str {
         match self {
             Self::SrcMac => "src_mac",
@@ -86,7 +86,7 @@ impl FieldName {
         }
     }
 
-    /// One value as people write it; for addresses also their version.
+    /// Reads one value as people write it; for addresses also their version.
     fn number(self, text: &str) -> Option<(u128, Option<IpAddr>)> {
         match self {
             Self::SrcMac | Self::DstMac => {
@@ -164,7 +164,7 @@ impl FieldName {
     }
 }
 
-/// Where in a frame a field lies.
+/// Place of a field in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     offset: usize,
@@ -179,7 +179,7 @@ struct Headers {
     ipv6: bool,
     protocol: IpProtocol,
     transport: usize,
-    /// Of the GTP-U header, where there is one.
+    /// Offset of the GTP-U header, where there is one.
     gtpu: Option<usize>,
 }
 
@@ -262,7 +262,7 @@ fn place(frame: &[u8], name: FieldName) -> Option<Place> {
     })
 }
 
-/// Where the checksums of the innermost packet lie: IPv4's (IPv6 has none), and UDP's or TCP's.
+/// Returns where the checksums of the innermost packet lie: IPv4's (IPv6 has none), and UDP's or TCP's.
 pub(crate) fn checksum_offsets(frame: &[u8]) -> Option<(Option<usize>, usize)> {
     let headers = headers(frame)?;
     let ip = (!headers.ipv6).then_some(headers.ip + 10);
@@ -280,7 +280,7 @@ pub(crate) struct FieldWriter {
     zipf: Option<Zipf>,
 }
 
-/// What the values written into one packet add to its checksums.
+/// Sums that the values written into one packet add to its checksums.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Added {
     pub(crate) ip: Sum,
@@ -288,7 +288,7 @@ pub(crate) struct Added {
 }
 
 impl FieldWriter {
-    /// None where frames of this kind have no such field.
+    /// Makes a writer of the field; none where frames of this kind have no such field.
     pub(crate) fn new(frame: &[u8], name: FieldName, values: Values, seed: u64) -> Option<Self> {
         let zipf = match values.order {
             Order::Zipf(exponent) => Some(Zipf::new(values.count, exponent)),

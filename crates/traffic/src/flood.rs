@@ -11,11 +11,11 @@ use taut_port::{BATCH_CAPACITY, ticks};
 /// Packets handed over together at most.
 const BURST: u64 = 32;
 
-/// The same without a rate to hold: the fewer hand-overs, the fewer cache lines go back and forth.
+/// Burst without a rate to hold: the fewer hand-overs, the fewer cache lines go back and forth.
 const FULL_BURST: u64 = BATCH_CAPACITY as u64;
 
-/// How far the generator may fall behind before it gives up what it owes: to catch up after a stall
-/// would be a burst that nobody asked for.
+/// Delay that the generator may have before it gives up what it owes: to catch up after a stall would be a burst that
+/// nobody asked for.
 const FORGIVEN: Duration = Duration::from_millis(1);
 
 /// Nothing is under way any more if nothing has come for so long: longer than a forwarder is kept from its core as a rule.
@@ -24,7 +24,7 @@ const QUIET: Duration = Duration::from_millis(20);
 /// Packets that still come after so long never end.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 
-/// What to offer.
+/// Load to offer.
 #[derive(Debug, Clone, Copy)]
 pub struct Flood {
     /// Packets per second; none for as fast as the port takes them.
@@ -35,7 +35,7 @@ pub struct Flood {
     pub duration: Duration,
 }
 
-/// What a flood counted.
+/// Counts of a flood.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// Length of the count, s.
@@ -46,9 +46,9 @@ pub struct Flow {
     pub refused: u64,
     /// Due, but the generator came too late.
     pub unsent: u64,
-    /// Came through.
+    /// Packets that came through.
     pub received: u64,
-    /// Came through, what came during the warm-up, and what was waited for afterwards, included.
+    /// Packets that came through, including what came during the warm-up, and what was waited for afterwards.
     pub received_in_all: u64,
     /// Ended early by a stop request.
     pub stopped: bool,

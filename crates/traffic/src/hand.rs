@@ -1,4 +1,4 @@
-//! What lets a script work on the packets of a trial: whole batches of them, made ahead and seen on arrival.
+//! Hand of a script on the packets of a trial: whole batches of them, made ahead and seen on arrival.
 
 use std::collections::VecDeque;
 use taut_port::{BATCH_CAPACITY, Packet};
@@ -10,7 +10,7 @@ pub trait Hand {
     const ACTIVE: bool = true;
     /// Whether packets of the stream of this index pass through [`Hand::craft`].
     fn crafts(&self, stream: usize) -> bool;
-    /// Whether its packets get stamps, if they can carry them.
+    /// Whether the stream's packets get stamps, if they can carry them.
     fn stamps(&self, stream: usize) -> bool;
     /// Changes packets that are complete but for checksums and stamps, which follow by themselves. Their
     /// order is the one in which they will be sent.
@@ -22,7 +22,7 @@ pub trait Hand {
     fn is_stopped(&self) -> bool;
 }
 
-/// No hand.
+/// Absence of a hand.
 pub(crate) struct NoHand;
 
 impl Hand for NoHand {
@@ -47,7 +47,7 @@ impl Hand for NoHand {
     }
 }
 
-/// What the stamp of a packet that arrived says; of one without stamp, nothing.
+/// Content of the stamp of a packet that arrived; nothing for one without stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Arrival {
     /// Index of the stream in its sender's traffic, sequence number, and ns from stamp to arrival (the
@@ -59,7 +59,7 @@ pub struct Arrival {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) packet: Packet,
-    /// Where its stamp goes, if it is to have one.
+    /// Layout of the stamp, if the packet is to have one.
     pub(crate) layout: Option<StampLayout>,
 }
 

@@ -12,23 +12,23 @@ const BURST: usize = 32;
 /// Links are looked at every this many seconds.
 const LOOK_SECONDS: f64 = 0.1;
 
-/// One way to and from the device.
+/// Wire to the device: one way there and back.
 pub struct TappedWire {
-    /// Where the generator is.
+    /// Port on the generator's side.
     pub generator: Box<dyn Port>,
-    /// Where the device is.
+    /// Port on the device's side.
     pub device: Box<dyn Port>,
 }
 
-/// What a tap in line did with packets beside passing them on.
+/// Account of what a tap in line did with packets beside passing them on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelayAccount {
     /// Packets that the device had no room for: dropped, and not counted as entered.
     pub refused: u64,
     /// Packets that left the device and that the generator had no room for: dropped.
     pub undelivered: u64,
-    /// What passed through the ports, and what was lost in them: the first wire's generator and device, then the
-    /// second's.
+    /// Counts of what passed through the ports, and what was lost in them: the first wire's generator and device, then
+    /// the second's.
     pub ports: Vec<PortCounters>,
 }
 
@@ -47,7 +47,7 @@ pub struct InlineTap {
 type Stamps = [Option<Stamp>; BATCH_CAPACITY];
 
 impl InlineTap {
-    /// Over these wires; wire `i` is side `i` of the sightings.
+    /// Makes a tap over these wires; wire `i` is side `i` of the sightings.
     pub fn new(wires: Vec<TappedWire>, sightings: SightingWriter, clock: &Clock) -> Self {
         Self {
             wires,
@@ -152,7 +152,7 @@ mod tests {
     /// Frames under way from one end to the other.
     type Lane = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
-    /// One end of two lanes.
+    /// End of two lanes.
     struct End {
         pool: PoolHandle,
         from: Lane,

@@ -23,14 +23,14 @@ use taut_wire::{Mac, PortRange, Received, StampLayout, Sum, claimed_stamp, class
 /// Packets handed over together at most when several are due at once.
 const BURST: usize = 32;
 
-/// How long to wait for stragglers after the last packet that came back.
+/// Time to wait for stragglers after the last packet that came back.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// How long to go on receiving after the last packet was sent, however many still come: a device that
-/// multiplies packets must not keep a trial from ending.
+/// Longest time to go on receiving after the last packet was sent, however many still come: a device that multiplies
+/// packets must not keep a trial from ending.
 const ENDLESS: Duration = Duration::from_secs(2);
 
-/// How late a generator may still send what it owes, as a share of the trial (and at least 1 ms), and as a
+/// Delay with which a generator may still send what it owes, as a share of the trial (and at least 1 ms), and as a
 /// multiple of the time that stalls took: these are made good, too high a rate is not.
 const GRACE: f64 = 0.01;
 const SHORTEST_GRACE: Duration = Duration::from_millis(1);
@@ -39,8 +39,8 @@ const STALL_GRACE: u64 = 5;
 /// A round of the loop that took longer was stalled: 32 packets take a fraction of that on any port.
 const STALL: Duration = Duration::from_micros(500);
 
-/// What a stream owes after a stall it sends this much closer together than its average gap, and not all
-/// at once: a burst would measure the generator's stall, not the device.
+/// Distance at which a stream sends what it owes after a stall, as a share of its average gap. It does not send all at
+/// once: a burst would measure the generator's stall, not the device.
 const CATCH_UP: f64 = 0.75;
 
 /// Packets this far apart are a burst to no device, so that slow streams need not take long to catch up.
@@ -52,7 +52,7 @@ const SLACK: Duration = Duration::from_micros(2);
 /// An idle round of the loop that took longer was interrupted by the machine.
 const INTERRUPTION: Duration = Duration::from_micros(2);
 
-/// How often the port that only sends is looked at for questions, and a gateway is asked again.
+/// Time between two looks for questions at the port that only sends, and between two questions to a gateway.
 const LOOK: Duration = Duration::from_millis(1);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -60,15 +60,15 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 const CRAFTED_AHEAD: usize = 64;
 const CRAFTED_WHILE_IDLE: usize = 16;
 
-/// How long before the next packet is due a hand may still be asked to make some.
+/// Least time before the next packet is due in which a hand may still be asked to make some.
 const AHEAD: Duration = Duration::from_micros(5);
 
-/// One trial: at a rate, for a while.
+/// Trial: at a rate, for a while.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
     /// Packets per second, of all streams that have no rate of their own.
     pub rate_pps: f64,
-    /// How long to send.
+    /// Length of the sending.
     pub duration: Duration,
 }
 
@@ -81,25 +81,26 @@ impl Trial {
     }
 }
 
-/// What a trial counted.
+/// Counts of a trial.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Packets that were due in the trial.
     pub owed: u64,
-    /// Handed over to the port.
+    /// Packets handed over to the port.
     pub sent: u64,
-    /// The port had no room for them: the device's receive ring was full.
+    /// Packets that the port had no room for: the device's receive ring was full.
     pub refused: u64,
-    /// Due, but the generator never came to them.
+    /// Packets that were due, but the generator never came to them.
     pub unsent: u64,
-    /// Due while the generator had no memory for a packet: sent late, or among the unsent.
+    /// Packets that were due while the generator had no memory for them: sent late, or among the unsent.
     #[serde(default)]
     pub starved: u64,
-    /// Came back with a right stamp and checksum (copies included).
+    /// Packets that came back with a right stamp and checksum (copies included).
     pub received: u64,
-    /// Came back damaged: of which stream is not known, counted with the first.
+    /// Packets that came back damaged: of which stream is not known, counted with the first.
     pub corrupt: u64,
-    /// Not ours, or left over from an earlier trial. Nobody knows of which stream: counted with the first.
+    /// Packets that are not ours, or left over from an earlier trial. Nobody knows of which stream: counted with the
+    /// first.
     pub foreign: u64,
     /// Questions for the MAC addresses of its stations that were answered (ARP, neighbour discovery).
     /// Counted with the first stream.
@@ -124,7 +125,7 @@ impl Tally {
     }
 }
 
-/// Why an instrument cannot be had.
+/// Reason why an instrument cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// A port cannot be opened.
@@ -135,9 +136,9 @@ pub enum TrialError {
     NoLink {
         /// The port's spec.
         port: String,
-        /// What its link says.
+        /// State of the link in words.
         why: String,
-        /// How long.
+        /// Time waited, s.
         waited_s: f64,
     },
     /// A gateway does not say its MAC address.
@@ -150,10 +151,10 @@ pub enum TrialError {
         port: String,
         /// The address asked for.
         gateway: IpAddr,
-        /// How long.
+        /// Time waited, s.
         waited_s: f64,
     },
-    /// Told to stop while waiting.
+    /// The instrument was told to stop while waiting.
     #[error("stopped")]
     Stopped,
 }
@@ -178,17 +179,17 @@ pub struct Instrument {
     /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
     trial: u16,
     pub(crate) out: Batch,
-    /// What the packets in `out` are, and must get when they are stamped.
+    /// Facts about the packets in `out`, and what they must get when they are stamped.
     pending: [Pending; BURST],
     pub(crate) arrived: Batch,
     /// Packets that a hand made ahead, by stream.
     crafted: Vec<Crafted>,
-    /// What is known of the packets in `arrived`.
+    /// Facts about the packets in `arrived`.
     arrivals: [Arrival; BATCH_CAPACITY],
     /// Empty between two calls.
     making: Batch,
     slow: Batch,
-    /// Where the receiving port stamps arrivals by a clock that can be read here.
+    /// Relation of the clocks, where the receiving port stamps arrivals by a clock that can be read here.
     stamps: Option<Related>,
     stamp_clock: Option<StampClock>,
     interruptions: LoopInterruptions,
@@ -200,11 +201,11 @@ struct Related {
     stamps: StampClock,
     now: ClockReading,
     fresh_until: u64,
-    /// Of the worst reading so far.
+    /// Error of the worst reading so far.
     error_ns: f64,
 }
 
-/// How long a reading is good for.
+/// Time for which a reading is good.
 const FRESH_NS: f64 = 2e6;
 
 impl Related {
@@ -240,23 +241,23 @@ struct Pending {
     template: u32,
     varied: Sum,
     sequence: u64,
-    /// When it is due; ticks.
+    /// Time at which the packet is due; ticks.
     due: u64,
-    /// How much later than that it was to leave when it was first handed over, and when that was; ticks.
+    /// Delay beyond that with which it was to leave when it was first handed over, and when that was; ticks.
     late: u64,
     first_stamp: u64,
-    /// Of a filler, which is no stream's.
+    /// Whether the packet is a filler, which is no stream's.
     filler: bool,
-    /// Of a packet that a hand made; it takes the place of the template's.
+    /// Whether a hand made the packet; it takes the place of the template's.
     crafted: bool,
     layout: Option<StampLayout>,
 }
 
-/// How one stream stands in a trial.
+/// State of one stream in a trial.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) schedule: Schedule,
-    /// When it may send again while it makes a stall good.
+    /// Time at which the stream may send again while it makes a stall good.
     free_at: u64,
     /// Least distance between packets meanwhile, in ticks; 0 for patterns that are bursts on purpose.
     spacing: u64,
@@ -291,7 +292,8 @@ impl Running {
         self.schedule.advance();
     }
 
-    /// There is no memory for the packet that is due; it stays due. 1 the first time, 0 when it is tried again.
+    /// Notes that there is no memory for the packet that is due; it stays due. Returns 1 the first time, 0 when it is
+    /// tried again.
     #[cold]
     fn starve(&mut self) -> u64 {
         let until = self.schedule.next() + 1;
@@ -330,8 +332,8 @@ impl Instrument {
         })
     }
 
-    /// As [`Instrument::open`], but each port, by index, is opened inside `around`, which may enter the
-    /// network namespace that it belongs to.
+    /// Opens an instrument as [`Instrument::open`] does, but each port, by index, is opened inside `around`, which may
+    /// enter the network namespace that it belongs to.
     ///
     /// # Errors
     /// What `around` says.
@@ -380,19 +382,20 @@ impl Instrument {
         self.stamp_clock
     }
 
-    /// How far arrival stamps may be off the send stamps, as the clocks were read one after the other and stamps
-    /// are cut to their unit, ns; none where the receiving port has no stamps, or by a clock that cannot be read here.
+    /// Returns how far arrival stamps may be off the send stamps, as the clocks were read one after the other and
+    /// stamps are cut to their unit, ns; none where the receiving port has no stamps, or by a clock that cannot be read
+    /// here.
     pub fn stamp_error_ns(&self) -> Option<f64> {
         let related = self.stamps.as_ref()?;
         Some(related.error_ns)
     }
 
-    /// What it sends.
+    /// Traffic that the instrument sends.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// What holds the gaps from now on.
+    /// Sets what holds the gaps from now on.
     pub fn set_pacing(&mut self, pacing: Pacing) {
         self.pacing = pacing;
     }
@@ -536,12 +539,12 @@ impl Instrument {
         answered
     }
 
-    /// What each port counted since it was opened.
+    /// Returns what each port counted since it was opened.
     pub fn counters(&mut self) -> Vec<PortCounters> {
         self.ports.iter_mut().map(|p| p.counters()).collect()
     }
 
-    /// When the core was taken away from it in the last trial.
+    /// Returns when the core was taken away from the instrument in the last trial.
     pub fn interruptions(&self) -> &LoopInterruptions {
         &self.interruptions
     }
@@ -563,8 +566,8 @@ impl Instrument {
         tallies.into_iter().next().unwrap_or_default()
     }
 
-    /// As [`Instrument::run`], with a record for each stream, in their order (streams without one are only
-    /// counted); returns the tallies of all streams.
+    /// Runs a trial as [`Instrument::run`] does, with a record for each stream, in their order (streams without one are
+    /// only counted); returns the tallies of all streams.
     pub fn run_streams<R: Record>(
         &mut self,
         trial: Trial,
@@ -574,7 +577,7 @@ impl Instrument {
         self.run_with(trial, records, &mut NoHand, stop)
     }
 
-    /// As [`Instrument::run_streams`], with a hand that makes packets and sees what arrives. Without
+    /// Runs a trial as [`Instrument::run_streams`] does, with a hand that makes packets and sees what arrives. Without
     /// streams it only receives, for as long as the trial says.
     pub fn run_with<R: Record, H: Hand>(
         &mut self,
@@ -823,8 +826,8 @@ impl Instrument {
         (made > 0).then_some(stamp)
     }
 
-    /// As [`Instrument::send`], ahead of a line that holds the gaps, with fillers where nothing is due. What finds
-    /// no room waits for the line. None if nothing was handed over.
+    /// Sends as [`Instrument::send`] does, ahead of a line that holds the gaps, with fillers where nothing is due. What
+    /// finds no room waits for the line. None if nothing was handed over.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn send_on_line<R: Record, H: Hand>(
@@ -1003,7 +1006,7 @@ impl Instrument {
         Some((packet, pending))
     }
 
-    /// One receive call; when packets of the trial came, the time at which they were seen. Foreign ones
+    /// Makes one receive call; returns the time at which packets of the trial were seen, when some came. Foreign ones
     /// are counted and nothing else, or a source that never runs dry would keep the trial from ending.
     #[inline(always)]
     fn receive<R: Record, H: Hand>(
@@ -1174,7 +1177,7 @@ fn tell_damaged<R: Record>(frame: &[u8], trial: u16, running: &[Running], record
     }
 }
 
-/// Whether buffers of `room_bytes` hold all frames of `traffic`.
+/// Checks that buffers of `room_bytes` hold all frames of `traffic`.
 fn check_room(spec: &PortSpec, traffic: &Traffic, room_bytes: usize) -> Result<(), PortError> {
     let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
     match longest.filter(|longest| *longest > room_bytes) {
@@ -1185,7 +1188,7 @@ fn check_room(spec: &PortSpec, traffic: &Traffic, room_bytes: usize) -> Result<(
     }
 }
 
-/// Whether the link behind a port takes all frames of `traffic`.
+/// Checks that the link behind a port takes all frames of `traffic`.
 fn check_link(spec: &PortSpec, traffic: &Traffic, port: &dyn Port) -> Result<(), PortError> {
     let longest = traffic.streams().iter().filter_map(Stream::longest_frame);
     match longest.filter(|frame| !port.fits(frame)).map(<[u8]>::len).max() {
@@ -1224,7 +1227,7 @@ mod tests {
     struct Loop {
         wire: VecDeque<Packet>,
         capacity: usize,
-        /// Whether anything comes out of it.
+        /// Whether anything comes out of the port.
         delivers: bool,
         sent: u64,
         harm: fn(u64, &mut Packet) -> Harm,

@@ -16,7 +16,7 @@ pub struct FromIntended {
 }
 
 impl FromIntended {
-    /// Has seen no packet; in nanoseconds of `clock`.
+    /// Makes a record that has seen no packet; in nanoseconds of `clock`.
     pub fn new(clock: &Clock) -> Self {
         Self {
             ns_per_tick: clock.to_ns(1),
@@ -26,7 +26,7 @@ impl FromIntended {
         }
     }
 
-    /// From due to arrival. Of a packet that came back after 65,536 later ones were sent, only from the stamp.
+    /// Latency from due to arrival. Of a packet that came back after 65,536 later ones were sent, only from the stamp.
     pub fn latency(&self) -> &LatencyHistogram {
         &self.latency
     }

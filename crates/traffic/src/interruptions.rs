@@ -1,4 +1,4 @@
-//! What the machine takes from a busy loop: the noise under every tail that is measured on it.
+//! Interruptions of a busy loop by the machine: the noise under every tail that is measured on it.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use taut_port::{Clock, Interruption, RoundWatch, ticks};
 /// Gaps longer than this are somebody else's: an iteration of the loop takes some nanoseconds.
 const SHORTEST_NS: f64 = 1_000.0;
 
-/// How often and for how long a loop that does nothing but read the clock was interrupted.
+/// Account of how often and for how long a loop that does nothing but read the clock was interrupted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interruptions {
     /// Length of the observation, s.
@@ -27,14 +27,14 @@ pub struct Interruptions {
     pub share: f64,
 }
 
-/// What a watch brought.
+/// Result of a watch.
 #[derive(Debug, Clone)]
 pub struct Watched {
-    /// The sums.
+    /// Sums over all interruptions.
     pub found: Interruptions,
-    /// Every interruption, in their order, as long as there was room.
+    /// Interruptions one by one, in their order, as long as there was room.
     pub each: Vec<Interruption>,
-    /// Those for which there was no room.
+    /// Number of interruptions for which there was no room.
     pub unkept: u64,
     /// Share of the time that the loop spent on noting them, 0 to 1.
     pub own_share: f64,
@@ -47,7 +47,7 @@ pub fn interruptions(clock: &Clock, duration: Duration) -> Interruptions {
     watch_interruptions(clock, duration, 0, &AtomicBool::new(false)).found
 }
 
-/// As [`interruptions`], and keeps up to `room` interruptions one by one; `stop` ends it early.
+/// Watches as [`interruptions`] does, and keeps up to `room` interruptions one by one; `stop` ends it early.
 pub fn watch_interruptions(
     clock: &Clock,
     duration: Duration,
@@ -107,7 +107,7 @@ pub fn watch_interruptions(
 /// Interruptions of a trial kept one by one: half a minute of 2000 a second. 1 MiB.
 const KEPT: usize = 1 << 16;
 
-/// How often the loop learns how long its rounds take.
+/// Time after which the loop learns how long its rounds take.
 const ADAPT_NS: f64 = 1e7;
 
 /// The interruptions of a loop that also does something.
@@ -177,7 +177,7 @@ impl LoopInterruptions {
         }
     }
 
-    /// When the trial began: when its first packet was due.
+    /// Returns when the trial began: when its first packet was due.
     pub fn start_ticks(&self) -> u64 {
         self.start_ticks
     }
@@ -187,7 +187,7 @@ impl LoopInterruptions {
         &self.each
     }
 
-    /// Those for which there was none.
+    /// Returns the number of interruptions for which there was no room.
     pub fn unkept(&self) -> u64 {
         self.unkept
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use taut_port::Clock;
 use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};
 
-/// How far ahead of the line packets are handed over: what a stall may take without a gap in it.
+/// Time ahead of the line at which packets are handed over: what a stall may take without a gap in it.
 const AHEAD: Duration = Duration::from_micros(200);
 
-/// What a frame takes on the line besides its bytes: check sequence, preamble, start delimiter, shortest gap.
+/// Bytes that a frame takes on the line besides its own: check sequence, preamble, start delimiter, shortest gap.
 const OVERHEAD_BYTES: usize = FRAME_CHECK_SEQUENCE_BYTES + 20;
 
 const SHORTEST_FILLER_BYTES: usize = MIN_FRAME_SIZE_BYTES - FRAME_CHECK_SEQUENCE_BYTES;
@@ -20,7 +20,7 @@ const LONGEST_FILLER_BYTES: usize = 1514;
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const MARK: &[u8] = b"taut filler";
 
-/// What holds the gaps between packets.
+/// Way in which the gaps between packets are held.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pacing {
     /// Packets are handed over when they are due.
@@ -34,24 +34,24 @@ pub enum Pacing {
     Nic,
 }
 
-/// What is to be handed over next.
+/// Item that is to be handed over next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The packet of this stream that is due, `late` ticks after that.
     Packet { stream: usize, late: u64 },
     /// A filler of so many bytes.
     Filler(usize),
-    /// Nothing for now.
+    /// Nothing is to be handed over for now.
     Nothing,
 }
 
-/// How far the line is taken.
+/// State of the line: how far it is taken.
 #[derive(Debug)]
 pub(crate) struct Line {
     /// 0 where no fillers are sent.
     ticks_per_byte: f64,
     ahead_ticks: u64,
-    /// Where the next frame begins.
+    /// Time at which the next frame begins.
     at_ticks: f64,
     filler: Vec<u8>,
 }
@@ -82,8 +82,8 @@ impl Line {
         })
     }
 
-    /// What goes onto the line next. A packet is never put before its due time; the shortest filler may
-    /// make it late by its own length.
+    /// Returns what goes onto the line next. A packet is never put before its due time; the shortest filler may make it
+    /// late by its own length.
     #[inline(always)]
     pub(crate) fn next(&mut self, running: &[Running], now: u64) -> Next {
         let until = now + self.ahead_ticks;

@@ -1,5 +1,5 @@
-//! What a running trial tells those who watch it: counters that are always current, and distributions that
-//! are handed over when somebody asks.
+//! View of a running trial for those who watch it: counters that are always current, and distributions that are handed
+//! over when somebody asks.
 //!
 //! The loop keeps its histograms to itself. Asked for (a flag that it reads once per packet), it swaps them
 //! against an empty set that the watcher has sent before; nobody locks, and nothing is copied in the loop.
@@ -17,22 +17,22 @@ pub const WORST_LISTED: usize = 5;
 /// A packet with a long latency.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Slow {
-    /// Its latency, ns.
+    /// Latency of the packet, ns.
     pub latency_ns: u64,
-    /// Its number.
+    /// Number of the packet.
     pub sequence: u64,
-    /// When it came, seconds after the start.
+    /// Time at which the packet came, seconds after the start.
     pub seen_seconds: f64,
 }
 
 /// Distributions of the packets of some stretch of time.
 #[derive(Debug, Clone)]
 pub struct Interval {
-    /// From stamp to arrival.
+    /// Latencies from stamp to arrival.
     pub latency: LatencyHistogram,
-    /// Between packets sent.
+    /// Gaps between packets sent.
     pub gaps: GapRecorder,
-    /// The slowest, the worst first; latencies of 0 are unused places.
+    /// Slowest packets, the worst first; latencies of 0 are unused places.
     pub worst: [Slow; WORST_LISTED],
     /// Numbers below the highest that has come back which had not, when the interval ended: lost,
     /// refused, damaged, or still to come out of order.
@@ -88,11 +88,11 @@ impl Interval {
 pub struct Counts {
     /// Handed to the port.
     pub sent: u64,
-    /// The port had no room for them.
+    /// Packets that the port had no room for.
     pub refused: u64,
-    /// Came back sound.
+    /// Packets that came back sound.
     pub received: u64,
-    /// Came back damaged, by the number they bear.
+    /// Packets that came back damaged, by the number they bear.
     pub corrupt: u64,
 }
 
@@ -109,7 +109,7 @@ impl std::ops::Sub for Counts {
     }
 }
 
-/// Written by the loop, read by anybody. On cache lines of its own.
+/// Counters that the loop writes and anybody reads. On cache lines of their own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Published {
@@ -142,14 +142,14 @@ pub struct Live {
     refused: u64,
     received: u64,
     corrupt: u64,
-    /// None where only the counters are wanted.
+    /// Distributions; None where only the counters are wanted.
     distributions: Option<Distributions>,
 }
 
 struct Distributions {
     ns_per_tick: f64,
     current: Box<Interval>,
-    /// When the last packet was due and when it was sent, ticks after the start.
+    /// Time at which the last packet was due and time at which it was sent, ticks after the start.
     last: Option<(u64, u64)>,
     full: SyncSender<Box<Interval>>,
     empty: Receiver<Box<Interval>>,
@@ -248,15 +248,15 @@ pub struct StreamView {
     pub name: String,
     /// The rate it was asked for, by the trial that ran last.
     pub asked_pps: f64,
-    /// Since the start.
+    /// Counts since the start.
     pub counts: Counts,
-    /// What was counted between the last two looks.
+    /// Counts between the last two looks.
     pub last_counts: Counts,
     /// Seconds between the last two looks.
     pub last_seconds: f64,
     /// The last interval handed over; none before the first, or without distributions.
     pub last: Option<Box<Interval>>,
-    /// All intervals handed over.
+    /// Sum of all intervals handed over.
     pub total: Interval,
     looked: Instant,
     published: Arc<Published>,
@@ -300,7 +300,7 @@ impl StreamView {
     }
 }
 
-/// Both ends for one stream; with `clock` also the distributions, without only the counters.
+/// Makes both ends for one stream; with `clock` also the distributions, without only the counters.
 pub fn live(name: &str, asked_pps: f64, clock: Option<&Clock>) -> (Live, StreamView) {
     let published = Arc::<Published>::default();
     published

@@ -3,7 +3,7 @@
 
 use crate::{FromIntended, Live, Record, Sampler, Slowest, Summaries, WorstPackets};
 
-/// What is kept of one stream.
+/// Records that are kept of one stream.
 pub struct Observed {
     /// Histograms and sequence account.
     pub summaries: Summaries,
@@ -11,9 +11,9 @@ pub struct Observed {
     pub intended: FromIntended,
     /// The slowest packets' times.
     pub slowest: Slowest,
-    /// For those who watch.
+    /// Live view for those who watch.
     pub live: Live,
-    /// Every packet, to a file.
+    /// Sampler of every packet, to a file.
     pub sampler: Option<Sampler>,
     /// The slowest packets' frames.
     pub worst: Option<WorstPackets>,

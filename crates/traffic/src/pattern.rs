@@ -1,4 +1,4 @@
-//! When packets are due: the patterns of a stream, and the schedule that one trial follows.
+//! Patterns of a stream, which say when packets are due, and the schedule that one trial follows.
 //!
 //! The rate of a pattern is its average (for ramps and steps: what its percentages are of).
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use taut_port::duration;
 
-/// How a stream's packets are spaced.
+/// Pattern: how a stream's packets are spaced.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Pattern {
@@ -22,7 +22,7 @@ pub enum Pattern {
     Burst {
         /// Packets of a burst.
         packets: u32,
-        /// Between two packets of a burst.
+        /// Time between two packets of a burst.
         gap: Duration,
     },
     /// `on-off(on, off)`: equal gaps while on, nothing while off.
@@ -45,7 +45,7 @@ pub enum Pattern {
     Trace(Trace),
 }
 
-/// Why a pattern cannot be read.
+/// Reason why a pattern cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("pattern \"{text}\": {reason}")]
 pub struct PatternError {
@@ -53,7 +53,7 @@ pub struct PatternError {
     reason: String,
 }
 
-/// What the text of a pattern begins with that names a file.
+/// Beginning of the text of a pattern that names a file.
 const OF_FILE: &str = "trace(";
 
 impl Pattern {
@@ -211,7 +211,7 @@ fn trace_packets(trace: &Trace, rate_pps: f64, duration: Duration) -> u64 {
     (passes as u64 * offsets_ns.len() as u64 + rest as u64).max(1)
 }
 
-/// How much longer gaps are at a rate than they were captured.
+/// Returns how much longer gaps are at a rate than they were captured.
 fn trace_scale(trace: &Trace, rate_pps: f64) -> f64 {
     trace.offsets_ns().len() as f64 / trace.period_ns() * 1e9 / rate_pps
 }
@@ -228,7 +228,7 @@ pub struct Schedule {
     kind: Kind,
 }
 
-/// All times in ticks after the start.
+/// State of a schedule by the kind of its pattern. All times are in ticks after the start.
 #[derive(Debug, Clone)]
 enum Kind {
     Constant {
@@ -347,7 +347,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the next packet is due, in ticks; `u64::MAX` when there is none.
+    /// Returns when the next packet is due, in ticks; `u64::MAX` when there is none.
     #[inline(always)]
     pub fn due_ticks(&self) -> u64 {
         self.due_ticks

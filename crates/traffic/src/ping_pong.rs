@@ -7,7 +7,8 @@ use taut_port::{Clock, ticks};
 /// Round trips timed together, so that reading the clock does not count.
 const BLOCK: u64 = 64;
 
-/// Two threads that share a core wait for the scheduler at every turn: they stop here, with what they have.
+/// Longest time of a measurement. Two threads that share a core wait for the scheduler at every turn: they stop here,
+/// with what they have.
 const LONGEST_NS: f64 = 500e6;
 
 /// Round trip of a cache line between two cores.

@@ -17,7 +17,7 @@ pub enum Rate {
     Layer2Bits(f64),
     /// Bits per second on the wire, preamble and gaps included: `1Gbit/s L1`.
     Layer1Bits(f64),
-    /// Per cent of what the line carries: `50%`, `50% of 10G`.
+    /// Share of what the line carries, per cent: `50%`, `50% of 10G`.
     Line {
         /// 0 to 1.
         share: f64,
@@ -26,7 +26,7 @@ pub enum Rate {
     },
 }
 
-/// Why a rate cannot be read or used.
+/// Reason why a rate cannot be read or used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rate \"{text}\": {reason}")]
 pub struct RateError {

@@ -32,7 +32,7 @@ impl Gap {
         })
     }
 
-    /// Its length, ticks.
+    /// Length of the gap, ticks.
     pub fn ticks(self) -> u32 {
         self.0 & !Self::INTERRUPTED
     }
@@ -43,14 +43,14 @@ impl Gap {
     }
 }
 
-/// What a receiver saw.
+/// Frames that a receiver saw.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
     /// Frames that came.
     pub frames: u64,
-    /// Their bytes, frame check sequences not included.
+    /// Bytes of the frames, frame check sequences not included.
     pub bytes: u64,
-    /// From the first to the last of them, s.
+    /// Time from the first to the last of them, s.
     pub seconds: f64,
     /// Gaps between them, in order: one less, and none where they were only counted.
     pub gaps: Vec<Gap>,
@@ -200,11 +200,11 @@ fn is_udp(frame: &[u8]) -> bool {
         && frame.get(protocol_at) == Some(&protocol)
 }
 
-/// Which gaps lie at an interruption: those of all that had piled up, and the one after, which begins
-/// with a stamp that is too late.
+/// Marks of the gaps that lie at an interruption: those of all that had piled up, and the one after, which begins with
+/// a stamp that is too late.
 #[derive(Debug, Default)]
 struct Marks {
-    /// This look came late, or the one before did and left some of the pile.
+    /// Whether this look came late, or the one before did and left some of the pile.
     late: bool,
     /// The last look filled its batch.
     full: bool,

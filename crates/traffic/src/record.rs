@@ -1,17 +1,17 @@
-//! What is kept of every packet: all of it ([`EveryPacket`]) or running summaries ([`Summaries`]).
+//! Records of every packet: all of it ([`EveryPacket`]) or running summaries ([`Summaries`]).
 
 use taut_measure::{GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
 use taut_port::Clock;
 
-/// Told about every packet of a trial, in the hot loop: inlined, no allocation.
+/// Record that is told about every packet of a trial, in the hot loop: inlined, no allocation.
 pub trait Record {
     /// Packet `sequence`, due `due_ticks` after the start, is sent `slip_ticks` later than that.
     fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64);
-    /// The outgoing port had no room for it.
+    /// The outgoing port had no room for packet `sequence`.
     fn refused(&mut self, sequence: u64);
-    /// It came back `latency_ticks` after its stamp, `seen_ticks` after the start.
+    /// Packet `sequence` came back `latency_ticks` after its stamp, `seen_ticks` after the start.
     fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64);
-    /// As [`Record::received`], with the frame's bytes.
+    /// Does as [`Record::received`], with the frame's bytes.
     #[inline(always)]
     fn received_frame(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64, frame: &[u8]) {
         let _ = frame;
@@ -36,15 +36,15 @@ pub trait Record {
     fn interrupted(&mut self) {}
 }
 
-/// What became of one packet.
+/// Fate of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It came back after so many ticks.
+    /// The packet came back after so many ticks.
     Received {
-        /// From its stamp to its arrival.
+        /// Time from its stamp to its arrival.
         latency_ticks: u32,
     },
-    /// It was sent and never came back.
+    /// The packet was sent and never came back.
     Lost,
     /// The device's receive ring had no room for it.
     Refused,
@@ -153,11 +153,11 @@ impl Record for EveryPacket {
 #[derive(Debug)]
 pub struct Summaries {
     ns_per_tick: f64,
-    /// From stamp to arrival.
+    /// Latencies from stamp to arrival.
     pub latency: LatencyHistogram,
-    /// From stamp to arrival by the receiving port's own stamps.
+    /// Latencies from stamp to arrival by the receiving port's own stamps.
     pub stamped_latency: LatencyHistogram,
-    /// From due to stamp.
+    /// Delays from due to stamp.
     pub slip: LatencyHistogram,
     /// Difference of successive latencies.
     pub jitter: JitterRecorder,
@@ -167,7 +167,7 @@ pub struct Summaries {
     pub gaps: GapRecorder,
     /// Gaps in which the machine had taken the core away.
     pub interrupted_gaps: GapRecorder,
-    /// When the last packet was due and when it was sent, ticks after the start.
+    /// Time at which the last packet was due and time at which it was sent, ticks after the start.
     last: Option<(u64, u64)>,
     interrupted: bool,
 }

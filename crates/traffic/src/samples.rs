@@ -1,4 +1,4 @@
-//! Every packet of a stream on its way to a file, in blocks that a writing thread takes over as they are.
+//! Samples of every packet of a stream on their way to a file, in blocks that a writing thread takes over as they are.
 //!
 //! Packets whose answers may still come stay in open blocks (the window). The loop never waits for the
 //! thread: when it has no empty block left, packets are not kept, and counted as such.
@@ -17,21 +17,21 @@ const OPEN_BLOCKS: usize = 128;
 
 const NEVER: u32 = u32::MAX;
 
-/// What is known of one packet.
+/// Sample of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampled {
-    /// When it was due, ticks after the start.
+    /// Time at which the packet was due, ticks after the start.
     pub due_ticks: u64,
-    /// How late it was sent, ticks, held at 2^32 - 1.
+    /// Delay with which the packet was sent, ticks, held at 2^32 - 1.
     pub slip_ticks: u32,
     latency_ticks: u32,
-    /// How often it came back sound, held at 255.
+    /// Number of times that the packet came back sound, held at 255.
     pub arrivals: u8,
     /// A later one came back before it did (RFC 4737).
     pub reordered: bool,
     /// The port had no room for it.
     pub refused: bool,
-    /// It came back damaged, as far as its own number can be trusted, and not sound before that.
+    /// Whether the packet came back damaged, as far as its own number can be trusted, and not sound before that.
     pub corrupt: bool,
 }
 
@@ -46,7 +46,7 @@ impl Sampled {
         corrupt: false,
     };
 
-    /// From its stamp to its first arrival, ticks, held at 2^32 - 2; none if it never came.
+    /// Time from the packet's stamp to its first arrival, ticks, held at 2^32 - 2; none if it never came.
     pub fn latency_ticks(&self) -> Option<u32> {
         (self.latency_ticks != NEVER).then_some(self.latency_ticks)
     }
@@ -57,7 +57,7 @@ impl Sampled {
 pub struct Block {
     /// Sequence number of the first.
     pub first: u64,
-    /// At most [`BLOCK_PACKETS`].
+    /// Samples of the packets, at most [`BLOCK_PACKETS`].
     pub packets: Vec<Sampled>,
 }
 
@@ -74,7 +74,7 @@ pub struct Sampler {
     account: SamplerAccount,
 }
 
-/// What did not get into the samples.
+/// Account of what did not get into the samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SamplerAccount {
     /// Packets sent that are not among the samples: the writing side could not keep up, or failed.
@@ -102,7 +102,7 @@ impl Blocks {
     }
 }
 
-/// Both ends for one stream of `streams`, which share the memory evenly. Touches all of it now.
+/// Makes both ends for one stream of `streams`, which share the memory evenly. Touches all of it now.
 pub fn sampler(streams: usize) -> (Sampler, Blocks) {
     let streams = streams.max(1);
     sampler_of((BLOCKS / streams).max(4), (OPEN_BLOCKS / streams).max(2))
@@ -190,7 +190,7 @@ impl Sampler {
         }
     }
 
-    /// It came back sound.
+    /// Notes that a packet came back sound.
     #[inline(always)]
     pub fn received(&mut self, sequence: u64, latency_ticks: u64) {
         let overtaken = self.highest.is_some_and(|highest| sequence < highest);
@@ -207,7 +207,7 @@ impl Sampler {
         }
     }
 
-    /// It came back damaged.
+    /// Notes that a packet came back damaged.
     #[cold]
     pub fn corrupt(&mut self, sequence: u64) {
         if let Some(packet) = self.open_mut(sequence) {

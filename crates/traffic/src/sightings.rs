@@ -11,7 +11,7 @@ use taut_wire::Stamp;
 /// Low bits of a slot's first word that hold the side and whether the packet leaves; the ticks stand above them.
 const PLACE_BITS: u32 = 2;
 
-/// One sighting: ticks, side and direction; sequence number (48 bits) and flow (16 bits).
+/// Slot with one sighting: ticks, side and direction; sequence number (48 bits) and flow (16 bits).
 #[derive(Default)]
 struct Slot {
     moment: AtomicU64,
@@ -20,9 +20,9 @@ struct Slot {
 
 struct Ring {
     slots: Box<[Slot]>,
-    /// How many sightings were ever written.
+    /// Number of sightings that were ever written.
     written: AtomicU64,
-    /// How many of them were ever taken.
+    /// Number of them that were ever taken.
     taken: AtomicU64,
     ring_full: AtomicU64,
 }
@@ -37,11 +37,11 @@ impl Ring {
 pub struct SightingWriter {
     ring: Arc<Ring>,
     written: u64,
-    /// As last looked at.
+    /// Number of sightings taken, when last looked at.
     taken: u64,
 }
 
-/// The other end.
+/// The end that takes sightings.
 pub struct SightingReader {
     ring: Arc<Ring>,
     begun_ticks: u64,

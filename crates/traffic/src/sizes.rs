@@ -20,7 +20,7 @@ pub struct Sizes {
     sequence: Option<Arc<[u32]>>,
 }
 
-/// Why sizes cannot be read.
+/// Reason why sizes cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("size \"{text}\": {reason}")]
 pub struct SizesError {
@@ -33,7 +33,7 @@ const IMIX: [(usize, u32); 3] = [(64, 7), (594, 4), (1518, 1)];
 const MOST_WEIGHT: u32 = 65_536;
 
 impl Sizes {
-    /// One size for all packets.
+    /// Makes one size for all packets.
     pub fn one(frame_size_bytes: usize) -> Self {
         Self {
             text: frame_size_bytes.to_string(),
@@ -42,7 +42,7 @@ impl Sizes {
         }
     }
 
-    /// Those of a trace, in its order.
+    /// Makes the sizes of a trace, in its order.
     pub(crate) fn of_trace(size_bytes: &[u32]) -> Self {
         let mut weights = BTreeMap::new();
         for size in size_bytes {

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 /// Share of the packets that are kept: those above the 99.9th percentile.
 const SHARE: f64 = 1e-3;
 
-/// Most that are kept: a heap that stays in a core's cache.
+/// Most packets that are kept: a heap that stays in a core's cache.
 const MOST: usize = 4_096;
 
 /// The slowest packets of a trial; a packet that is not one costs a comparison.
@@ -19,7 +19,7 @@ pub struct Slowest {
 }
 
 impl Slowest {
-    /// Of a trial that owes so many packets: one in a thousand, 4096 at most.
+    /// Makes the record of a trial that owes so many packets: one in a thousand is kept, 4096 at most.
     pub fn of(packets: u64) -> Self {
         let most = ((packets as f64 * SHARE) as usize).clamp(1, MOST);
         Self {
@@ -48,7 +48,7 @@ impl Slowest {
         }
     }
 
-    /// When each was sent after the start, and its latency, ticks; in the order of sending.
+    /// Returns when each packet was sent after the start, and its latency, ticks; in the order of sending.
     pub fn packets(&self) -> Vec<(u64, u64)> {
         let sent = |Reverse((latency, seen)): &Reverse<(u64, u64)>| {
             (seen.saturating_sub(*latency), *latency)

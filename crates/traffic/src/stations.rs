@@ -13,7 +13,7 @@ use taut_wire::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) first: IpAddr,
-    /// How many more there are.
+    /// Number of further addresses.
     pub(crate) more: u64,
 }
 
@@ -30,17 +30,17 @@ impl Addresses {
     }
 }
 
-/// Who asks for a gateway, and which.
+/// Question for a gateway: who asks, and for which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gateway {
     pub(crate) ip: IpAddr,
-    /// Of the same IP version.
+    /// Address of the asking station, of the same IP version.
     pub(crate) asker_ip: IpAddr,
     pub(crate) asker_mac: Mac,
     pub(crate) vlan: Vlan,
 }
 
-/// Where the traffic's packets come from and go to.
+/// Stations that the traffic's packets come from and go to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stations {
     /// Addresses, MAC address, and whether they are behind the first port (else behind the last one).

@@ -1,5 +1,4 @@
-//! One stream: frames made from templates, with sizes and fields that change from packet to packet, and a
-//! stamp in each.
+//! Stream: frames made from templates, with sizes and fields that change from packet to packet, and a stamp in each.
 
 use crate::field::{Added, FieldName, FieldWriter, Values, checksum_offsets};
 use crate::stations::{Addresses, Gateway};
@@ -16,7 +15,7 @@ use taut_wire::{Tcp, Tunnel, UdpFlow, Vlan};
 #[derive(Debug, Clone)]
 struct Template {
     frame: Vec<u8>,
-    /// None for what cannot carry a stamp (TCP, ICMP).
+    /// Layout of the stamp; None for what cannot carry one (TCP, ICMP).
     layout: Option<StampLayout>,
     /// Sum under the IP header's checksum.
     ip: Sum,
@@ -24,7 +23,7 @@ struct Template {
     transport: Sum,
 }
 
-/// What a stream sends, and when.
+/// Stream: what it sends, and when.
 #[derive(Debug, Clone)]
 pub struct Stream {
     name: String,
@@ -34,36 +33,36 @@ pub struct Stream {
     order: Arc<[u32]>,
     position: usize,
     fields: Vec<FieldWriter>,
-    /// Where checksums must be written besides the stamp's, because fields under them vary.
+    /// Places of the checksums that must be written besides the stamp's, because fields under them vary.
     ip_checksum: Option<usize>,
     tcp_checksum: Option<usize>,
     ports: PortRange,
     pattern: Pattern,
     load: Load,
     priority: u8,
-    /// Where packets come from and go to, as routers see them; None for frames of a trace.
+    /// Addresses that packets come from and go to, as routers see them; None for frames of a trace.
     ends: Option<[Addresses; 2]>,
     src_mac: Mac,
     gateway: Option<Gateway>,
 }
 
-/// How much a stream sends.
+/// Load: how much a stream sends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Load {
     /// A share of the trial's rate, in proportion to the other streams' shares.
     Share(f64),
-    /// So many packets per second, whatever the trial's rate.
+    /// Packets per second, whatever the trial's rate.
     Fixed(f64),
 }
 
-/// What a stream is made of, before its frames are built.
+/// Plan of a stream, before its frames are built.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Its name in results.
+    /// Name of the stream in results.
     pub name: String,
     /// Addresses and ports.
     pub flow: UdpFlow,
-    /// What follows the IP header.
+    /// Protocol that follows the IP header.
     pub protocol: Protocol,
     /// The tunnel around it.
     pub tunnel: Option<Tunnel>,
@@ -73,13 +72,13 @@ pub struct Plan {
     pub frames: Vec<Vec<u8>>,
     /// Fields that vary.
     pub varied: Vec<(FieldName, Values)>,
-    /// Who has the destination MAC address, which is asked for before packets are sent.
+    /// Gateway that has the destination MAC address, which is asked for before packets are sent.
     pub gateway: Option<IpAddr>,
     /// Spacing.
     pub pattern: Pattern,
     /// Rate.
     pub load: Load,
-    /// Of streams due at the same time, the one with the highest is sent first.
+    /// Priority: of streams due at the same time, the one with the highest is sent first.
     pub priority: u8,
     /// Equal seeds give equal packets.
     pub seed: u64,
@@ -104,15 +103,15 @@ impl Default for Plan {
     }
 }
 
-/// Why a stream cannot be made.
+/// Reason why a stream cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// Addresses or sizes that make no frame.
     #[error("frames of {size} bytes: {source}")]
     Frame {
-        /// Which size.
+        /// Size of the frame.
         size: usize,
-        /// What is wrong with it.
+        /// Fault of the size.
         source: Error,
     },
     /// A size that headers and stamp do not fit into, or that no frame has.
@@ -121,7 +120,7 @@ pub enum StreamError {
          {stamp}, the frame check sequence {FRAME_CHECK_SEQUENCE_BYTES}"
     )]
     Size {
-        /// Which size.
+        /// Size of the frame.
         size: usize,
         /// The smallest that these frames can have.
         least: usize,
@@ -255,22 +254,22 @@ impl Stream {
         }
     }
 
-    /// Its name in results.
+    /// Name of the stream in results.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its frame sizes.
+    /// Frame sizes of the stream.
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// Its spacing.
+    /// Spacing of the stream's packets.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
 
-    /// How much it sends.
+    /// Load: how much the stream sends.
     pub fn load(&self) -> Load {
         self.load
     }
@@ -279,7 +278,7 @@ impl Stream {
         self.priority
     }
 
-    /// Whether its packets carry stamps, and so can be measured (UDP does, TCP and ICMP do not).
+    /// Whether the stream's packets carry stamps, and so can be measured (UDP does, TCP and ICMP do not).
     pub fn is_measured(&self) -> bool {
         self.templates.iter().all(|t| t.layout.is_some())
     }
@@ -293,7 +292,7 @@ impl Stream {
             .unwrap_or(0)
     }
 
-    /// Its longest frame, as a template.
+    /// Longest frame of the stream, as a template.
     pub(crate) fn longest_frame(&self) -> Option<&[u8]> {
         let frames = self.templates.iter().map(|t| t.frame.as_slice());
         frames.max_by_key(|frame| frame.len())
@@ -309,7 +308,7 @@ impl Stream {
         self.ends
     }
 
-    /// Its source MAC address, the first of several.
+    /// Source MAC address of the stream, the first of several.
     pub(crate) fn src_mac(&self) -> Mac {
         self.src_mac
     }
@@ -336,7 +335,7 @@ impl Stream {
         self.position = 0;
     }
 
-    /// Which template the next packet is made from, and its length in bytes.
+    /// Returns which template the next packet is made from, and its length in bytes.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> (u32, u16) {
         let template = self.order[self.position];

@@ -20,24 +20,24 @@ const BLOCK_BYTES: usize = 16 * WINDOW_BYTES;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     path: Arc<str>,
-    /// After the first packet.
+    /// Times of the packets after the first one.
     offsets_ns: Arc<[f64]>,
     /// Frame sizes, check sequence included, 64 at least.
     size_bytes: Arc<[u32]>,
-    /// From the first packet of one pass to the first of the next.
+    /// Time from the first packet of one pass to the first of the next.
     period_ns: f64,
     /// 2 is twice as fast as captured.
     speed: f64,
 }
 
-/// One packet of a capture.
+/// Packet of a capture.
 struct Captured<'a> {
-    /// From 1, as in Wireshark.
+    /// Number of the packet, from 1, as in Wireshark.
     number: usize,
     time_ns: Option<u64>,
     /// Bytes it had on the wire, without check sequence.
     whole_bytes: usize,
-    /// None where only its beginning was captured.
+    /// The frame; None where only its beginning was captured.
     frame: Option<&'a [u8]>,
 }
 
@@ -95,12 +95,12 @@ impl Trace {
         self.offsets_ns.len() as f64 / self.period_ns * 1e9 * self.speed
     }
 
-    /// How many times as fast as captured.
+    /// Speed of the replay: how many times as fast as captured.
     pub fn speed(&self) -> f64 {
         self.speed
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -115,7 +115,7 @@ impl Trace {
         &self.offsets_ns
     }
 
-    /// From the first packet of one pass to the first of the next, as captured.
+    /// Time from the first packet of one pass to the first of the next, as captured.
     pub(crate) fn period_ns(&self) -> f64 {
         self.period_ns
     }

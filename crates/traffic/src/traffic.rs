@@ -1,4 +1,4 @@
-//! What an instrument sends: one stream or several, from a traffic file or made in code.
+//! Traffic that an instrument sends: one stream or several, from a traffic file or made in code.
 //!
 //! ```toml
 //! [[stream]]
@@ -30,7 +30,7 @@ pub const MOST_STREAMS: usize = 16;
 /// Shares of a rate: sums and ratios of such numbers are numbers.
 const SHARES: RangeInclusive<f64> = 1e-9..=1e9;
 
-/// One stream or several that are sent together.
+/// Streams, one or several, that are sent together.
 #[derive(Debug, Clone)]
 pub struct Traffic {
     streams: Vec<Stream>,
@@ -109,14 +109,14 @@ impl Traffic {
         }
     }
 
-    /// No stream: for a trial that only receives.
+    /// Makes traffic without streams: for a trial that only receives.
     pub fn none() -> Self {
         Self {
             streams: Vec::new(),
         }
     }
 
-    /// The streams.
+    /// Streams of the traffic.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
@@ -173,7 +173,7 @@ impl Traffic {
         if shares > 0.0 { bytes / shares } else { 0.0 }
     }
 
-    /// One stream of settings as they stand in a traffic file, such as ("size", "imix").
+    /// Makes one stream of settings as they stand in a traffic file, such as ("size", "imix").
     ///
     /// # Errors
     /// What is wrong, and what would be right.
@@ -181,7 +181,7 @@ impl Traffic {
         Self::of_settings_over(&UdpFlow::default(), settings)
     }
 
-    /// As [`Traffic::of_settings`]; what is not set is as in `flow`.
+    /// Makes a stream as [`Traffic::of_settings`] does; what is not set is as in `flow`.
     ///
     /// # Errors
     /// As [`Traffic::of_settings`].

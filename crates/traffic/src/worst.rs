@@ -9,19 +9,19 @@ pub const KEPT_BYTES: usize = 2048;
 /// A frame that came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrived {
-    /// How many had come before it.
+    /// Number of packets that had come before it.
     pub arrival: u64,
     /// Number of the packet.
     pub sequence: u64,
-    /// From its stamp to its arrival, ticks.
+    /// Time from its stamp to its arrival, ticks.
     pub latency_ticks: u64,
-    /// When it was seen, ticks after the start.
+    /// Time at which it was seen, ticks after the start.
     pub seen_ticks: u64,
     /// Length of the frame; [`KEPT_BYTES`] of it are kept at most.
     pub len_bytes: usize,
-    /// Its bytes.
+    /// Bytes of the frame.
     pub bytes: Vec<u8>,
-    /// Its place among the worst, from 1; none for those around them.
+    /// Place of the packet among the worst, from 1; none for those around them.
     pub rank: Option<usize>,
 }
 
@@ -72,7 +72,7 @@ struct Arrival<'a> {
     frame: &'a [u8],
 }
 
-/// One of the worst and what was around it.
+/// Packet among the worst, and what was around it.
 struct Case {
     latency_ticks: u64,
     arrival: u64,
@@ -187,7 +187,7 @@ impl WorstPackets {
         }
     }
 
-    /// All frames kept, in the order of their arrival, each once.
+    /// Returns all frames kept, in the order of their arrival, each once.
     pub fn into_frames(mut self) -> Vec<Arrived> {
         self.cases.truncate(self.made);
         self.cases

@@ -12,12 +12,12 @@ use crate::{Error, EtherType, Mac, view};
 
 const HARDWARE_ETHERNET: u16 = 1;
 
-/// What an ARP packet asks for or says.
+/// Operation of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation(pub u16);
 
 impl Operation {
-    /// Who has the target address?
+    /// Request: who has the target address?
     pub const REQUEST: Self = Self(1);
     /// The sender has it.
     pub const REPLY: Self = Self(2);

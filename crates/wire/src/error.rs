@@ -1,6 +1,7 @@
-//! Why bytes are not the header they should be, or a header cannot be written.
+//! Errors of reading and writing headers.
 
-/// One small value per fault; says what, where and which number was wrong. All lengths in bytes.
+/// Error of reading or writing a header: a small value that says what, where and which number was wrong. All lengths in
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Fewer bytes are there than the header, or the length in it, calls for.
@@ -8,9 +9,9 @@ pub enum Error {
     Truncated {
         /// The header concerned.
         what: &'static str,
-        /// Bytes needed.
+        /// Number of bytes needed.
         need: usize,
-        /// Bytes there.
+        /// Number of bytes there are.
         have: usize,
     },
     /// A length field, or a length asked for, is outside what the protocol allows.

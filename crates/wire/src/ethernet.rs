@@ -72,7 +72,7 @@ impl FromStr for Mac {
     }
 }
 
-/// What an Ethernet frame carries.
+/// Protocol that an Ethernet frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EtherType(pub u16);
 
@@ -85,7 +85,7 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86dd);
 }
 
-/// Which of the two tag types introduces a VLAN tag.
+/// Type of a VLAN tag, by its tag protocol identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum TagKind {
@@ -223,7 +223,7 @@ impl<B: SplitByteSlice> Ethernet<B> {
     }
 }
 
-/// Which kind of VLAN tag begins at `at`, if one does.
+/// Returns the kind of VLAN tag that begins at `at`, if one does.
 #[inline]
 fn tag_kind(bytes: &[u8], at: usize) -> Option<TagKind> {
     let ethertype = bytes.get(at..)?.first_chunk()?;
@@ -257,7 +257,7 @@ impl<B: ByteSlice> Ethernet<B> {
         }
     }
 
-    /// What the frame carries, after the tags.
+    /// Protocol that the frame carries, after the tags.
     #[inline]
     pub fn ethertype(&self) -> EtherType {
         EtherType(self.ethertype.get())
@@ -312,7 +312,7 @@ pub struct EthernetRepr {
     pub source: Mac,
     /// The VLAN tags.
     pub vlan: Vlan,
-    /// What the frame carries.
+    /// Protocol that the frame carries.
     pub ethertype: EtherType,
 }
 

@@ -15,7 +15,7 @@ pub const MAX_FRAME_SIZE_BYTES: usize = 9216;
 /// The frame check sequence, which counts in a frame's size but is the network card's to add.
 pub const FRAME_CHECK_SEQUENCE_BYTES: usize = 4;
 
-/// What follows the IP header.
+/// Protocol that follows the IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// A UDP datagram.
@@ -111,8 +111,8 @@ impl UdpFlow {
         14 + vlan.len_bytes() + tunnel_len + ip_header_len(self.src_ip) + transport_len
     }
 
-    /// As [`UdpFlow::frame`], with another transport, or in a tunnel. The outer UDP checksum is 0, as is
-    /// usual for tunnels (RFC 6935 for IPv6).
+    /// Makes a frame as [`UdpFlow::frame`] does, with another transport, or in a tunnel. The outer UDP checksum is 0,
+    /// as is usual for tunnels (RFC 6935 for IPv6).
     ///
     /// # Errors
     /// As [`UdpFlow::frame`]; `BadValue` for an ICMP echo over IPv6.

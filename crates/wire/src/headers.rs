@@ -1,4 +1,4 @@
-//! One look at a frame's headers: where those of layers 3 and 4 lie, and what tells its flow apart.
+//! The headers of a frame, read in one pass: where those of layers 3 and 4 lie, and what tells its flow apart.
 
 use crate::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6};
 use std::fmt;
@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 
 const IPV6_LEN_BYTES: usize = crate::ipv6::HEADER_LEN_BYTES;
 
-/// What an Ethernet frame carries, behind up to two VLAN tags.
+/// Protocol that an Ethernet frame carries, behind up to two VLAN tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layer3 {
-    /// Neither of the others.
+    /// Neither IPv4 nor IPv6.
     #[default]
     Other,
     /// IPv4.
@@ -18,16 +18,16 @@ pub enum Layer3 {
     Ipv6,
 }
 
-/// Where a frame is cut short, or lies about a length. What lies in front of it was read.
+/// Header at which a frame is cut short, or lies about a length. What lies in front of it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// In the Ethernet header or its tags, or it is longer than any frame.
+    /// Fault in the Ethernet header or its tags; or the frame is longer than any frame.
     Ethernet = 1,
-    /// In the IP header.
+    /// Fault in the IP header.
     Ip,
-    /// In an extension header of IPv6.
+    /// Fault in an extension header of IPv6.
     Extension,
-    /// In front of the ports that its protocol has.
+    /// Fault in front of the ports that its protocol has.
     Ports,
 }
 
@@ -37,10 +37,11 @@ pub enum Fault {
 // whole would have to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headers {
-    /// From the lowest bits on, 16 each: where the IP header begins, that of layer 4, and where both end. Then 8 each: layer 3,
-    /// fault.
+    /// Places and kinds. From the lowest bits on, 16 each: where the IP header begins, that of layer 4, and where both
+    /// end. Then 8 each: layer 3, fault.
     places: u64,
-    /// From the lowest bits on, 16 each: ports of source and destination. Then protocol, and bits for what there is.
+    /// Flow. From the lowest bits on, 16 each: ports of source and destination. Then protocol, and bits for what there
+    /// is.
     flow: u64,
 }
 
@@ -131,7 +132,7 @@ impl Headers {
         }
     }
 
-    /// Without what lies behind the IP header.
+    /// Makes headers that end with the IP header, at `ip_at`.
     #[inline(always)]
     fn up_to(ip_at: usize, layer3: Layer3, fault: Option<Fault>) -> Self {
         let fault = fault.map_or(0, |fault| fault as u64);
@@ -141,7 +142,7 @@ impl Headers {
         }
     }
 
-    /// With layer 4, which lies at that place; of a fragment, whether it is a later one.
+    /// Adds the header of layer 4, which lies at `at`; `fragment` says of a fragment whether it is a later one.
     #[inline(always)]
     fn and(
         mut self,
@@ -171,7 +172,7 @@ impl Headers {
         self
     }
 
-    /// What the frame carries, behind its tags.
+    /// Protocol that the frame carries, behind its tags.
     #[inline]
     pub fn layer3(&self) -> Layer3 {
         match (self.places >> LAYER3_AT) as u8 {
@@ -181,7 +182,7 @@ impl Headers {
         }
     }
 
-    /// Where it is cut short or lies; none if nowhere up to its ports.
+    /// Header at which the frame is cut short or lies; none if nowhere up to its ports.
     #[inline]
     pub fn fault(&self) -> Option<Fault> {
         match (self.places >> FAULT_AT) as u8 {
@@ -193,32 +194,32 @@ impl Headers {
         }
     }
 
-    /// Where the IP header begins, or what else the frame carries.
+    /// Offset of the IP header, or of what else the frame carries.
     #[inline]
     pub fn ip(&self) -> usize {
         usize::from(self.places as u16)
     }
 
-    /// Where the header of layer 4 begins, or what a later fragment has of it: behind options and extension headers. 0 where
-    /// there is none, by [`Headers::fault`] or [`Headers::layer3`].
+    /// Offset of the header of layer 4, or of what a later fragment has of it: behind options and extension headers. 0
+    /// where there is none, by [`Headers::fault`] or [`Headers::layer3`].
     #[inline]
     pub fn transport(&self) -> usize {
         usize::from((self.places >> TRANSPORT_AT) as u16)
     }
 
-    /// Where the IP packet ends: a short frame goes on behind it. 0 as of [`Headers::transport`].
+    /// Offset of the end of the IP packet; a short frame goes on behind it. 0 as of [`Headers::transport`].
     #[inline]
     pub fn end(&self) -> usize {
         usize::from((self.places >> END_AT) as u16)
     }
 
-    /// What the header of layer 4 is of.
+    /// Protocol of the header of layer 4.
     #[inline]
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol((self.flow >> PROTOCOL_AT) as u8)
     }
 
-    /// Whether it is a part of a packet, the first one among them.
+    /// Whether the packet is a fragment, the first one among them.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.flow & IS_FRAGMENT != 0
@@ -304,13 +305,13 @@ mod tests {
         flow("2001:db8::1", "2001:db8::2")
     }
 
-    /// With bytes put in at a place.
+    /// Returns the frame with bytes put in at a place.
     fn with(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
         frame.splice(at..at, bytes.iter().copied());
         frame
     }
 
-    /// With other bytes at a place.
+    /// Returns the frame with other bytes at a place.
     fn but(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
         frame[at..at + bytes.len()].copy_from_slice(bytes);
         frame

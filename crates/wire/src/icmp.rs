@@ -50,7 +50,7 @@ impl<B: ByteSlice> Icmpv4<B> {
         self.header.kind
     }
 
-    /// What within the type.
+    /// Code of the message, which refines its type.
     pub fn code(&self) -> u8 {
         self.header.code
     }
@@ -60,7 +60,7 @@ impl<B: ByteSlice> Icmpv4<B> {
         self.header.rest
     }
 
-    /// What follows the header: echo data, or the front of the packet that caused the message.
+    /// Bytes that follow the header: echo data, or the front of the packet that caused the message.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
@@ -90,7 +90,7 @@ impl<B: ByteSliceMut> Icmpv4<B> {
         self.header.checksum.set(checksum);
     }
 
-    /// What follows the header, to be written.
+    /// Bytes that follow the header, to be written.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
     }
@@ -101,28 +101,28 @@ impl<B: ByteSliceMut> Icmpv4<B> {
 pub enum Icmpv4Repr {
     /// Asks for an echo.
     EchoRequest {
-        /// Which conversation.
+        /// Identifier of the conversation.
         identifier: u16,
-        /// Which request in it.
+        /// Number of the request in the conversation.
         sequence: u16,
     },
     /// Answers a request.
     EchoReply {
-        /// Which conversation.
+        /// Identifier of the conversation.
         identifier: u16,
-        /// Which request in it.
+        /// Number of the request in the conversation.
         sequence: u16,
     },
     /// A packet could not be delivered.
     DestinationUnreachable {
-        /// Why.
+        /// Reason.
         code: u8,
         /// Zero, or quoted length (RFC 4884) and next-hop MTU (RFC 1191).
         rest: [u8; 4],
     },
     /// A packet's hops (code 0) or its reassembly time (code 1) ran out.
     TimeExceeded {
-        /// Which of the two.
+        /// Code: which of the two ran out.
         code: u8,
         /// Zero, or quoted length (RFC 4884).
         rest: [u8; 4],
@@ -131,7 +131,7 @@ pub enum Icmpv4Repr {
     Other {
         /// The message type.
         kind: u8,
-        /// What within the type.
+        /// Code of the message, which refines its type.
         code: u8,
         /// The last four header bytes.
         rest: [u8; 4],

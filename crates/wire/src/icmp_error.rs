@@ -1,5 +1,5 @@
-//! What the sender of a packet that goes no further is told, as a whole frame: errors of ICMP (RFC 792, RFC 1812) and
-//! ICMPv6 (RFC 4443), and when there is none to be sent.
+//! Errors of ICMP (RFC 792, RFC 1812) and ICMPv6 (RFC 4443) as whole frames, for the sender of a packet that goes no
+//! further, and when none is to be sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -26,17 +26,17 @@ const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
 /// Why a packet goes no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpError {
-    /// It has made as many hops as it may.
+    /// The packet has made as many hops as it may.
     TimeExceeded,
     /// Nobody knows the way.
     NoRoute,
-    /// Its receiver, or the next hop, does not answer.
+    /// The packet's receiver, or the next hop, does not answer.
     NoNeighbour,
-    /// It is forbidden.
+    /// The packet is forbidden.
     Prohibited,
     /// Nobody listens at its port.
     NoPort,
-    /// It is longer than this many bytes, from its IP header on, and must not be cut.
+    /// The packet is longer than this many bytes, from its IP header on, and must not be cut.
     TooBig(u16),
 }
 

@@ -26,7 +26,7 @@ impl IpProtocol {
     /// SCTP (RFC 9260).
     pub const SCTP: Self = Self(132);
 
-    /// Whether its header begins with the ports of source and destination: TCP's, UDP's and SCTP's.
+    /// Whether the protocol's header begins with the ports of source and destination: TCP's, UDP's and SCTP's.
     #[inline]
     pub fn has_ports(self) -> bool {
         [Self::TCP, Self::UDP, Self::SCTP].contains(&self)

@@ -121,7 +121,7 @@ impl<B: ByteSlice> Ipv4<B> {
         self.header.flags_and_offset.get() & MORE_FRAGMENTS != 0
     }
 
-    /// Where in the whole packet's payload this fragment begins, in bytes.
+    /// Offset of this fragment in the whole packet's payload, in bytes.
     #[inline]
     pub fn fragment_offset_bytes(&self) -> usize {
         usize::from(self.header.flags_and_offset.get() & OFFSET_MASK) * 8
@@ -133,13 +133,13 @@ impl<B: ByteSlice> Ipv4<B> {
         self.header.flags_and_offset.get() & (MORE_FRAGMENTS | OFFSET_MASK) != 0
     }
 
-    /// Hops left.
+    /// Remaining hops.
     #[inline]
     pub fn ttl(&self) -> u8 {
         self.header.ttl
     }
 
-    /// What the payload is.
+    /// Protocol of the payload.
     #[inline]
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol(self.header.protocol)
@@ -150,13 +150,13 @@ impl<B: ByteSlice> Ipv4<B> {
         self.header.checksum.get()
     }
 
-    /// The sender.
+    /// Address of the sender.
     #[inline]
     pub fn source(&self) -> Ipv4Addr {
         self.header.source.into()
     }
 
-    /// The receiver.
+    /// Address of the receiver.
     #[inline]
     pub fn destination(&self) -> Ipv4Addr {
         self.header.destination.into()
@@ -258,15 +258,15 @@ pub struct Ipv4Repr<'a> {
     pub dont_fragment: bool,
     /// Whether later fragments of the packet exist.
     pub more_fragments: bool,
-    /// Where in the whole packet's payload this one begins: a multiple of 8 bytes up to 65528.
+    /// Offset of this fragment in the whole packet's payload: a multiple of 8 bytes up to 65528.
     pub fragment_offset_bytes: u16,
-    /// Hops left.
+    /// Remaining hops.
     pub ttl: u8,
-    /// What the payload is.
+    /// Protocol of the payload.
     pub protocol: IpProtocol,
-    /// The sender.
+    /// Address of the sender.
     pub source: Ipv4Addr,
-    /// The receiver.
+    /// Address of the receiver.
     pub destination: Ipv4Addr,
     /// The options: 0 to 40 bytes, a multiple of 4.
     pub options: &'a [u8],

@@ -43,10 +43,10 @@ pub struct Ipv6<B: ByteSlice> {
     payload: B,
 }
 
-/// Where a packet belongs in a larger one that was cut into fragments.
+/// Fragment header: where a packet belongs in a larger one that was cut into fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Where in the whole packet's fragmentable part this one begins, in bytes.
+    /// Offset of this fragment in the whole packet's fragmentable part, in bytes.
     pub offset_bytes: usize,
     /// Whether later fragments exist.
     pub more: bool,
@@ -54,14 +54,14 @@ pub struct Fragment {
     pub identification: u32,
 }
 
-/// What lies behind the extension headers.
+/// Part of a packet behind the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transport<'a> {
-    /// What `payload` is; behind a fragment header of offset > 0 it is a middle piece of that.
+    /// Protocol of `payload`; behind a fragment header of offset > 0, `payload` is a middle piece of that.
     pub protocol: IpProtocol,
     /// Bytes of extension headers walked over.
     pub extensions_len_bytes: usize,
-    /// What the fragment header says, if there is one.
+    /// Content of the fragment header, if there is one.
     pub fragment: Option<Fragment>,
     /// The transport header and its payload.
     pub payload: &'a [u8],
@@ -104,18 +104,18 @@ impl<B: ByteSlice> Ipv6<B> {
         IpProtocol(self.header.next_header)
     }
 
-    /// Hops left.
+    /// Remaining hops.
     pub fn hop_limit(&self) -> u8 {
         self.header.hop_limit
     }
 
-    /// The sender.
+    /// Address of the sender.
     #[inline]
     pub fn source(&self) -> Ipv6Addr {
         self.header.source.into()
     }
 
-    /// The receiver.
+    /// Address of the receiver.
     #[inline]
     pub fn destination(&self) -> Ipv6Addr {
         self.header.destination.into()
@@ -204,11 +204,11 @@ pub struct Ipv6Repr {
     pub flow_label: u32,
     /// The first extension header or the transport.
     pub next_header: IpProtocol,
-    /// Hops left.
+    /// Remaining hops.
     pub hop_limit: u8,
-    /// The sender.
+    /// Address of the sender.
     pub source: Ipv6Addr,
-    /// The receiver.
+    /// Address of the receiver.
     pub destination: Ipv6Addr,
     /// Length of extension headers, transport header and payload in bytes.
     pub payload_len_bytes: usize,

@@ -64,7 +64,7 @@ impl<B: SplitByteSlice> Neighbour<B> {
 }
 
 impl<B: ByteSlice> Neighbour<B> {
-    /// Whether it asks.
+    /// Whether the message is a solicitation.
     pub fn is_solicitation(&self) -> bool {
         self.message.kind == SOLICITATION
     }
@@ -113,20 +113,20 @@ impl<B: ByteSlice> Neighbour<B> {
 /// A neighbour message with a MAC address in it as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourRepr {
-    /// Who has `target`?
+    /// Solicitation: who has `target`?
     Solicitation {
         /// The address asked for.
         target: Ipv6Addr,
-        /// Of who asks.
+        /// MAC address of the asking station.
         mac: Mac,
     },
     /// `target` is at `mac`.
     Advertisement {
         /// The address it is about.
         target: Ipv6Addr,
-        /// Where that is.
+        /// MAC address of `target`.
         mac: Mac,
-        /// Whether it answers a solicitation.
+        /// Whether the message answers a solicitation.
         solicited: bool,
     },
 }

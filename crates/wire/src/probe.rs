@@ -17,20 +17,20 @@ pub const PROBE_BYTES: usize = 16;
 /// A probe on its way there, or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// Of which run of the client.
+    /// Number of the client's run that the probe belongs to.
     pub session: u16,
     /// Counts up from 0.
     pub sequence: u32,
-    /// Sent then, ns on a clock that only the client knows.
+    /// Time of sending, ns on a clock that only the client knows.
     pub sent_ns: u64,
 }
 
-/// Which way a probe goes.
+/// Direction of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeWay {
     /// To the server.
     Question,
-    /// To the client.
+    /// Back to the client.
     Answer,
 }
 

@@ -9,7 +9,7 @@ use crate::{
     udp::{self, nonzero},
 };
 
-/// What a stamp begins with.
+/// Number that a stamp begins with.
 pub const MAGIC: u16 = 0x7a07;
 /// The length of a stamp in bytes.
 pub const STAMP_LEN_BYTES: usize = 18;
@@ -20,12 +20,12 @@ pub const SEQUENCE_MODULUS: u64 = 1 << 48;
 const CHECKSUM_LEN_BYTES: usize = 2;
 const WRITTEN_LEN_BYTES: usize = CHECKSUM_LEN_BYTES + STAMP_LEN_BYTES;
 
-/// What a stamp says.
+/// Content of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which flow of the sender.
+    /// Number of the flow, given by the sender.
     pub flow: u16,
-    /// Which packet of the flow, modulo [`SEQUENCE_MODULUS`].
+    /// Number of the packet in its flow, modulo [`SEQUENCE_MODULUS`].
     pub sequence: u64,
     /// The sender's clock as the packet left, in its raw ticks.
     pub stamp_ticks: u64,
@@ -68,7 +68,7 @@ impl StampLayout {
         Self::of_packet(offset, ethernet.ethertype(), ethernet.payload())
     }
 
-    /// Of the IP packet that begins at `start` of the frame.
+    /// Makes the layout for the IP packet that begins at `start` of the frame.
     fn of_packet(start: usize, ethertype: EtherType, packet: &[u8]) -> Result<Self, Error> {
         match ethertype {
             EtherType::IPV4 => {
@@ -157,7 +157,7 @@ impl StampLayout {
         })
     }
 
-    /// Where the UDP payload, and so the stamp, begins, in bytes from the start of the frame.
+    /// Offset of the UDP payload, and so of the stamp, in bytes from the start of the frame.
     pub fn payload_offset(&self) -> usize {
         self.payload_offset
     }
@@ -179,8 +179,8 @@ impl StampLayout {
         self.write_varied(frame, flow, sequence, stamp_ticks, Sum::ZERO)
     }
 
-    /// As [`StampLayout::write`], into a copy in which fields that are 0 in the template were set: `varied`
-    /// is the sum of what was written into those that the UDP checksum covers.
+    /// Writes a stamp as [`StampLayout::write`] does, into a copy in which fields that are 0 in the template were set:
+    /// `varied` is the sum of what was written into those that the UDP checksum covers.
     ///
     /// # Errors
     /// `Truncated` where `frame` ends before the stamp does.
@@ -233,28 +233,28 @@ pub fn claimed_stamp(frame: &[u8]) -> Option<(Stamp, usize)> {
     Some((Stamp::from_payload(frame.get(offset..)?)?, offset))
 }
 
-/// What a received frame is to the measurement.
+/// Kind of a received frame, as the measurement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// One of ours, unharmed.
+    /// A frame of the measurement, unharmed.
     Stamped(Stamp),
-    /// One of ours by protocol and UDP port, but a length or checksum in it is wrong.
+    /// A frame of the measurement by protocol and UDP port, but a length or checksum in it is wrong.
     Corrupt,
-    /// Not one of ours.
+    /// A frame that does not belong to the measurement.
     Foreign,
 }
 
 /// The UDP ports of the flows measured, from `low` to `high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
-    /// The lowest.
+    /// Lowest port of the range.
     pub low: u16,
-    /// The highest.
+    /// Highest port of the range.
     pub high: u16,
 }
 
 impl PortRange {
-    /// Whether `port` is one of them.
+    /// Whether `port` is in the range.
     #[inline(always)]
     pub fn contains(self, port: u16) -> bool {
         (self.low..=self.high).contains(&port)

@@ -138,7 +138,7 @@ impl<B: ByteSlice> Tcp<B> {
         self.header.checksum.get()
     }
 
-    /// Where urgent data ends, from the sequence number on.
+    /// End of urgent data, from the sequence number on.
     pub fn urgent(&self) -> u16 {
         self.header.urgent.get()
     }
@@ -201,7 +201,7 @@ pub struct TcpRepr<'a> {
     pub flags: TcpFlags,
     /// The receive window, unscaled.
     pub window: u16,
-    /// Where urgent data ends, from the sequence number on.
+    /// End of urgent data, from the sequence number on.
     pub urgent: u16,
     /// The options: 0 to 40 bytes, a multiple of 4.
     pub options: &'a [u8],

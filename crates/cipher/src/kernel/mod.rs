@@ -11,7 +11,7 @@ pub(crate) struct RoundKeys {
     rounds: usize,
 }
 
-/// One instruction set.
+/// Implementation with one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     pub(crate) name: &'static str,
@@ -21,7 +21,7 @@ pub(crate) struct Kernel {
     pub(crate) add_key_stream: fn(keys: &RoundKeys, first: u128, text: &mut [u8]),
 }
 
-/// Those that this machine has, the fastest first.
+/// Returns the kernels that this machine can run, the fastest first.
 pub(crate) fn kernels() -> Vec<Kernel> {
     #[cfg(target_arch = "x86_64")]
     return x86::kernels();

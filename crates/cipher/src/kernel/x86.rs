@@ -30,7 +30,7 @@ const AES_NI: Kernel = Kernel {
     add_key_stream: |keys, first, text| unsafe { aes_ni(keys, first, text) },
 };
 
-/// Those that this machine has, the fastest first.
+/// Returns the kernels that this machine can run, the fastest first.
 pub(super) fn kernels() -> Vec<Kernel> {
     let aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("ssse3");
     let wide = is_x86_feature_detected!("vaes") && is_x86_feature_detected!("avx512bw");
@@ -87,7 +87,7 @@ fn load_128(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// For a shuffle: the counter's highest byte first.
+/// Returns the control of a shuffle that puts the counter's highest byte first.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn reversed() -> __m128i {

@@ -39,7 +39,7 @@ fn sent(scheme: Scheme, count: u64, density: f64, seed: u64) -> Vec<Sent> {
     all
 }
 
-/// What a decoder knows in the end, with symbols as it gave them out.
+/// Returns what a decoder knows in the end, with symbols as it gave them out.
 fn decoded(decoder: &mut Decoder, arrived: &[Sent]) -> BTreeMap<u64, Vec<u8>> {
     let mut known = BTreeMap::new();
     for packet in arrived {
@@ -77,7 +77,7 @@ fn is_right(known: &BTreeMap<u64, Vec<u8>>) {
     }
 }
 
-/// Which of the source symbols all that arrived determines, by elimination from the beginning.
+/// Returns which of the source symbols all that arrived determines, by elimination from the beginning.
 fn determined(arrived: &[Sent], count: usize) -> Vec<u64> {
     let mut rows: Vec<Vec<u8>> = arrived
         .iter()

@@ -12,20 +12,20 @@ use std::sync::OnceLock;
 /// Sums that [`combine`] makes in one pass over the sources.
 const AT_ONCE: usize = 4;
 
-/// As [`combine`].
+/// Function that does what [`combine`] does.
 type Combine = fn(sums: &mut [&mut [u8]], coefficients: &[&[u8]], symbols: &[&[u8]]);
 
-/// One instruction set.
+/// Implementation with one instruction set.
 #[derive(Clone, Copy)]
 struct Kernel {
     name: &'static str,
     /// `sum += coefficient * symbol`.
     add_multiple: fn(sum: &mut [u8], coefficient: u8, symbol: &[u8]),
-    /// As [`combine`], for at most [`AT_ONCE`] sums.
+    /// Function that does what [`combine`] does, for at most [`AT_ONCE`] sums.
     combine: Combine,
 }
 
-/// Those that this machine has, the fastest first.
+/// Returns the kernels that this machine can run, the fastest first.
 fn kernels() -> Vec<Kernel> {
     let mut all = Vec::new();
     #[cfg(target_arch = "x86_64")]

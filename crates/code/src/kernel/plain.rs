@@ -1,4 +1,4 @@
-//! For every machine: two looks into a table of 32 bytes per byte.
+//! Kernel for every machine: two looks into a table of 32 bytes per byte.
 
 use super::Kernel;
 use crate::field::HALVES;

@@ -15,7 +15,7 @@ use std::arch::x86_64::{
     _mm512_setzero_si512, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
-/// Those that this machine has, the fastest first.
+/// Returns the kernels that this machine can run, the fastest first.
 pub(super) fn kernels() -> Vec<Kernel> {
     let gfni = is_x86_feature_detected!("gfni");
     let avx2 = is_x86_feature_detected!("avx2");

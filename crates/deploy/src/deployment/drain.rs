@@ -5,23 +5,23 @@ use taut_port::PortCounters;
 
 /// A segment that passes nothing on for so long has nothing left but what is lost.
 const IDLE: Duration = Duration::from_secs(3);
-/// The same of one that has got all that was sent to it; counters are published ten times a second.
+/// Such a time for a segment that has got all that was sent to it; counters are published ten times a second.
 const SETTLED: Duration = Duration::from_millis(400);
-/// How often a segment is asked what it has counted.
+/// Time between two questions to a segment about what it has counted.
 const ASKED: Duration = Duration::from_millis(100);
-/// How long a segment may take at most; what it has left then is lost.
+/// Time that a segment may take at most; what it has left then is lost.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The segments behind one that has read its file, one after the other.
 #[derive(Debug)]
 pub(super) struct Drain {
-    /// From the west end to the east one.
+    /// Whether packets go from the west end to the east one.
     eastward: bool,
-    /// Whose turn it is, by number.
+    /// Number of the segment whose turn it is.
     pub segment: usize,
-    /// What was sent to it.
+    /// Packets that were sent to it.
     sent: u64,
-    /// What it has received and sent on, when last heard.
+    /// Packets that it has received and sent on, when last heard.
     passed: (u64, u64),
     changed: Instant,
     since: Instant,
@@ -68,7 +68,7 @@ impl Drain {
         }
     }
 
-    /// Nothing comes out of the segment any more.
+    /// Whether nothing comes out of the segment any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let idle = now - self.changed;
         let has_all = self.passed.0 >= self.sent;

@@ -1,17 +1,17 @@
-//! What is lost on the wires of a segment while its process is dead: what its neighbours sent to it meanwhile, and what they
+//! Loss on the wires of a segment while its process is dead: what its neighbours sent to it meanwhile, and what they
 //! could not send.
 
 use super::drain::side;
 use taut_port::PortCounters;
 
-/// One side of a segment that is not there.
+/// Side of a segment that is not there.
 #[derive(Debug)]
 pub(super) struct Gap {
     /// The segment, by number.
     pub segment: usize,
-    /// The one beside it.
+    /// Number of the segment beside it.
     pub neighbour: usize,
-    /// What that had sent this way when the gap was noticed; none until it has said so.
+    /// Packets that the neighbour had sent this way when the gap was noticed; none until it has said so.
     before: Option<u64>,
     /// The segment is there again: the next that is heard of the neighbour is the end.
     closing: bool,

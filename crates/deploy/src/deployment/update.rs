@@ -1,4 +1,4 @@
-//! Other functions for a chain that is up, while packets pass.
+//! Change of the functions of a chain that is up, while packets pass.
 
 use super::{Deployment, Heard, Running, cores, name_of};
 use crate::status::Condition;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, Order, Stage};
 
-/// How long a worker has to take other functions: what the old ones keep may need a second to leave.
+/// Time that a worker has to take other functions: what the old ones keep may need a second to leave.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Deployment {
@@ -67,7 +67,7 @@ impl Deployment {
         self.write_state()
     }
 
-    /// Whether nothing but functions is other than it was.
+    /// Checks that nothing but functions is other than it was.
     fn check_update(&self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         let texts = |chain: &Chain| -> Vec<String> {
             chain
@@ -101,7 +101,7 @@ impl Deployment {
         }
     }
 
-    /// Has a worker, or the programs of a segment in the kernel, go on with other functions; returns when it does.
+    /// Makes a worker, or the programs of a segment in the kernel, go on with other functions; returns when it does.
     fn replace(&mut self, at: usize, functions: &[Stage]) -> Result<(), String> {
         let running = &self.segments[at];
         let (process, worker) = (running.process, running.worker);

@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-/// Where pods give out their counters.
+/// Port at which pods give out their counters.
 const METRICS_PORT: u16 = 9100;
 const CHAIN_LABEL: &str = "app.kubernetes.io/part-of";
 const NAME_LABEL: &str = "app.kubernetes.io/name";
 
-/// What every pod is to have.
+/// Options of every pod.
 #[derive(Debug, Clone)]
 pub struct KubernetesOptions {
     /// The container image, with `taut` on its search path.
     pub image: String,
     /// Whole processors of its own: one for the worker, the others for the rest.
     pub cpus: u32,
-    /// Memory, MiB.
+    /// Memory of a pod, MiB.
     pub memory_mib: u32,
     /// Huge pages of 2 MiB, MiB; 0 for none.
     pub huge_pages_mib: u32,
@@ -187,7 +187,7 @@ fn volumes(unit: &Unit) -> Value {
     volumes.into()
 }
 
-/// What holds a unit's keys; made by a person, as keys belong in no manifest.
+/// Returns the name of the secret that holds a unit's keys; made by a person, as keys belong in no manifest.
 fn secret_name(unit: &Unit) -> String {
     format!("{}-secret", unit.name)
 }
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Of a chain whose first function has a key in the file returned.
+    /// Makes the documents of a chain whose first function has a key in the file returned.
     fn documents() -> (Vec<Document>, tempfile::NamedTempFile) {
         let key = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(key.path(), "00112233445566778899aabbccddeeff").unwrap();
@@ -231,7 +231,8 @@ mod tests {
         contents.filter(|content| content["kind"] == kind).collect()
     }
 
-    /// What goes through the type unchanged has no field that it does not know, and none of another kind.
+    /// Checks that the content goes through the type unchanged: then it has no field that the type does not know, and
+    /// none of another kind.
     #[track_caller]
     fn fits<T: DeserializeOwned + Serialize>(content: &Value) {
         let typed: T = serde_json::from_value(content.clone()).unwrap();

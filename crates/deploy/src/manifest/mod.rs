@@ -16,20 +16,20 @@ use taut_engine::{Chain, Place, Placement};
 
 /// The interfaces of each unit.
 const INTERFACES: [&str; 2] = ["west", "east"];
-/// Where its chain file lies in a unit.
+/// Path of the chain file in a unit.
 const CHAIN_FILE: &str = "/etc/taut/chain.toml";
 
 /// A file of a manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// Its name, with its ending.
+    /// Name of the document, with its ending.
     pub name: String,
-    /// What it says.
+    /// Content of the document.
     pub content: Value,
 }
 
 impl Document {
-    /// Its text, YAML.
+    /// Returns the document's text, YAML.
     ///
     /// # Errors
     /// None that content of these kinds can bring about.
@@ -59,11 +59,11 @@ pub fn openstack(chain: &Chain, name: &str) -> Result<Document, DeployError> {
     openstack::document(&units(chain, name)?)
 }
 
-/// What a manifest describes.
+/// Units that a manifest describes.
 struct Units {
     /// The chain's name as both systems take one.
     chain: String,
-    /// West first.
+    /// Units, west first.
     all: Vec<Unit>,
 }
 
@@ -73,7 +73,7 @@ struct Unit {
     name: String,
     /// Numbers of the networks of its interfaces.
     networks: [usize; 2],
-    /// Its chain file.
+    /// Text of the unit's chain file.
     chain: String,
     /// Files that it reads besides, by absolute paths.
     files: Vec<String>,
@@ -82,7 +82,7 @@ struct Unit {
 }
 
 impl Units {
-    /// How many networks there are.
+    /// Returns how many networks there are.
     fn networks(&self) -> usize {
         self.all.len() + 1
     }

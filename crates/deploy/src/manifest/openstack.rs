@@ -6,7 +6,8 @@ use super::{CHAIN_FILE, Document, INTERFACES, Unit, Units};
 use crate::DeployError;
 use serde_json::{Map, Value, json};
 
-/// What a server runs once it is up. Interfaces are told by their addresses, as every image names them otherwise.
+/// Script that a server runs once it is up. Interfaces are told by their addresses, as every image names them
+/// otherwise.
 const START: &str = r#"#!/bin/sh
 set -eu
 name_interface() {

@@ -1,4 +1,4 @@
-//! Which card of which machine is joined to which, and to the ends of the chain.
+//! Cabling: which card of which machine is joined to which, and to the ends of the chain.
 
 use super::can_make_machines;
 use super::kernel::Kernel;
@@ -10,9 +10,9 @@ use taut_port::PortSpec;
 /// The cards of a chain's machines, west first, and the cables between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cabling {
-    /// By machine: the sockets of its cards, west and east.
+    /// Sockets of each machine's cards, west and east.
     pub cards: Vec<[PathBuf; 2]>,
-    /// What the switch joins: one more than machines.
+    /// Cables that the switch joins: one more than machines.
     pub cables: Vec<[SwitchPort; 2]>,
 }
 
@@ -36,7 +36,7 @@ impl Cabling {
     }
 }
 
-/// What the switch reaches a chain's end by.
+/// Returns what the switch reaches a chain's end by.
 ///
 /// # Errors
 /// For a port that it cannot reach: which it can.
@@ -53,7 +53,7 @@ pub fn switch_port(port: &PortSpec) -> Result<SwitchPort, String> {
     }
 }
 
-/// Whether chains can be in virtual machines here; fetches the machines' kernel if there is none.
+/// Checks that chains can be in virtual machines here; fetches the machines' kernel if there is none.
 ///
 /// # Errors
 /// What is missing.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long devices may take until they are there once their drivers are loaded.
+/// Time that devices may take until they are there once their drivers are loaded.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Does the work of the first program of a machine. It returns only where it is none.
@@ -91,7 +91,7 @@ fn cards() -> io::Result<Vec<String>> {
     })
 }
 
-/// One of the lines to the outside, by its name.
+/// Opens one of the lines to the outside, by its name.
 fn line(name: &str, options: &OpenOptions) -> io::Result<File> {
     let folder = Path::new("/sys/class/virtio-ports");
     let device = wait_for(name, || {

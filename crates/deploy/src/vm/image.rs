@@ -1,5 +1,5 @@
-//! What a machine has for a disk: an archive in memory with this program, the libraries that it is linked to, the
-//! kernel's modules, the chain file, and the files and variables that its functions name.
+//! Disk of a machine: an archive in memory with this program, the libraries that it is linked to, the kernel's modules,
+//! the chain file, and the files and variables that its functions name.
 
 use super::archive::Archive;
 use super::kernel::Module;
@@ -9,31 +9,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use taut_engine::Stage;
 
-/// Where things are inside a machine.
+/// Places of things inside a machine.
 pub(super) const PROGRAM: &str = "/taut";
 pub(super) const MODULES: &str = "/modules";
 pub(super) const CHAIN: &str = "/etc/taut/chain.toml";
-/// What `taut forward` is called with, a word a line.
+/// File with the arguments that `taut forward` is called with, a word a line.
 pub(super) const ARGUMENTS: &str = "/etc/taut/arguments";
-/// `NAME=VALUE`, a variable a line.
+/// File with variables as `NAME=VALUE`, a variable a line.
 pub(super) const ENVIRONMENT: &str = "/etc/taut/environment";
 
-/// What is put into a machine.
+/// Contents of a machine.
 pub(super) struct Contents<'a> {
-    /// This program's file.
+    /// Path of this program's file.
     pub(super) program: &'a Path,
-    /// In the order in which they are loaded.
+    /// Modules in the order in which they are loaded.
     pub(super) modules: &'a [Module],
     /// The chain file's text.
     pub(super) chain: &'a str,
     /// The chain's functions.
     pub(super) functions: &'a [Stage],
-    /// For `taut forward`, behind the chain file.
+    /// Arguments of `taut forward`, behind the chain file.
     pub(super) arguments: &'a [String],
 }
 
 impl Contents<'_> {
-    /// The archive.
+    /// Makes the archive.
     ///
     /// # Errors
     /// For a file that cannot be read.
@@ -72,7 +72,7 @@ fn read(path: &Path) -> Result<Vec<u8>, DeployError> {
     fs::read(path).map_err(|e| DeployError::system(format!("cannot read {}", path.display()), e))
 }
 
-/// Those of the variables that there are, with their values.
+/// Returns those of the variables that there are, with their values.
 fn with_values(names: Vec<String>) -> Vec<String> {
     let with_value = |name: String| {
         let value = std::env::var(&name).ok()?;

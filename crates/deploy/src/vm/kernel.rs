@@ -10,13 +10,13 @@ use taut_host::Missing;
 
 /// Debian's name for the newest of its small kernels for virtual machines.
 const PACKAGE: &str = "linux-image-cloud-amd64";
-/// What a machine of ours has: a card, a serial line of each kind, packet sockets.
+/// Modules of the devices that a machine of ours has: a card, a serial line of each kind, packet sockets.
 const WANTED: [&str; 4] = ["virtio_pci", "virtio_net", "virtio_console", "af_packet"];
 
 /// A kernel and the folder of its modules.
 #[derive(Debug, Clone)]
 pub(super) struct Kernel {
-    /// As `uname -r` would say it.
+    /// Version, as `uname -r` would say it.
     pub(super) version: String,
     /// The bootable image.
     pub(super) file: PathBuf,
@@ -40,7 +40,7 @@ impl Kernel {
         }
     }
 
-    /// One from the cache, else the newest one that is installed, else Debian's.
+    /// Finds a kernel: one from the cache, else the newest one that is installed, else Debian's.
     pub(super) fn find() -> Result<Self, DeployError> {
         let cache = cache_folder().join("kernel");
         let unpacked = Self::newest_in(&cache, |folder| folder.join("modules"));
@@ -205,7 +205,7 @@ impl Kernel {
     }
 }
 
-/// Where what is fetched once stays.
+/// Returns where what is fetched once stays.
 fn cache_folder() -> PathBuf {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let folder = of("XDG_CACHE_HOME").map(PathBuf::from);

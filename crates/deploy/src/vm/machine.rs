@@ -17,20 +17,20 @@ use taut_engine::Chain;
 use taut_host::{Missing, is_installed};
 
 const EMULATOR: &str = "qemu-system-x86_64";
-/// What a machine says last: this, and the exit code of its `taut forward`.
+/// Beginning of a machine's last line, before the exit code of its `taut forward`.
 pub(super) const ENDED: &str = "taut-guest ended ";
 /// Names of the lines between the machine and who started it.
 pub(super) const EVENTS: &str = "taut.events";
 pub(super) const CONTROL: &str = "taut.control";
 /// Memory of a machine, MB: this program twice (packed and unpacked), packet buffers, the kernel.
 const MEMORY_MB: u32 = 512;
-/// How long a machine may take to end when it is told to.
+/// Time that a machine may take to end when it is told to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who carries out a machine's instructions.
+/// Party that carries out a machine's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
-    /// The processor.
+    /// The processor carries them out.
     Kvm,
     /// A program: tens of times slower; times measured so say nothing of a real machine.
     Software,
@@ -46,7 +46,7 @@ impl Accelerator {
         }
     }
 
-    /// Why the processor cannot be had, in a clause; none if it can.
+    /// Returns why the processor cannot be had, in a clause; none if it can.
     pub fn why_not_the_processor() -> Option<String> {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo");
         if !cpuinfo.is_ok_and(|text| virtualizes(&text)) {
@@ -56,7 +56,7 @@ impl Accelerator {
         kvm.err().map(|e| format!("/dev/kvm: {e}"))
     }
 
-    /// One word for messages.
+    /// Returns one word for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -75,18 +75,18 @@ fn virtualizes(cpuinfo: &str) -> bool {
     })
 }
 
-/// What a machine is to be.
+/// Description of a machine.
 #[derive(Debug)]
 pub struct MachineSpec<'a> {
-    /// What it does. Its `core` is the core here that the machine runs on.
+    /// Chain that the machine runs. Its `core` is the core here that the machine runs on.
     pub chain: &'a Chain,
     /// The vhost-user sockets of its cards, `eth0` first; the machine listens.
     pub cards: &'a [PathBuf],
-    /// For its `taut forward`, behind the chain file.
+    /// Arguments of its `taut forward`, behind the chain file.
     pub arguments: &'a [String],
-    /// Who carries out its instructions.
+    /// Party that carries out its instructions.
     pub accelerator: Accelerator,
-    /// This program's file.
+    /// Path of this program's file.
     pub program: &'a Path,
 }
 
@@ -99,7 +99,7 @@ pub struct Machine {
     lines: BufReader<ChildStdout>,
 }
 
-/// Whether machines can be had here.
+/// Checks whether machines can be had here.
 ///
 /// # Errors
 /// What is missing.
@@ -260,7 +260,7 @@ impl Control {
     }
 }
 
-/// What its console and its emulator say, in words of ours where there are some.
+/// Says what a machine's console and its emulator say, in words of ours where there are some.
 fn told(line: &str) -> String {
     let socket = line
         .split_once("waiting for connection on: disconnected:unix:")

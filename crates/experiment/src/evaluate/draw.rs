@@ -124,7 +124,7 @@ impl Drawing<'_> {
             .collect()
     }
 
-    /// Of two experiments, what belongs together has one colour: A solid, B dashed.
+    /// Returns the styles. Of two experiments, what belongs together has one colour: A solid, B dashed.
     fn styles(&self) -> Vec<Style> {
         if !self.runs.overlaid {
             return (0..self.groups.len()).map(Style::of).collect();
@@ -284,7 +284,7 @@ impl Drawing<'_> {
         ))
     }
 
-    /// One line per run with these metrics.
+    /// Writes one line per run with these metrics.
     fn values_csv(&self, metrics: &[&str]) -> String {
         let mut data = self.csv_head(&[metrics, &["run"]].concat());
         for group in self.groups {

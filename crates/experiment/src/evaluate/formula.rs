@@ -14,55 +14,56 @@ use std::sync::{Arc, Mutex, PoisonError};
 use taut_lab::quantity::plain;
 use taut_measure::{Interval, IntervalMethod, median, median_interval};
 
-/// How often an interval is to cover, from six repetitions on. With fewer it says what it covers.
+/// Probability with which an interval is to cover, from six repetitions on. With fewer it says what it covers.
 const CONFIDENCE: f64 = 0.95;
 
-/// Whether a claim holds here.
+/// Verdict on a claim: whether it holds here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The claim.
+    /// Text of the claim.
     pub text: String,
     /// The published figures.
     pub published: String,
-    /// The formula.
+    /// Formula of the claim.
     pub formula: String,
-    /// What it comes to.
+    /// Value of the formula.
     pub value: Option<f64>,
     /// Ends of the interval of the median over the repetitions, each of which gives the formula a value by itself, as
     /// its combinations share the machine's mood; `None` with one repetition, and for a formula that takes several.
     pub interval: Option<[f64; 2]>,
-    /// How often such an interval covers that median, 0..1.
+    /// Probability that such an interval covers that median, 0..1.
     #[serde(default)]
     pub coverage: f64,
-    /// How the interval came about.
+    /// Method by which the interval was made.
     #[serde(default)]
     pub method: IntervalMethod,
     /// Repetitions behind it.
     pub repetitions: usize,
-    /// When it holds.
+    /// Condition under which the claim holds.
     pub condition: String,
-    /// Whether it does.
+    /// Whether the claim holds.
     pub verdict: VerdictKind,
-    /// Why, where it cannot be told or may be otherwise.
+    /// Explanation, where it cannot be told or may be otherwise.
     pub note: String,
 }
 
-/// Whether a claim holds.
+/// Kind of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
-    /// At the value and at both ends of its interval; in every repetition where they are fewer than 95 % takes.
+    /// The claim holds at the value and at both ends of its interval; in every repetition where they are fewer than 95
+    /// % takes.
     Reproduced,
-    /// At none of these.
+    /// The claim holds at none of these.
     NotReproduced,
-    /// At some of them.
+    /// The claim holds at some of them.
     Unclear,
     /// The formula has no value: runs or metrics are missing.
     NoData,
 }
 
 impl VerdictKind {
-    /// As people read it.
+    /// Returns the verdict as people read it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
@@ -107,7 +108,7 @@ impl Verdict {
 }
 
 impl std::fmt::Display for Verdict {
-    /// One line: verdict, claim, figures.
+    /// Writes one line: verdict, claim, figures.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.words(), self.text)?;
         if let Some(value) = self.value {
@@ -143,7 +144,7 @@ struct Data {
 
 type Figure = fn(&[f64]) -> Option<f64>;
 
-/// What formulas can ask of the runs of some combinations.
+/// Functions by which formulas can ask about the runs of some combinations.
 const FIGURES: [(&str, Figure); 5] = [
     ("median", median),
     ("mean", |values| {
@@ -298,7 +299,7 @@ impl Formulas {
         *self.drawn.lock().unwrap_or_else(PoisonError::into_inner) = runs;
     }
 
-    /// What the formula comes to in each of these repetitions alone that gives it a value.
+    /// Returns what the formula comes to in each of these repetitions alone that gives it a value.
     fn in_each(&self, formula: &str, repetitions: &[Vec<usize>]) -> Vec<f64> {
         let alone = |runs: &Vec<usize>| {
             self.draw(runs.clone());
@@ -308,7 +309,7 @@ impl Formulas {
     }
 }
 
-/// What an expression comes to.
+/// Returns what an expression comes to.
 fn tried(
     environment: &Environment<'_>,
     expression: &str,

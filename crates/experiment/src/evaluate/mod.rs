@@ -1,5 +1,5 @@
-//! What is made of the runs: tables, figures, verdicts, and one tidy table of all metrics. All of it comes from
-//! what lies in the results folder, and names the runs it comes from.
+//! Evaluation of the runs: tables, figures, verdicts, and one tidy table of all metrics. All of it comes from what lies
+//! in the results folder, and names the runs it comes from.
 
 mod draw;
 mod formula;
@@ -28,25 +28,26 @@ use taut_measure::{Interval, median_interval};
 /// Everything that a report shows.
 #[derive(Debug, Serialize)]
 pub struct Evaluation {
-    /// One line that names the experiment.
+    /// Title of the experiment, one line.
     pub title: String,
-    /// How far it came.
+    /// State: how far the experiment came.
     pub state: State,
-    /// Whether the published claims hold here.
+    /// Verdicts: whether the published claims hold here.
     pub verdicts: Vec<Verdict>,
-    /// The tables.
+    /// Tables of the report.
     pub tables: Vec<Table>,
-    /// The figures.
+    /// Figures of the report.
     pub figures: Vec<Figure>,
-    /// What could not be evaluated, one sentence each.
+    /// Problems: what could not be evaluated, one sentence each.
     pub problems: Vec<String>,
-    /// In how many runs the generator sent less than it was asked for, and what to do; none if in none.
+    /// Note of how many runs there were in which the generator sent less than it was asked for, and what to do; none if
+    /// there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
-    /// How it compares with the published results that it replicates.
+    /// Comparison with the published results that it replicates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
-    /// What all of it comes from.
+    /// Runs that all of it comes from.
     #[serde(skip)]
     runs: Runs,
 }
@@ -56,13 +57,13 @@ pub struct Evaluation {
 pub struct Table {
     /// Name of its file.
     pub name: String,
-    /// Its heading.
+    /// Heading of the table.
     pub title: String,
     /// The variables, then the metrics.
     pub columns: Vec<String>,
-    /// How many of the columns are variables.
+    /// Number of the columns that are variables.
     pub variables: usize,
-    /// Its rows.
+    /// Rows of the table.
     pub rows: Vec<Row>,
 }
 
@@ -82,13 +83,13 @@ pub struct Row {
 pub struct Cell {
     /// Median of the runs.
     pub median: f64,
-    /// With its interval, which with fewer than six runs is their range; `None` of a single run.
+    /// Interval of the median, which with fewer than six runs is their range; `None` of a single run.
     pub interval: Option<Interval>,
     /// The smallest and the largest.
     pub range: [f64; 2],
     /// Runs with a value.
     pub runs: usize,
-    /// As people read it.
+    /// The cell as people read it.
     pub text: String,
     /// The interval, or the range, as people read it.
     pub spread: String,
@@ -99,14 +100,14 @@ pub struct Cell {
 pub struct Figure {
     /// Name of its files.
     pub name: String,
-    /// Its heading.
+    /// Heading of the figure.
     pub title: String,
-    /// What a reader should know.
+    /// Note that a reader should know.
     pub caption: String,
-    /// The drawing.
+    /// Drawing of the figure.
     #[serde(skip)]
     pub svg: String,
-    /// Its data as CSV, with the runs behind each line.
+    /// Data of the figure as CSV, with the runs behind each line.
     #[serde(skip)]
     pub data: String,
     /// The runs behind it.
@@ -343,7 +344,7 @@ fn cell(values: &[f64], metric: &str) -> Option<Cell> {
     })
 }
 
-/// What a metric is, by the unit at the end of its name.
+/// Returns what a metric is, by the unit at the end of its name.
 pub(crate) fn quantity_of(metric: &str) -> Quantity {
     let last = metric.rsplit('.').next().unwrap_or(metric);
     match () {

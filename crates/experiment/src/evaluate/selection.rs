@@ -16,9 +16,9 @@ const MOST_LOG_BYTES: u64 = 16 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct Runs {
     pub(crate) runs: Vec<IndexedRun>,
-    /// Where each has its files: the results, and its folder in them.
+    /// Folders in which each run has its files: the results, and its folder in them.
     folders: Vec<(PathBuf, InsidePath)>,
-    /// They are of two experiments, told apart by the variable [`SIDE`].
+    /// Whether the runs are of two experiments, told apart by the variable [`SIDE`].
     pub(crate) overlaid: bool,
 }
 
@@ -50,7 +50,7 @@ impl Runs {
         })
     }
 
-    /// Both, the runs of each combination side by side.
+    /// Makes one selection of both, the runs of each combination side by side.
     pub(crate) fn overlay(a: &Self, b: &Self) -> Self {
         let mut places = std::collections::HashMap::new();
         let mut all = Vec::new();
@@ -76,7 +76,7 @@ impl Runs {
         }
     }
 
-    /// Without the runs of these names.
+    /// Leaves out the runs of these names.
     pub(crate) fn without(&mut self, ids: &BTreeSet<String>) {
         let kept: Vec<bool> = self.runs.iter().map(|run| !ids.contains(&run.id)).collect();
         let mut of_run = kept.iter();
@@ -127,7 +127,7 @@ impl Runs {
             .collect()
     }
 
-    /// All values of a metric.
+    /// Returns all values of a metric.
     pub(crate) fn values<'a>(&'a self, metric: &'a str) -> impl Iterator<Item = f64> + 'a {
         self.runs.iter().filter_map(move |run| number(run, metric))
     }
@@ -141,7 +141,7 @@ impl Runs {
             .collect()
     }
 
-    /// There is no such metric, and what was probably meant.
+    /// Says that there is no such metric, and what was probably meant.
     pub(crate) fn no_metric(&self, metric: &str) -> String {
         let known: BTreeSet<&str> = self
             .runs
@@ -156,7 +156,7 @@ impl Runs {
     }
 }
 
-/// The same for the same values, whatever their order.
+/// Returns a key that is the same for the same values, whatever their order.
 pub(crate) fn key_of(variables: &crate::variables::Values) -> String {
     let sorted: std::collections::BTreeMap<_, _> = variables.iter().collect();
     serde_json::to_string(&sorted).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! One row per run and metric, for any tool that reads tables: `metrics.csv` and `metrics.parquet`.
+//! Tidy tables with one row per run and metric, for any tool that reads tables: `metrics.csv` and `metrics.parquet`.
 
 use super::{Runs, csv_line};
 use crate::error::ExperimentError;

@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a command may take to end after its input has.
+/// Time that a command may take to end after its input has.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// How often a stop is looked for.
+/// Time between two looks for a stop.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs a command: `send` writes its input, `receive` reads its output. The error is what it said last.
@@ -80,7 +80,7 @@ pub(crate) fn exchange<T: Send + 'static>(
     }
 }
 
-/// All of a stream.
+/// Reads all of a stream.
 pub(crate) fn read_all(mut from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.read_to_end(&mut bytes)?;
@@ -91,7 +91,7 @@ pub(crate) fn read_all(mut from: impl Read) -> io::Result<Vec<u8>> {
 pub(crate) struct Kept {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// What it said, once it has ended.
+    /// Words of the command, once it has ended.
     ended: Arc<OnceLock<String>>,
     pid: u32,
 }
@@ -168,7 +168,7 @@ impl Kept {
         }
     }
 
-    /// What it said, if it has ended.
+    /// Returns what the command said, if it has ended.
     pub(crate) fn ended(&self) -> Option<String> {
         self.ended.get().cloned()
     }

@@ -1,4 +1,4 @@
-//! This machine as a node, in a network namespace of its own where it has links.
+//! Local node: this machine, in a network namespace of its own where it has links.
 
 use super::{Node, RunFile, Site};
 use crate::agent::{self, Facts, Held, Moment};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// This machine.
+/// Local node: this machine.
 pub(crate) struct Local {
     role: String,
     reset: Option<String>,

@@ -17,10 +17,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// Where a node is.
+/// Place of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// This machine.
+    /// The node is this machine.
     Local,
     /// Reached with the system's `ssh`.
     Ssh {
@@ -69,11 +69,11 @@ pub(crate) struct RunFile {
 
 /// A machine that carries out steps.
 pub(crate) trait Node: Send {
-    /// Its role.
+    /// Returns the node's role.
     fn role(&self) -> &str;
 
-    /// Once, before the first run: reaches the machine, takes it for this experiment alone, brings this program
-    /// there.
+    /// Reaches the machine, takes it for this experiment alone, and brings this program there; called once, before the
+    /// first run.
     fn take(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError>;
 
     /// Brings the node to its known state and makes the folder of a run there, which later steps run in. What a
@@ -84,7 +84,7 @@ pub(crate) trait Node: Send {
     /// there. It ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command;
 
-    /// Why the machine is not there any more, if it is not.
+    /// Returns why the machine is not there any more, if it is not.
     fn lost(&self) -> Option<String> {
         None
     }
@@ -92,21 +92,21 @@ pub(crate) trait Node: Send {
     /// Facts, for the record.
     fn facts(&mut self) -> Result<Facts, ExperimentError>;
 
-    /// Its clock and its free space.
+    /// Returns the node's clock and its free space.
     fn moment(&mut self) -> Result<Moment, ExperimentError>;
 
     /// Brings what the run left into `into`, and removes it there.
     fn collect(&mut self, into: &Path) -> Result<(), ExperimentError>;
 }
 
-/// What every node is told of a run.
+/// Site of a run: what every node is told of it.
 pub(crate) struct Site<'a> {
     pub(crate) id: &'a str,
     /// The run's own folder among the results.
     pub(crate) folder: &'a Path,
     /// The namespace of a local node with links.
     pub(crate) namespace: Option<&'a str>,
-    /// Set when the experiment is to end.
+    /// Flag that is set when the experiment is to end.
     pub(crate) stop: &'a AtomicBool,
 }
 

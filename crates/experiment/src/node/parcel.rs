@@ -20,7 +20,7 @@ pub(crate) fn pack_files(files: &[RunFile]) -> io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-/// Every plain file below `folder` as a stream into `out`; links and sockets stay where they are.
+/// Packs every plain file below `folder` as a stream into `out`; links and sockets stay where they are.
 pub(crate) fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(out);
     for name in crate::agent::files_below(folder)? {

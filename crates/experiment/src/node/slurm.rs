@@ -11,10 +11,10 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long Slurm's commands and steps that only ask may take.
+/// Time that Slurm's commands and steps that only ask may take.
 pub(crate) const ANSWER: Duration = Duration::from_secs(60);
 
-/// Why a job ends that has taken too long.
+/// Message that says why a job ends that has taken too long.
 pub(crate) const TIME_LIMIT: &str =
     "Slurm ended its job at the time limit, which is made of plan.limit and plan.attempts";
 
@@ -65,7 +65,7 @@ pub(crate) fn of_allocation(
     Ok(nodes.collect())
 }
 
-/// What one of Slurm's commands prints.
+/// Returns what one of Slurm's commands prints.
 pub(crate) fn asked(program: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -120,7 +120,7 @@ fn assign(wanted: &[Option<&str>], offered: &[(String, BTreeSet<String>)]) -> Op
     go_on(wanted, offered, &mut chosen).then_some(chosen)
 }
 
-/// What `sbatch --constraint` takes so that every node gets a machine with its features.
+/// Returns what `sbatch --constraint` takes so that every node gets a machine with its features.
 pub(crate) fn constraint(wanted: &[Option<&str>]) -> Option<String> {
     let named: Vec<&str> = wanted.iter().flatten().copied().collect();
     let first = named.first()?;
@@ -199,7 +199,7 @@ impl Node for Slurm {
         command
     }
 
-    /// All machines go at once, when the allocation does.
+    /// Returns why the machines are gone: all of them go at once, when the allocation does.
     fn lost(&self) -> Option<String> {
         let job = std::env::var("SLURM_JOB_ID").ok()?;
         let reason = ["--noheader", "--states=all", "--format=%r", "--jobs", &job];

@@ -22,11 +22,11 @@ const PROBE: &str = r#"printf '\ntaut-node\t%s\t%s\t%s\t%s\n' "$(uname -s) $(una
 /// Puts a file of $2 bytes at $1, whole or not at all.
 const INSTALL: &str = r#"set -e; mkdir -p "$(dirname "$1")"; trap 'rm -f "$1.$$"' EXIT; cat >"$1.$$"
 [ "$(wc -c <"$1.$$")" -eq "$2" ]; chmod 755 "$1.$$"; mv -f "$1.$$" "$1""#;
-/// How long a machine may take to answer when it is there.
+/// Time that a machine may take to answer when it is there.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long files may take there and back.
+/// Time that files may take there and back.
 const TRANSFER: Duration = Duration::from_secs(600);
-/// Between two tries to reach a machine that boots.
+/// Time between two tries to reach a machine that boots.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A machine somewhere else.
@@ -38,31 +38,32 @@ pub(crate) struct Ssh {
     boot_limit: Duration,
     program: PathBuf,
     connection: Option<Connection>,
-    /// Of the last connection; another one after each boot.
+    /// Boot number of the last connection; another one after each boot.
     boot_id: String,
-    /// It did not come back the last time that it was waited for.
+    /// Whether the machine did not come back the last time that it was waited for.
     given_up: bool,
     /// The folder of the run there.
     folder: String,
 }
 
-/// What lasts as long as the machine is reached. Dropped in this order: the claim, then the line it goes over.
+/// Connection, which lasts as long as the machine is reached. Dropped in this order: the claim, then the line it goes
+/// over.
 struct Connection {
     /// The claim on the machine, and on the folder below which runs are.
     hold: Kept,
     /// The first connection, which carries all others.
     master: Kept,
     sockets: TempDir,
-    /// This program's file there.
+    /// Path of this program's file there.
     program: String,
     /// Below this are the folders of runs; gone when the connection is.
     base: String,
     boot_id: String,
 }
 
-/// Why a machine cannot be used.
+/// Reason why a machine cannot be used.
 enum Trouble {
-    /// It may be in a moment.
+    /// The machine may be there in a moment.
     Away(String),
     /// A person has to do something first.
     Final(String),
@@ -102,7 +103,7 @@ impl Ssh {
         ExperimentError::node(&self.role, reason)
     }
 
-    /// As a person would call it by hand.
+    /// Returns the command as a person would call it by hand.
     fn by_hand(&self) -> String {
         let port = self.port.map(|port| format!("-p {port} "));
         format!("ssh {}{}", port.unwrap_or_default(), self.destination)
@@ -183,7 +184,7 @@ impl Ssh {
         })
     }
 
-    /// What `ssh` said when it came to nothing, and the way out.
+    /// Says why `ssh` came to nothing, from what it said, and the way out.
     fn unreachable(&self, said: &str) -> Trouble {
         let by_hand = self.by_hand();
         let last = last_line(said);
@@ -402,7 +403,7 @@ fn sockets() -> io::Result<TempDir> {
     private::scratch_in(&parent, &private::name_of_this_process())
 }
 
-/// Whether this program is one for that machine, by what `uname -s` and `uname -m` say there.
+/// Checks whether this program is one for that machine, by what `uname -s` and `uname -m` say there.
 fn runs_on(system: &str) -> Result<(), String> {
     let own = std::env::consts::ARCH;
     let same = system.split_once(' ').is_some_and(|(name, machine)| {
@@ -427,7 +428,7 @@ fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// What a program that does not start says, and the way out.
+/// Says what a program that does not start says, and the way out.
 fn misfit(reason: &str) -> String {
     // The words of the loader (glibc, elf/dl-version.c and elf/dl-load.c).
     let why = if reason.contains("version `") && reason.contains("not found") {

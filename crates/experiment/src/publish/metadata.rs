@@ -1,4 +1,4 @@
-//! What machines and people read first: `ro-crate-metadata.json` (RO-Crate 1.2) and `REPLICATE.md`.
+//! Metadata that machines and people read first: `ro-crate-metadata.json` (RO-Crate 1.2) and `REPLICATE.md`.
 
 use crate::agent::{checksum, files_below};
 use crate::error::ExperimentError;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use taut_lab::results::{write_json, write_whole};
 
-/// Writes both.
+/// Writes both files.
 pub(super) fn write(
     folder: &Folder,
     state: &State,
@@ -135,7 +135,7 @@ fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
     Ok(entity)
 }
 
-/// What a person needs to run it again.
+/// Returns what a person needs to run the experiment again.
 fn replicate(state: &State, name: &str, experiment: &Experiment) -> String {
     let roles: Vec<String> = experiment
         .nodes

@@ -24,18 +24,18 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use taut_lab::results::{is_only_numbers, write_json, write_whole};
 
-/// What the template says in the place of what an experiment is for.
+/// Text of the template in the place of what an experiment is for.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
 
 /// The list of all files and their SHA-256, as `sha256sum -c` reads it.
 pub(crate) const SUMS: &str = "SHA256SUMS";
-/// Where results that replicate others keep the published numbers.
+/// Folder in which results that replicate others keep the published numbers.
 pub(crate) const PUBLISHED: &str = "published";
 
-/// In a longer line nothing is replaced, bytes: its file counts as no text.
+/// Length of a line, bytes; in a longer one nothing is replaced, and its file counts as no text.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// How to publish.
+/// Options of a publication.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The folder to write; its archive lies beside it.
@@ -44,26 +44,26 @@ pub struct Options {
     pub partial: bool,
     /// Replace names of machines and people, and addresses.
     pub pseudonyms: bool,
-    /// With pseudonyms: keep files that are no text, in which nothing is replaced.
+    /// Whether to keep, with pseudonyms, files that are no text, in which nothing is replaced.
     pub keep_captures: bool,
-    /// Under which licence others may use it: a name or an address.
+    /// Licence under which others may use it: a name or an address.
     pub license: Option<String>,
 }
 
-/// What was published.
+/// Result of a publication.
 #[derive(Debug, Serialize)]
 pub struct Published {
-    /// The folder.
+    /// Path of the folder.
     pub folder: PathBuf,
-    /// Its archive.
+    /// Path of its archive.
     pub archive: PathBuf,
-    /// Runs in it.
+    /// Number of runs in it.
     pub runs: usize,
-    /// What was replaced, in words.
+    /// Descriptions of what was replaced.
     pub replaced: Vec<String>,
     /// Files that were left out.
     pub left_out: Vec<String>,
-    /// What a reader should know.
+    /// Notes that a reader should know.
     pub notes: Vec<String>,
 }
 

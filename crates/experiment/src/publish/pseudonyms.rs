@@ -7,7 +7,7 @@ use regex_lite::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What replaces what.
+/// Pseudonyms: what replaces what.
 #[derive(Debug)]
 pub(super) struct Pseudonyms {
     /// Names and their pseudonyms.
@@ -25,7 +25,7 @@ pub(super) struct Pseudonyms {
 }
 
 impl Pseudonyms {
-    /// For these names; those in `words` stay what they are.
+    /// Makes pseudonyms for these names; those in `words` stay what they are.
     pub(super) fn new(
         machines: &BTreeSet<String>,
         people: &BTreeSet<String>,
@@ -199,7 +199,7 @@ impl Pseudonyms {
         Ipv4Addr::new(a, b, c, d).to_string()
     }
 
-    /// What was replaced, in words.
+    /// Returns what was replaced, in words.
     pub(super) fn replaced(&self) -> Vec<String> {
         let named = |kind: &str| self.names.values().filter(|p| p.starts_with(kind)).count();
         [

@@ -19,7 +19,7 @@ const MOST_LINES: usize = 200;
 /// Bytes of a log that a page shows.
 const MOST_LOG: u64 = 16 << 10;
 
-/// What all pages have.
+/// Frame that all pages have.
 struct Frame<'a> {
     title: &'a str,
     alert: Option<String>,

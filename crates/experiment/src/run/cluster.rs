@@ -32,11 +32,11 @@ const OVER: [&str; 9] = [
 const FORGOTTEN: &str = "forgotten";
 /// Slurm is asked often at first, then less.
 const POLL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(5));
-/// What a run may take besides its steps: set-up, files, ends.
+/// Time that a run may take besides its steps: set-up, files, ends.
 const AROUND: Duration = Duration::from_secs(60);
-/// What has not changed is told again after this time.
+/// Time after which what has not changed is told again.
 const TELL: Duration = Duration::from_secs(30);
-/// How long cancelled jobs may take to end.
+/// Time that cancelled jobs may take to end.
 const CANCEL: Duration = Duration::from_secs(90);
 
 impl Experiment {
@@ -102,7 +102,7 @@ impl Slurm {
         })
     }
 
-    /// Where a run says why it failed.
+    /// Returns the path at which a run says why it failed.
     fn failure(&self, id: &str) -> PathBuf {
         self.folder.join(format!("{id}.failed"))
     }
@@ -213,7 +213,7 @@ impl Slurm {
         }
     }
 
-    /// Why an element of the array ended without a word.
+    /// Explains why an element of the array ended without a word.
     fn why(&self, submitted: &Submitted, index: usize, state: &str, reason: &str) -> String {
         let log = self.folder.join(format!("{}_{index}.log", submitted.job));
         let said = fs::read_to_string(&log);
@@ -240,7 +240,7 @@ impl Slurm {
         }
     }
 
-    /// Nothing is submitted any more. Logs stay.
+    /// Removes the files of the submission, as nothing is submitted any more. Logs stay.
     fn forget(&self) {
         for name in ["job", "runs", "job.sh", "taut"] {
             let _ = fs::remove_file(self.folder.join(name));
@@ -289,7 +289,7 @@ fn ask_for(
     })
 }
 
-/// What `sbatch --constraint` takes for the nodes.
+/// Returns what `sbatch --constraint` takes for the nodes.
 fn wanted(experiment: &Experiment) -> Option<String> {
     let roles = experiment.nodes.values();
     let wanted: Vec<Option<&str>> = roles
@@ -298,7 +298,7 @@ fn wanted(experiment: &Experiment) -> Option<String> {
     constraint(&wanted)
 }
 
-/// Whether Slurm would take a run of the experiment; nothing is submitted.
+/// Asks whether Slurm would take a run of the experiment; nothing is submitted.
 pub(crate) fn would_take(experiment: &Experiment) -> Result<String, ExperimentError> {
     ask_for(
         experiment,
@@ -311,7 +311,7 @@ pub(crate) fn would_take(experiment: &Experiment) -> Result<String, ExperimentEr
     ))
 }
 
-/// How many elements an array may have.
+/// Returns how many elements an array may have.
 fn largest_array() -> usize {
     asked("scontrol", &["show", "config"])
         .ok()
@@ -331,7 +331,7 @@ fn quote(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
-/// What an array does, in a few words.
+/// Describes what an array does, in a few words.
 fn describe(states: Option<&BTreeMap<usize, (String, String)>>) -> String {
     let Some(states) = states else {
         return "Slurm does not answer".to_owned();
@@ -465,7 +465,7 @@ impl Driver<'_> {
         self.observer.progress(elapsed, total, what);
     }
 
-    /// Whether a run is whole, which then is entered, or has failed and said why.
+    /// Returns whether a run is whole, which then is entered, or has failed and said why.
     fn settled(&mut self, slurm: &Slurm, id: &str) -> Result<bool, ExperimentError> {
         let folder = &self.request.folder;
         if folder.run_folder(id).join("run.json").is_file() {

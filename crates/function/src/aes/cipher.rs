@@ -1,4 +1,4 @@
-//! One session's key at work: authenticated encryption, or a key stream.
+//! Cipher of one session's key: authenticated encryption, or a key stream.
 
 use super::header::Mode;
 use super::table_free::TableFree;
@@ -23,7 +23,7 @@ impl Cipher {
     /// Bytes of a tag in GCM.
     pub(super) const TAG_LEN_BYTES: usize = 16;
 
-    /// Of a key of 16 or 32 bytes; none of another length.
+    /// Makes a cipher from a key of 16 or 32 bytes; none if the key has another length.
     pub(super) fn new(mode: Mode, table_free: bool, key: &[u8]) -> Option<Self> {
         Some(match (mode, key.len()) {
             (Mode::Gcm, length) => {

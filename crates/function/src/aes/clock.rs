@@ -9,7 +9,7 @@ pub(super) const UNITS_PER_S: u64 = 1 << 16;
 /// much as a tenth of a short packet's encryption.
 const STALE_TICKS: u64 = 1 << 17;
 
-/// In units of the header, rounded up.
+/// Returns a time in units of the header, rounded up.
 pub(super) fn units(time: Duration) -> u64 {
     time.as_secs() * UNITS_PER_S + (u64::from(time.subsec_nanos()) << 16).div_ceil(1_000_000_000)
 }
@@ -24,7 +24,7 @@ pub(super) fn of_the_machine() -> Duration {
 /// A clock that is read no more often than it has to be.
 pub(super) struct Clock {
     read: fn() -> Duration,
-    /// When it was read, by the worker's counter.
+    /// Time of the last reading, by the worker's counter.
     read_ticks: Option<u64>,
     now: u64,
 }
@@ -48,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// What it showed when it was read last.
+    /// Returns the time that the clock showed when it was read last.
     #[inline]
     pub(super) fn now(&self) -> u64 {
         self.now

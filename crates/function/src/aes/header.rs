@@ -1,6 +1,6 @@
-//! What stands between the UDP header and the cipher text: which session's key, which nonce, and when it was sent.
+//! Header between the UDP header and the cipher text: which session's key, which nonce, and when the packet was sent.
 
-/// How payloads are encrypted.
+/// Mode in which payloads are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Galois/counter mode: nobody can read or change them. (NIST SP 800-38D.)
@@ -15,18 +15,18 @@ const VERSION: u8 = 2;
 /// The first bytes of an encrypted payload. In GCM the tag of 16 bytes follows, then the cipher text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// How the rest is encrypted.
+    /// Mode in which the rest is encrypted.
     pub mode: Mode,
     /// Drawn by the sender when it started.
     pub session: [u8; 9],
-    /// When it was sent, by the sender's clock: since 1970, in units of 2^-16 s, below 2^48.
+    /// Time of sending by the sender's clock: since 1970, in units of 2^-16 s, below 2^48.
     pub sent: u64,
-    /// Of the packet in its session, from 0.
+    /// Number of the packet in its session, from 0.
     pub number: u64,
 }
 
 impl Header {
-    /// Its length on the wire.
+    /// Length of the header on the wire.
     pub const LEN_BYTES: usize = 24;
 
     /// Reads the first bytes of a payload. None where they are no such header.
@@ -62,12 +62,13 @@ impl Header {
         bytes
     }
 
-    /// Which of its session's keys it is encrypted with.
+    /// Returns which of its session's keys the packet is encrypted with.
     pub(super) fn epoch(&self) -> u32 {
         (self.number >> 32) as u32
     }
 
-    /// Never twice with one key, as the upper half of `number` chooses the key. (NIST SP 800-38D section 8.2.1.)
+    /// Returns the nonce, which never comes twice with one key, as the upper half of `number` chooses the key. (NIST SP
+    /// 800-38D section 8.2.1.)
     pub(super) fn nonce(&self) -> [u8; 12] {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&self.number.to_be_bytes());

@@ -30,7 +30,7 @@ impl End {
     }
 }
 
-/// How many bytes are wanted of a derivation.
+/// Number of bytes wanted of a derivation.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -40,7 +40,7 @@ impl hkdf::KeyType for Length {
 }
 
 impl Master {
-    /// From one of the two places.
+    /// Reads the key from one of the two places.
     pub(super) fn read(
         file: Option<PathBuf>,
         environment: Option<String>,
@@ -64,7 +64,8 @@ impl Master {
         }
     }
 
-    /// For the packets that one end sends; `mode` and `from` keep apart what is derived for different uses.
+    /// Makes the master key of the packets that one end sends; `mode` and `from` keep apart what is derived for
+    /// different uses.
     pub(super) fn new(key: Vec<u8>, mode: &str, from: Option<End>) -> Self {
         let from = match from {
             None => "",

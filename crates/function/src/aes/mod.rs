@@ -52,7 +52,7 @@ pub fn simulated(
 
 /// Copies of packets that came without room in front, as many as wait to be sent at most.
 const POOL_SLOTS: u32 = 2048;
-/// What clocks that are set over the network are within, on the whole.
+/// Error that clocks which are set over the network stay within, on the whole.
 const CLOCK_ERROR: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
@@ -82,7 +82,7 @@ fn gcm() -> ModeName {
     ModeName::Gcm
 }
 
-/// What became of a packet.
+/// Fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Encrypted,
@@ -100,7 +100,7 @@ enum Fate {
     Malformed,
 }
 
-/// By name, in the order of the enumeration.
+/// Names of the fates, in the order of the enumeration.
 const FATES: [&str; 13] = [
     "encrypted",
     "decrypted",
@@ -130,7 +130,7 @@ struct Aes {
     mtu: Mtu,
     master: Master,
     own: Session,
-    /// Of the next packet to encrypt.
+    /// Number of the next packet to encrypt.
     number: u64,
     senders: Senders,
     clock: Clock,

@@ -1,4 +1,4 @@
-//! Which senders a receiver listens to: those that it knows, and new ones as far as they can be told from recordings and
+//! Senders that a receiver listens to: those that it knows, and new ones as far as they can be told from recordings and
 //! do not come too fast.
 //!
 //! A one-way link has no handshake, so a receiver that has just started cannot know what the one before it took. It
@@ -20,14 +20,14 @@ pub(super) const MOST_SESSIONS: usize = 64;
 const NEW_PER_S: u64 = 1024;
 pub(super) const NEW_AT_ONCE: u64 = 64;
 
-/// What one sender's packets with one key are encrypted with.
+/// State by which one sender's packets with one key are encrypted.
 pub(super) struct Session {
     pub(super) id: [u8; 9],
     /// Upper half of the packets' numbers.
     pub(super) epoch: u32,
     pub(super) cipher: Cipher,
     pub(super) window: Window,
-    /// When its latest packet came, by the receiver's clock.
+    /// Time at which the session's latest packet came, by the receiver's clock.
     heard: u64,
     /// The latest time that one of its packets was sent at.
     newest: u64,
@@ -57,25 +57,26 @@ impl Session {
     }
 }
 
-/// Where a packet's session is.
+/// Place of a packet's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Known(usize),
-    /// Its key was derived; it is known once one of its packets was decrypted.
+    /// The session is new: its key was derived; it is known once one of its packets was decrypted.
     New,
 }
 
-/// There are too many senders, or too many new ones at once.
+/// Error: there are too many senders, or too many new ones at once.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
-/// When a packet was sent, as far as that matters.
+/// Time at which a packet was sent, as far as that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     InTime,
-    /// Before this receiver began, or another that has its place now was heard last.
+    /// The packet was sent before this receiver began, or no later than the latest packet of a sender that was
+    /// forgotten.
     TooEarly,
-    /// By a clock that is ahead by more than clocks may be.
+    /// The packet was sent by a clock that is ahead by more than clocks may be.
     Ahead,
 }
 
@@ -85,7 +86,7 @@ pub(super) struct Senders {
     table_free: bool,
     /// How far clocks may be apart, in the header's units of time.
     clock_error: u64,
-    /// What was sent up to then is not taken.
+    /// Latest time of sending that is not taken.
     barrier: u64,
     known: Vec<Session>,
     new: Option<Session>,
@@ -193,8 +194,8 @@ impl Senders {
         }
     }
 
-    /// In the place of one that was not heard of for long enough, if need be. As that is forgotten, nothing is taken any
-    /// more that was sent no later than what it sent.
+    /// Remembers a session, in the place of one that was not heard of for long enough, if need be. As that is
+    /// forgotten, nothing is taken any more that was sent no later than what it sent.
     fn remember(&mut self, session: Session, now: u64) {
         if self.known.len() < MOST_SESSIONS {
             self.known.push(session);

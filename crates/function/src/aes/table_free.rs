@@ -1,7 +1,8 @@
 //! AES without look-up tables: eight blocks at once, bit by bit, so that its time depends on neither key nor data. For
 //! study, next to processors' own instructions. (FIPS 197; bit slicing: Biham, FSE 1997.)
 
-/// One bit of every byte of eight blocks: byte `p` of it holds the bits of the bytes at place `p`, one per block.
+/// Plane of one bit of every byte of eight blocks: byte `p` of it holds the bits of the bytes at place `p`, one per
+/// block.
 type Plane = u128;
 /// Eight blocks, bit by bit, the lowest first.
 type State = [Plane; 8];
@@ -15,7 +16,7 @@ pub(super) struct TableFree {
 }
 
 impl TableFree {
-    /// Of a key of 16 or 32 bytes. (FIPS 197 section 5.2.)
+    /// Expands a key of 16 or 32 bytes. (FIPS 197 section 5.2.)
     pub(super) fn new(key: &[u8]) -> Self {
         let words = key.len() / 4;
         let rounds = words + 6;
@@ -130,7 +131,7 @@ fn shift_rows(plane: Plane) -> Plane {
     }))
 }
 
-/// Each row gets what stands `rows` below it.
+/// Moves to each row what stands `rows` below it.
 fn from_below(plane: Plane, rows: u32) -> Plane {
     const COLUMNS: Plane = 0x0000_0001_0000_0001_0000_0001_0000_0001;
     let by = 8 * rows;
@@ -149,7 +150,7 @@ fn mix_columns(state: &State) -> State {
     std::array::from_fn(|i| doubled[i] ^ below[i] ^ from_below(pairs[i], 2))
 }
 
-/// What remains of a product of degree 14 by x^8 + x^4 + x^3 + x + 1.
+/// Returns the remainder of a product of degree 14 by x^8 + x^4 + x^3 + x + 1.
 fn reduce(mut product: [Plane; 15]) -> State {
     for i in (8..15).rev() {
         for by in [8, 7, 5, 4] {

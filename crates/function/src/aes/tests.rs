@@ -32,7 +32,7 @@ fn pass_time(seconds: f64) {
     NOW.set(Duration::from_secs_f64(NOW.get().as_secs_f64() + seconds));
 }
 
-/// It has begun long enough ago to take what is sent now.
+/// Makes a function that has begun long enough ago to take what is sent now.
 fn made(settings: &str, key: &str) -> Result<Aes, SettingsError> {
     let aes = just_made(settings, key);
     pass_time(1.5);
@@ -66,7 +66,7 @@ fn gcm_128() -> Aes {
     made("encrypt = [1]", KEY).unwrap()
 }
 
-/// As it leaves; with more headroom than packets of a pool have, less or none.
+/// Returns the frame as it leaves; with more headroom than packets of a pool have, less or none.
 fn through(aes: &mut Aes, context: &Context, frame: &[u8], headroom: u16) -> Option<Vec<u8>> {
     let mut batch = batch_of(frame, headroom);
     let context = Context {
@@ -82,7 +82,7 @@ fn count(aes: &Aes, fate: Fate) -> u64 {
     aes.counts[fate as usize]
 }
 
-/// Of `size` bytes without the frame check sequence.
+/// Makes a frame of `size` bytes without the frame check sequence.
 fn frame(v6: bool, size: usize, seed: u64) -> Vec<u8> {
     let mut flow = UdpFlow::default();
     if v6 {

@@ -1,4 +1,4 @@
-//! Which packets of a session were seen already. (RFC 4303 section 3.4.3.)
+//! Window over the packets of a session that were seen already. (RFC 4303 section 3.4.3.)
 
 /// The packet of the highest number so far and the 63 before it; what is older counts as seen.
 #[derive(Debug, Clone, Copy, Default)]

@@ -29,10 +29,10 @@ const TUNNEL_FRAME_BYTES: usize = ETHERNET_BYTES + 40 + 8 + MESSAGE_BYTES;
 /// Longest frame that is made here.
 const LONGEST_BYTES: usize = icmp_error::LONGEST_BYTES;
 
-/// What the gateway does on the slow path.
+/// Work of the gateway on the slow path.
 pub(super) struct Answering {
     own: Own,
-    /// By port, what its own addresses are answered for with.
+    /// MAC addresses, by port, that questions for the port's own addresses are answered with.
     macs: Macs,
     errors: ErrorLimit,
     /// Answers that there was no room for. Its other holder is the function that this works for.

@@ -8,12 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use taut_wire::gtpu::MOST_QFI;
 
-/// Which packets a bearer takes.
+/// Match of a bearer: which packets it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Match {
-    /// Those that arrive in the tunnel of this identifier, which is not 0.
+    /// Packets that arrive in the tunnel of this identifier, which is not 0.
     Teid(u32),
-    /// Those to the user at this address; of IPv6 the first 64 bits count, which are the user's own (TS 23.501
+    /// Packets to the user at this address; of IPv6 the first 64 bits count, which are the user's own (TS 23.501
     /// section 5.8.2.2).
     User(IpAddr),
 }
@@ -22,7 +22,7 @@ pub enum Match {
 const V4_KEYS: u64 = 1 << 32;
 
 impl Match {
-    /// What the table searches for; 0 for what no bearer can match.
+    /// Returns the key that the table searches for; 0 for what no bearer can match.
     #[inline(always)]
     pub(super) fn key(self) -> u64 {
         match self {
@@ -82,36 +82,36 @@ impl FromStr for Match {
 /// The two ends of a tunnel's outer packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// Of the gateway.
+    /// Address of the gateway.
     pub local: IpAddr,
-    /// Of the peer, of the same IP version.
+    /// Address of the peer, of the same IP version.
     pub remote: IpAddr,
 }
 
-/// What happens to the packets of a bearer.
+/// Action on the packets of a bearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Out of one tunnel into another one.
+    /// Packets go out of one tunnel into another one.
     Relay {
         /// The identifier that the peer gave it.
         teid: u32,
-        /// Between whom.
+        /// Ends of the tunnel.
         path: Path,
     },
-    /// Into a tunnel.
+    /// Packets go into a tunnel.
     Encapsulate {
         /// The identifier that the peer gave it.
         teid: u32,
         /// The QoS flow to mark packets with, in a PDU session container.
         qfi: Option<u8>,
-        /// Between whom.
+        /// Ends of the tunnel.
         path: Path,
     },
-    /// Out of the tunnel.
+    /// Packets go out of the tunnel.
     Decapsulate,
-    /// Nothing passes.
+    /// Packets are dropped.
     Drop,
-    /// Nothing passes, as a gate of the control plane is closed: counted apart.
+    /// Packets are dropped, as a gate of the control plane is closed: counted apart.
     Block,
     /// The control plane asked for the packets to be kept until the user is reached. They are not: it is told so
     /// where it has a bit for that, and they are counted apart.
@@ -165,9 +165,9 @@ impl Slot {
 /// One bearer of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bearer {
-    /// Which packets it takes.
+    /// Match: which packets the bearer takes.
     pub matched: Match,
-    /// What happens to them.
+    /// Action on them.
     pub action: Action,
 }
 
@@ -179,7 +179,7 @@ impl Bearer {
         }
     }
 
-    /// Its entry, if its path has this number.
+    /// Returns the bearer's entry, if its path has this number.
     pub(super) fn slot(&self, path: u16) -> Slot {
         let (action, teid, qfi) = match self.action {
             Action::Relay { teid, .. } => (RELAY, teid, None),
@@ -217,7 +217,7 @@ impl Bearer {
     }
 }
 
-/// What to do with the packets of a bearer, as it is written.
+/// Action on the packets of a bearer, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Word {

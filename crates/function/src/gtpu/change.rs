@@ -1,5 +1,5 @@
-//! What changes in the bearer table, and the ways there: a ring to each worker's copy of it, and what the programs in the kernel
-//! have beside them.
+//! Changes of the bearer table, and their ways there: a ring to each worker's copy of it, and what the programs in the
+//! kernel have beside them.
 
 use super::Path;
 use super::fate::Published;
@@ -15,7 +15,7 @@ use taut_port::PortError;
 /// Changes that the worker makes per batch at most: what it costs is less than a packet's wait for its batch.
 const MOST_PER_BATCH: usize = 8;
 
-/// One change, in order.
+/// Change of the table; changes are made in order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Change {
     /// Puts an entry in, or in the place of one of its key.
@@ -53,7 +53,7 @@ pub(super) struct Receiver {
     pub fates: Arc<Published>,
 }
 
-/// Both ends; packets pass in the kernel if there is one, and then do not wait for the worker.
+/// Makes both ends; packets pass in the kernel if there is one, and then do not wait for the worker.
 pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
     let fates = Arc::new(Published::beside(kernel.clone()));
     let most_per_batch = match kernel {
@@ -75,7 +75,7 @@ pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
 }
 
 impl Sender {
-    /// Has another copy brought up to date as well.
+    /// Brings another copy up to date as well.
     #[cfg(test)]
     pub fn with_mirror(mut self, mirror: impl Mirror + 'static) -> Self {
         self.mirror = Some(Box::new(mirror));
@@ -86,13 +86,13 @@ impl Sender {
 /// The ways to all workers, each of which has a copy of the table.
 #[derive(Debug)]
 pub(super) struct Senders {
-    /// To the one that does what is to be done once: it sends end markers.
+    /// Way to the worker that does what is to be done once: it sends end markers.
     pub first: changes::Sender<Change>,
     others: Vec<changes::Sender<Change>>,
     /// A copy beside the workers', if there is one.
     mirror: Option<Box<dyn Mirror>>,
     pub meters: SharedMeters,
-    /// Of workers that have ended, too.
+    /// Fates of all workers, also of those that have ended.
     fates: Vec<Arc<Published>>,
 }
 
@@ -107,7 +107,7 @@ impl Senders {
         }
     }
 
-    /// Has another worker hear of changes from now on.
+    /// Lets another worker hear of changes from now on.
     pub fn add(&mut self, sender: Sender) {
         self.fates.push(sender.fates);
         self.others.push(sender.ring);
@@ -132,7 +132,8 @@ impl Senders {
         }
     }
 
-    /// As [`changes::Sender::send`], to all of them. An end marker follows the last packet that any of them sends on the old path.
+    /// Sends changes as [`changes::Sender::send`] does, to all of them. An end marker follows the last packet that any
+    /// of them sends on the old path.
     pub fn send(&mut self, changes: &[Change]) {
         let is_marker = |it: &Change| matches!(it, Change::EndMarker { .. });
         let mut told = Vec::with_capacity(changes.len());
@@ -158,7 +159,7 @@ impl Senders {
         self.first.send(&told);
     }
 
-    /// As [`changes::Sender::catch_up`].
+    /// Catches up as [`changes::Sender::catch_up`] does.
     pub fn catch_up(&mut self) -> Result<(), Stuck> {
         self.leave_out_the_dead();
         let others = self.others.iter_mut().map(changes::Sender::catch_up);
@@ -166,14 +167,14 @@ impl Senders {
         self.first.catch_up().and(others)
     }
 
-    /// As [`changes::Sender::settle`].
+    /// Settles as [`changes::Sender::settle`] does.
     pub fn settle(&mut self) -> Result<(), Stuck> {
         self.leave_out_the_dead();
         self.first.settle()?;
         self.others.iter_mut().try_for_each(changes::Sender::settle)
     }
 
-    /// What became of packets at all workers.
+    /// Returns what became of packets at all workers.
     pub fn fates(&self) -> Vec<(&'static str, u64)> {
         let mut each = self.fates.iter().map(|it| it.read());
         let mut sums = each.next().unwrap_or_default();

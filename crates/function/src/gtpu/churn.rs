@@ -15,12 +15,12 @@ const IN_ONE_REQUEST: usize = 10;
 /// Changes sent before the answers to them are read.
 const MOST_AT_A_TIME: usize = 1000;
 
-/// What has been changed, and how long the gateway took to put it into force.
+/// Result of a churn: what has been changed, and how long the gateway took to put it into force.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Churned {
     /// Bearers changed.
     pub changes: u64,
-    /// Per second.
+    /// Changes per second.
     pub changes_per_second: f64,
     /// Longest time from a request to its answer, milliseconds.
     pub slowest_answer_ms: f64,

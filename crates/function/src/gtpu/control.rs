@@ -1,5 +1,5 @@
-//! What the gateway's bearers are, as whoever changes them sees it: checks every change before the worker hears
-//! of it, so that a set of changes is made as a whole or not at all.
+//! The gateway's bearers, as whoever changes them sees them. Checks every change before the worker hears of it, so that
+//! a set of changes is made as a whole or not at all.
 
 use super::bearer::{Bearer, Match, Path};
 use super::change::{Change, Sender, Senders};
@@ -25,17 +25,17 @@ pub struct Control {
     senders: Senders,
     /// Changes that the kernel had made when it refused another one of their set, and would not take back.
     owed: Vec<Change>,
-    /// What PFCP has counted, where it is spoken.
+    /// Counts of PFCP, where it is spoken.
     pub(super) signalling: Option<Arc<Counts>>,
 }
 
-/// Why bearers are not changed.
+/// Reason why bearers are not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is one of that match.
+    /// There is a bearer of that match.
     #[error("match {0} has a bearer already; remove it first")]
     Duplicate(Match),
-    /// There is none of that match.
+    /// There is no bearer of that match.
     #[error("match {0} has no bearer")]
     Unknown(Match),
     /// The table is full.
@@ -78,13 +78,13 @@ pub enum Wish {
     EndMarker {
         /// The identifier that the peer gave it.
         teid: u32,
-        /// Between whom.
+        /// Ends of the tunnel.
         path: Path,
     },
 }
 
 impl Control {
-    /// Of the worker at the other end of `sender`, whose meters these are.
+    /// Makes the control of the worker at the other end of `sender`, whose meters these are.
     pub(super) fn new(own: Vec<IpAddr>, room: usize, sender: Sender, meters: SharedMeters) -> Self {
         Self {
             own,
@@ -97,7 +97,7 @@ impl Control {
         }
     }
 
-    /// Has another worker follow: `make` is told all there is, and `sender` what changes from now on.
+    /// Lets another worker follow: `make` is told all there is, and `sender` what changes from now on.
     pub(super) fn add_worker(&mut self, sender: Sender, mut make: impl FnMut(Change)) {
         for (path, number) in self.paths.users.iter().zip(1..) {
             if let (Some(path), _) = path {
@@ -121,7 +121,7 @@ impl Control {
         &self.own
     }
 
-    /// How many bearers there are, and how many there can be.
+    /// Returns how many bearers there are, and how many there can be.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.table.len(), self.table.room())
     }
@@ -132,7 +132,7 @@ impl Control {
         Some(Bearer::of_slot(slot, self.paths.get(slot.path)))
     }
 
-    /// All bearers, in no order that means anything.
+    /// Returns all bearers, in no order that means anything.
     pub fn bearers(&self) -> impl Iterator<Item = Bearer> {
         let bearer = |slot: Slot| Bearer::of_slot(slot, self.paths.get(slot.path));
         self.table.entries().map(bearer)
@@ -143,7 +143,7 @@ impl Control {
         self.limited.limits_of(matched.key())
     }
 
-    /// What became of packets so far.
+    /// Returns what became of packets so far.
     pub fn fates(&self) -> Vec<(&'static str, u64)> {
         self.senders.fates()
     }
@@ -153,7 +153,7 @@ impl Control {
         self.limited.meters_of(key)
     }
 
-    /// How many bearers, paths and meters there are.
+    /// Returns how many bearers, paths and meters there are.
     pub(super) fn in_use(&self) -> (usize, usize, usize) {
         let paths = self.paths.numbers.len();
         (self.table.len(), paths, self.limited.in_use().0)
@@ -196,7 +196,7 @@ impl Control {
         Ok(())
     }
 
-    /// Whether everything has what was granted so far, but for what is on its way to the worker: nothing is granted on
+    /// Brings everything up to what was granted so far, but for what is on its way to the worker: nothing is granted on
     /// top of what could not be sent, so that what waits is one set of changes at most.
     fn catch_up(&mut self) -> Result<(), Refused> {
         self.senders.catch_up()?;
@@ -211,7 +211,8 @@ impl Control {
         Err(Refused::Kernel(text.to_string()))
     }
 
-    /// Has the kernel say what this side says about all that `changes` are about; those that it refuses that of.
+    /// Makes the kernel say what this side says about all that `changes` are about; returns those that it refuses that
+    /// of.
     fn still_refused(&self, mut changes: Vec<Change>) -> Vec<Change> {
         changes.retain(|change| {
             let now = match *change {
@@ -328,7 +329,7 @@ impl Control {
         }
     }
 
-    /// Has the entry say whether there are meters for it; the entry if it has said otherwise.
+    /// Makes the entry say whether there are meters for it; returns the entry if it said otherwise.
     fn mark(&mut self, key: u64) -> Option<Slot> {
         let slot = self.table.get(key)?;
         let marked = slot.metered(self.limited.meters_of(key) != UNMETERED);
@@ -341,7 +342,7 @@ impl Control {
 
 /// A set of wishes that is being granted.
 struct Plan {
-    /// What was done so far, first step first.
+    /// Steps that undo what was done so far, first step first.
     undo: Vec<Undo>,
     changes: Vec<Change>,
     /// Numbers are let go of when all is decided, so that none is given another meaning half-way.
@@ -361,7 +362,7 @@ enum Undo {
 #[derive(Debug, Default)]
 struct Paths {
     numbers: HashMap<Path, u16>,
-    /// By number less 1.
+    /// Path of each number less 1, and how many entries use it.
     users: Vec<(Option<Path>, u32)>,
     free: Vec<u16>,
 }
@@ -455,7 +456,7 @@ mod tests {
         all
     }
 
-    /// What the worker's table says after these changes, by key.
+    /// Returns what the worker's table says after these changes, by key.
     fn made(changes: &[Change]) -> BTreeMap<u64, u32> {
         let mut table = BTreeMap::new();
         for change in changes {
@@ -514,7 +515,7 @@ mod tests {
     }
 
     impl Fickle {
-        /// What it says, by key, of bearers and of their meters.
+        /// Returns what it says, by key, of bearers and of their meters.
         fn says(&self) -> (BTreeMap<u64, u32>, BTreeMap<u64, Meters>) {
             let changes = self.made.lock().unwrap();
             let mut metered = BTreeMap::new();

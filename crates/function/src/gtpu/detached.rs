@@ -25,7 +25,7 @@ impl std::fmt::Debug for Detached {
 }
 
 impl Detached {
-    /// Of the function's settings; sockets that they name are not opened.
+    /// Makes a gateway from the function's settings; sockets that they name are not opened.
     ///
     /// # Errors
     /// What is wrong with them, or what the machine lacks.
@@ -67,18 +67,18 @@ impl Detached {
         }
     }
 
-    /// As [`crate::Function::process`].
+    /// Processes a batch as [`crate::Function::process`] does.
     pub fn process(&mut self, batch: &mut Batch, context: &Context) {
         self.plane.process(batch, context);
     }
 
-    /// As [`Handler::handle`].
+    /// Answers as [`Handler::handle`] does.
     pub fn answer(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
         let slow = self.slow.as_mut();
         slow.is_some_and(|slow| slow.handle(punted, send))
     }
 
-    /// As [`crate::Function::held`].
+    /// Counts held packets as [`crate::Function::held`] does.
     pub fn held(&self) -> usize {
         self.plane.end_markers.len()
     }
@@ -100,7 +100,7 @@ impl Detached {
         node.map_or_else(Vec::new, |node| node.look(now, &mut self.control))
     }
 
-    /// Has the data path make every change that waits.
+    /// Makes the data path take every change that waits.
     pub fn take_changes(&mut self) {
         while self.plane.take_changes(0) {}
     }
@@ -110,13 +110,13 @@ impl Detached {
         self.plane.counts.iter().sum()
     }
 
-    /// What PFCP has counted, by name.
+    /// Returns what PFCP has counted, by name.
     pub fn signalling(&self) -> Vec<(&'static str, u64)> {
         let counts = self.control.signalling.as_ref();
         counts.map_or_else(Vec::new, |counts| counts.read())
     }
 
-    /// Whether the data path says of every bearer what the deciding side says, once it has made every change.
+    /// Checks that the data path says of every bearer what the deciding side says, once it has made every change.
     ///
     /// # Errors
     /// The first difference.
@@ -146,7 +146,7 @@ impl Detached {
         Ok(())
     }
 
-    /// Whether sessions keep their limits, and the table holds the bearers of all sessions and no others.
+    /// Checks that sessions keep their limits, and that the table holds the bearers of all sessions and no others.
     ///
     /// # Errors
     /// The first that is not so.

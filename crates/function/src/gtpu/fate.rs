@@ -1,27 +1,27 @@
-//! What became of packets: every packet that the gateway sees is counted under exactly one of these.
+//! Fates of packets: every packet that the gateway sees is counted under exactly one of these.
 
 use super::in_kernel::Kernel;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! fates {
     ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
-        /// What became of a packet.
+        /// Fate of a packet.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Fate { $($(#[$doc])* $name),* }
 
-        /// Every fate by name, in the order of the enumeration.
+        /// Names of all fates, in the order of the enumeration.
         pub const FATES: &[&str] = &[$($text),*];
     };
 }
 
 fates! {
-    /// Left in another tunnel.
+    /// Packets that left in another tunnel.
     Relayed: "relayed",
-    /// Left in a tunnel.
+    /// Packets that left in a tunnel.
     Encapsulated: "encapsulated",
-    /// Left its tunnel.
+    /// Packets that left their tunnel.
     Decapsulated: "decapsulated",
-    /// Nothing of the gateway's, and left as it came (`others = "forward"`).
+    /// Packets that are none of the gateway's, and left as they came (`others = "forward"`).
     Passed: "passed",
     /// An echo request, for the slow path to answer.
     EchoAnswered: "echo answered",
@@ -29,13 +29,14 @@ fates! {
     Consumed: "consumed",
     /// A peer says that it does not know a tunnel.
     ErrorIndication: "error indication",
-    /// In a tunnel that nobody made; the slow path tells the peer, within its limit.
+    /// Packets in a tunnel that nobody made; the slow path tells the peer, within its limit.
     UnknownTeid: "unknown TEID",
-    /// The same, and not told: an end marker, or more than the programs in the kernel could hand up.
+    /// Packets in a tunnel that nobody made, of which the peer is not told: an end marker, or more than the programs in
+    /// the kernel could hand up.
     UnknownTeidUntold: "unknown TEID, untold",
-    /// To a user that has no tunnel.
+    /// Packets to a user that has no tunnel.
     UnknownUser: "unknown user",
-    /// Neither IP nor to the gateway.
+    /// Packets that are neither IP nor to the gateway.
     Other: "other",
     /// The bearer says so.
     ToldToDrop: "told to drop",
@@ -49,7 +50,7 @@ fates! {
     Malformed: "malformed",
     /// An IPv4 header of wrong checksum.
     BadChecksum: "bad checksum",
-    /// Of another GTP version, or GTP'.
+    /// Packets of another GTP version, or GTP'.
     BadVersion: "bad version",
     /// A message that is none of GTP-U's.
     UnknownMessage: "unknown message",
@@ -67,7 +68,7 @@ fates! {
     NoHopsLeft: "no hops left",
     /// Does not fit into the tunnel's MTU.
     TooBig: "too big",
-    /// No memory for the longer frame.
+    /// Packets that there was no memory for, as they got longer.
     NoRoom: "no room",
     /// An echo request that the programs in the kernel had no room to hand up.
     EchoUnanswered: "echo unanswered",

@@ -12,7 +12,7 @@ use taut_port::xdp_gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_
 /// The maps of the programs, where packets pass in the kernel.
 pub(super) type Kernel = Option<Arc<KernelGateway>>;
 
-/// What the programs have to know of these settings.
+/// Returns what the programs have to know of these settings.
 ///
 /// # Errors
 /// What is wrong with them, or cannot be in the kernel.
@@ -65,7 +65,7 @@ impl Mirror for Arc<KernelGateway> {
     }
 }
 
-/// What was not there is gone as well.
+/// Takes a removal for done where there was nothing to remove.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

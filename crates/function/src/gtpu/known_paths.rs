@@ -5,13 +5,13 @@ use super::Path;
 use super::seen::Own;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// As many as numbers: there is none of number 0.
+/// Most paths: as many as numbers, as there is none of number 0.
 const MOST_PATHS: usize = u16::MAX as usize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
     V4(Ipv4Addr, Ipv4Addr),
-    /// At the same place in the other list.
+    /// Ends of IPv6, at the same place in the other list.
     V6,
     None,
 }
@@ -25,13 +25,13 @@ struct Known {
 
 #[derive(Debug)]
 pub(super) struct KnownPaths {
-    /// By number less 1.
+    /// Paths by number less 1.
     known: Vec<Known>,
     v6: Vec<(Ipv6Addr, Ipv6Addr)>,
 }
 
 impl KnownPaths {
-    /// No path yet; memory is set aside for all that there can be.
+    /// Makes a list with no path yet; memory is set aside for all that there can be.
     pub fn new(own: &Own) -> Self {
         let v6 = if own.v6().is_some() { MOST_PATHS } else { 0 };
         Self {

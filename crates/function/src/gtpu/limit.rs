@@ -1,4 +1,4 @@
-//! Which rates bearers are held to, and the meters that keep them: bearers that name the same meter share its rate.
+//! Rates that bearers are held to, and the meters that keep them: bearers that name the same meter share its rate.
 
 use super::change::Change;
 use super::control::Refused;
@@ -7,23 +7,23 @@ use super::policing::{METERS_PER_BEARER, Meters, UNMETERED};
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 
-/// Whose rate: a QoS enforcement rule's, in one direction.
+/// Name of a meter: that of a QoS enforcement rule, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MeterName {
     /// Number of the session that the rule is of.
     pub session: u64,
     /// Number of the rule.
     pub rule: u32,
-    /// Of packets from the user.
+    /// Whether it is the meter of packets from the user.
     pub is_uplink: bool,
 }
 
 /// A rate that packets have to keep, together with all others that name the same meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// By whom they are counted.
+    /// Meter that counts the packets.
     pub meter: MeterName,
-    /// Of user packets, thousands of bits per second.
+    /// Rate of user packets, thousands of bits per second.
     pub kbps: NonZeroU64,
 }
 
@@ -35,7 +35,7 @@ pub type Limits = [Option<Limit>; METERS_PER_BEARER];
 pub(super) struct Limited {
     most: usize,
     numbers: HashMap<MeterName, u32>,
-    /// By number less 1.
+    /// Limit of each meter, by number less 1, and how many bearers use it.
     users: Vec<Option<(Limit, u32)>>,
     free: Vec<u32>,
     bearers: HashMap<u64, Meters>,
@@ -49,7 +49,7 @@ pub(super) struct Taken {
 }
 
 impl Limited {
-    /// For so many bearers.
+    /// Makes meters for so many bearers.
     pub fn new(bearers: usize) -> Self {
         Self {
             most: bearers * METERS_PER_BEARER,
@@ -113,7 +113,7 @@ impl Limited {
         })
     }
 
-    /// As if it had not been taken.
+    /// Gives a meter back, as if it had not been taken.
     pub fn give_back(&mut self, taken: Taken) {
         let place = (taken.number as usize).wrapping_sub(1);
         if let Some(kbps) = taken.before
@@ -148,7 +148,7 @@ impl Limited {
         })
     }
 
-    /// What a byte costs by the meter of that number, if there is one.
+    /// Returns what a byte costs by the meter of that number, if there is one.
     pub fn cost_of(&self, number: u32) -> Option<u64> {
         let place = (number as usize).checked_sub(1)?;
         let (limit, _) = (*self.users.get(place)?)?;

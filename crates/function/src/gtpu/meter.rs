@@ -15,8 +15,8 @@ const BURST_NS: u64 = 10_000_000;
 /// no less than so many bytes; and the packet that exceeds it.
 const BURST_BYTES: u64 = 15_000;
 
-/// What a byte costs at a rate, rounded up so that the rate is never exceeded: to one part in a hundred thousand at
-/// 100 Gbit/s.
+/// Returns what a byte costs at a rate, rounded up so that the rate is never exceeded: to one part in a hundred
+/// thousand at 100 Gbit/s.
 pub(super) fn cost(kbps: NonZeroU64) -> u64 {
     const ONE_KBPS_BYTE_NS: u64 = 8_000_000;
     ((ONE_KBPS_BYTE_NS * UNITS_PER_NS) << COST_DIGITS).div_ceil(kbps.get())
@@ -24,9 +24,10 @@ pub(super) fn cost(kbps: NonZeroU64) -> u64 {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Meter {
-    /// When what has passed so far would have come at the rate: the theoretical arrival time of the next packet.
+    /// Time at which what has passed so far would have come at the rate: the theoretical arrival time of the next
+    /// packet.
     pub due: u64,
-    /// As [`cost`] gives it.
+    /// Cost of a byte, as [`cost`] gives it.
     pub cost: u64,
 }
 
@@ -64,7 +65,7 @@ impl Clone for SharedMeter {
 }
 
 impl SharedMeter {
-    /// As it is at this moment. Nothing else is known by it, so that no order is needed.
+    /// Reads the meter as it is at this moment. Nothing else is known by it, so that no order is needed.
     #[inline(always)]
     pub fn read(&self) -> Meter {
         Meter {
@@ -79,7 +80,7 @@ impl SharedMeter {
         self.due.store(0, Ordering::Relaxed);
     }
 
-    /// As [`Meter::charge`].
+    /// Charges as [`Meter::charge`] does.
     #[inline(always)]
     pub fn charge(&self, now: u64, bytes: u16) {
         let mut seen = self.read();
@@ -96,7 +97,7 @@ impl SharedMeter {
     }
 }
 
-/// Every interleaving of a few steps: `./run miri`.
+/// Tests of every interleaving of a few steps: `./run miri`.
 #[cfg(all(test, loom))]
 mod interleavings {
     #![allow(clippy::unwrap_used)]

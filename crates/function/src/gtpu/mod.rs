@@ -87,7 +87,7 @@ enum Addresses {
     Several(Vec<IpAddr>),
 }
 
-/// What to do with frames that are none of the gateway's.
+/// Treatment of frames that are none of the gateway's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Others {
@@ -127,7 +127,7 @@ fn usual_mtu() -> usize {
 /// [`Settings`] that make sense.
 struct Checked {
     own: Vec<IpAddr>,
-    /// Where no user packet goes: the own addresses, and those of PFCP.
+    /// Addresses that no user packet goes to: the own addresses, and those of PFCP.
     closed: Vec<IpAddr>,
     macs: Macs,
     pfcp: Option<pfcp::Terms>,
@@ -192,7 +192,7 @@ struct Gateway {
     checked: Checked,
     kernel: Kernel,
     plane: Option<Plane>,
-    /// Where [`Deciding`] is.
+    /// State of all workers, in which [`Deciding`] is.
     shared: Shared,
     /// Answers of the slow path that there was no room for.
     lost_answers: Arc<AtomicU64>,
@@ -262,7 +262,7 @@ impl Gateway {
         })
     }
 
-    /// That of another worker: it gets a copy of the table.
+    /// Makes the data path of another worker: it gets a copy of the table.
     fn follow(&mut self, deciding: &Deciding) -> Result<(), PortError> {
         let (sender, receiver) = changes(None)?;
         let control = deciding.control.lock();
@@ -346,17 +346,17 @@ impl Function for Gateway {
     }
 }
 
-/// What the worker has.
+/// Data path of the worker.
 struct Plane {
     table: Table,
     paths: KnownPaths,
     policing: Policing,
     own: Own,
-    /// Where no user packet goes.
+    /// Addresses that no user packet goes to.
     closed: Own,
     /// Ports that tunnels come in by; all of them if none.
     tunnels: Option<Vec<usize>>,
-    /// By port, what its own addresses are answered for with.
+    /// MAC addresses, by port, that questions for the port's own addresses are answered with.
     macs: Macs,
     mtu: usize,
     others: Others,
@@ -504,7 +504,7 @@ impl Plane {
         }
     }
 
-    /// What becomes of a packet that no bearer takes on.
+    /// Decides what becomes of a packet that no bearer takes on.
     #[inline(never)]
     fn left_out(
         &mut self,
@@ -645,7 +645,7 @@ impl Plane {
             && resolution::asked(packet.bytes()).is_some_and(|address| self.own.has(address))
     }
 
-    /// As what the slow path gets a packet of that fate to answer, if it does.
+    /// Returns the cause for which the slow path gets a packet of that fate to answer, if it does.
     #[inline]
     fn answered_as(&self, fate: Fate, slot: &Slot) -> Option<Punt> {
         match fate {

@@ -15,13 +15,13 @@ pub(super) type Meters = [u32; METERS_PER_BEARER];
 
 pub(super) const UNMETERED: Meters = [0; METERS_PER_BEARER];
 
-/// As the gateway's clock is asked once.
+/// Time that calibrating takes, as the gateway's clock is asked once.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Policing {
-    /// By bearer. Entries are as those of other tables, with numbers of meters where those have a tunnel: they fill as
-    /// much of a cache line, and are looked up a batch at a time.
+    /// Meters by bearer. Entries are as those of other tables, with numbers of meters where those have a tunnel: they
+    /// fill as much of a cache line, and are looked up a batch at a time.
     bearers: Table,
     meters: SharedMeters,
 }
@@ -29,14 +29,14 @@ pub(super) struct Policing {
 /// The meters of all workers, and their clock.
 #[derive(Debug, Clone)]
 pub(super) struct SharedMeters {
-    /// By number less 1.
+    /// Meters by number less 1.
     all: Arc<Vec<SharedMeter>>,
     begun_ticks: u64,
     units_per_tick: f64,
 }
 
 impl SharedMeters {
-    /// With room for the meters of so many bearers.
+    /// Makes room for the meters of so many bearers.
     pub fn new(bearers: usize) -> Self {
         let units_per_tick = match bearers {
             0 => 0.0,
@@ -59,7 +59,7 @@ impl SharedMeters {
 }
 
 impl Policing {
-    /// Of so many bearers at most, which others may look up as well.
+    /// Makes the policing of so many bearers at most, which others may look up as well.
     pub fn new(bearers: usize, meters: SharedMeters) -> Self {
         Self {
             bearers: Table::new(Matching::Hash, bearers),
@@ -135,13 +135,13 @@ fn entry(key: u64, [first, second]: Meters) -> Slot {
     }
 }
 
-/// Where the meters of an entry are; none's is nowhere.
+/// Returns the places of an entry's meters; none's is nowhere.
 #[inline(always)]
 fn places(entry: &Slot) -> [usize; METERS_PER_BEARER] {
     meters(entry).map(|number| (number as usize).wrapping_sub(1))
 }
 
-/// None, where there is no entry.
+/// Returns the numbers of an entry's meters; none where there is no entry.
 #[inline(always)]
 fn meters(entry: &Slot) -> Meters {
     if entry.key == 0 {

@@ -1,4 +1,4 @@
-//! What happens to the bytes of a packet on its way into, out of, and between tunnels.
+//! Changes of the bytes of a packet on its way into, out of, and between tunnels.
 
 use super::Path;
 use super::fate::Fate;
@@ -68,8 +68,8 @@ pub(super) fn write_outer(bytes: &mut [u8], path: &Path, traffic_class: u8) -> O
     Some(())
 }
 
-/// Out of one tunnel into another one. Sequence number, extension headers, UDP ports and traffic class stay;
-/// one hop is taken; a UDP checksum that there was is brought up to date, not made anew, so that damage on the
+/// Moves a packet out of one tunnel into another one. Sequence number, extension headers, UDP ports and traffic class
+/// stay; one hop is taken; a UDP checksum that there was is brought up to date, not made anew, so that damage on the
 /// way stays visible.
 #[inline]
 pub(super) fn relay(
@@ -220,12 +220,13 @@ pub(super) fn encapsulate(
     write_outer(&mut bytes[ip_at..], path, traffic_class).ok_or(Fate::Malformed)
 }
 
-/// What `encapsulate` adds to a user packet of that bearer, bytes.
+/// Returns what `encapsulate` adds to a user packet of that bearer, bytes.
 pub(super) fn overhead(slot: &Slot, path: &Path) -> usize {
     outer_len(path) + if slot.qfi == NO_QFI { 8 } else { 16 }
 }
 
-/// Out of the tunnel; what lies in the outer packet behind the user packet is cut off. None goes to the addresses `closed`.
+/// Takes a packet out of the tunnel; what lies in the outer packet behind the user packet is cut off. None goes to the
+/// addresses `closed`.
 #[inline]
 pub(super) fn decapsulate(packet: &mut Packet, seen: &Tunnelled, closed: &Own) -> Result<(), Fate> {
     if seen.puzzles_end {
@@ -265,7 +266,7 @@ fn user_packet(bytes: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Where the IP packet that `bytes` begin with goes.
+/// Returns the address that the IP packet goes to with which `bytes` begin.
 #[inline]
 fn destination(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.first()? >> 4 {
@@ -282,7 +283,7 @@ fn traffic_class(ip: &[u8], is_v4: bool) -> u8 {
     }
 }
 
-/// As [`resize::move_start`].
+/// Moves the start as [`resize::move_start`] does.
 fn move_start(
     packet: &mut Packet,
     keep: usize,

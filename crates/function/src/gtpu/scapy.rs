@@ -3,7 +3,7 @@
 
 const MESSAGES: &str = include_str!("../../../../tests/data/scapy_messages.txt");
 
-/// All whose name begins with `family`, in the order of the file: the rest of the name, and the bytes.
+/// Returns all messages whose name begins with `family`, in the order of the file: the rest of the name, and the bytes.
 pub fn messages(family: &str) -> Vec<(&'static str, Vec<u8>)> {
     let of_line = |line: &'static str| {
         let (name, hex) = line.split_once(' ').unwrap();

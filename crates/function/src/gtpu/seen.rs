@@ -1,4 +1,4 @@
-//! What the gateway reads of a frame, before it looks anything up.
+//! Reading of a frame by the gateway, before it looks anything up.
 
 use super::Match;
 use super::fate::Fate;
@@ -55,13 +55,13 @@ pub(super) enum Seen {
     Tunnelled(Tunnelled),
     /// IP to somebody else: perhaps a user.
     Plain {
-        /// Of the IP header.
+        /// Place of the IP header.
         ip: u16,
         key: u64,
     },
-    /// Settled already.
+    /// A frame whose fate is settled already.
     Settled(Fate),
-    /// Marked by a function before.
+    /// A frame that was marked by a function before.
     Gone,
 }
 
@@ -69,13 +69,13 @@ pub(super) enum Seen {
 pub(super) struct Tunnelled {
     pub message: MessageType,
     pub teid: u32,
-    /// Of the outer IP header.
+    /// Place of the outer IP header.
     pub ip: u16,
     pub udp: u16,
     pub gtpu: u16,
-    /// Of the user packet.
+    /// Place of the user packet.
     pub payload: u16,
-    /// Of what lies behind the GTP-U packet.
+    /// Place of what lies behind the GTP-U packet.
     pub end: u16,
     pub is_v4: bool,
     /// An extension header is not known that the end of the tunnel, or every node, has to know.
@@ -228,7 +228,7 @@ impl Seen {
         })
     }
 
-    /// What the table is to be searched for; 0 for nothing.
+    /// Returns the key that the table is to be searched for; 0 for nothing.
     #[inline(always)]
     pub fn key(&self) -> u64 {
         match self {

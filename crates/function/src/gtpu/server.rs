@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use taut_port::{PortError, listen_privately, spawn_beside};
 
-/// How soon a thread sees that it is to end.
+/// Time after which a thread sees at the latest that it is to end.
 const LOOK: Duration = Duration::from_millis(50);
 /// A request is no longer than this; files come behind theirs.
 const MOST_LINE_BYTES: u64 = 1 << 20;
@@ -25,43 +25,43 @@ pub const MOST_FILE_BYTES: u64 = 1 << 30;
 /// Clients at a time.
 const MOST_CLIENTS: usize = 64;
 
-/// What can be asked: `{"op": "add", ...}`.
+/// Request: `{"op": "add", ...}`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// New bearers, all or none.
     Add {
-        /// The bearers.
+        /// Bearers to add.
         bearers: Vec<BearerText>,
-        /// One that is there already is changed instead of refused.
+        /// Whether a bearer that is there already is changed instead of refused.
         #[serde(default)]
         replace: bool,
     },
     /// Bearers go, all or none.
     Remove {
-        /// Their matches.
+        /// Matches of the bearers.
         matches: Vec<String>,
     },
     /// New bearers from as many bytes of CSV behind this line, all or none.
     Load {
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
-        /// As in `add`.
+        /// Whether a bearer that is there already is changed, as in `add`.
         #[serde(default)]
         replace: bool,
     },
-    /// Every bearer: as many lines as the answer says, one JSON object each.
+    /// List of every bearer: as many lines as the answer says, one JSON object each.
     List {},
-    /// How full the table is, and what became of packets.
+    /// State: how full the table is, and what became of packets.
     Status {},
 }
 
-/// What is answered.
+/// Answer to a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether it was done.
+    /// Whether the request was granted.
     pub ok: bool,
-    /// Why not.
+    /// Reason why it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The line of the file that is wrong.
@@ -76,7 +76,7 @@ pub struct Answer {
     /// Packets by what became of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<BTreeMap<String, u64>>,
-    /// What became of PFCP messages, and how many sessions there are, where it is spoken.
+    /// Counts of what became of PFCP messages, and how many sessions there are, where PFCP is spoken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pfcp: Option<BTreeMap<String, u64>>,
 }

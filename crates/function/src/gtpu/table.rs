@@ -8,25 +8,25 @@
 use serde::Deserialize;
 use taut_port::{BATCH_CAPACITY, filled_on_huge_pages};
 
-/// How a table is searched.
+/// Way in which a table is searched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
-    /// In constant time.
+    /// The table is searched in constant time.
     #[default]
     Hash,
-    /// From the first entry on.
+    /// The table is searched from the first entry on.
     Linear,
 }
 
-/// One entry, 16 bytes: four to a cache line.
+/// Entry of 16 bytes: four to a cache line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// What is matched, as [`super::Match::key`] gives it; 0 in an empty slot.
+    /// Key that is matched, as [`super::Match::key`] gives it; 0 in an empty slot.
     pub key: u64,
     /// The identifier that packets get.
     pub teid: u32,
-    /// Which path they take, 0 where they take none.
+    /// Number of the path that packets take, 0 where they take none.
     pub path: u16,
     /// The QoS flow that they are marked with, or [`NO_QFI`].
     pub qfi: u8,
@@ -70,15 +70,15 @@ impl Line {
 /// Slots of a hash table for each entry that it has room for.
 const SLOTS_PER_ENTRY: usize = 2;
 
-/// Of a hash table, bytes of memory for each bearer that it has room for.
+/// Memory of a hash table for each bearer that it has room for, bytes.
 pub const BYTES_PER_BEARER: usize = SLOTS_PER_ENTRY * size_of::<Slot>();
 
 #[derive(Debug)]
 pub(super) struct Table {
     matching: Matching,
-    /// Of `hash`; none where there is no room for any entry.
+    /// Lines of a `hash` table; none where there is no room for any entry.
     lines: Vec<Line>,
-    /// Of `linear`.
+    /// Entries of a `linear` table.
     list: Vec<Slot>,
     entries: usize,
     room: usize,
@@ -113,7 +113,7 @@ impl Table {
         self.room
     }
 
-    /// Every entry, in no order that means anything.
+    /// Returns every entry, in no order that means anything.
     pub fn entries(&self) -> impl Iterator<Item = Slot> {
         let in_lines = self.lines.iter().flat_map(|line| line.0);
         in_lines
@@ -145,7 +145,7 @@ impl Table {
         }
     }
 
-    /// Of `hash` with lines, where `key` is (Ok) or would go (Err).
+    /// Returns, of `hash` with lines, where `key` is (Ok) or would go (Err).
     fn place(&self, key: u64) -> Result<usize, usize> {
         let mut place = self.home(key) * LINE_SLOTS;
         loop {

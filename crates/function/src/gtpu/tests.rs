@@ -27,7 +27,7 @@ struct Bench {
     pool: PoolHandle,
     now_ticks: u64,
     slow: Answering,
-    /// What the slow path has made, and the port that it leaves through.
+    /// Frames that the slow path has made, and the ports that they leave through.
     made: Vec<(usize, Vec<u8>)>,
 }
 
@@ -99,7 +99,7 @@ impl Bench {
         batch.packets().iter().map(|p| p.bytes().to_vec()).collect()
     }
 
-    /// What the gateway itself has to say through a port.
+    /// Returns what the gateway itself has to say through a port.
     fn answers(&mut self, port: usize) -> Vec<Vec<u8>> {
         let mut answers = self.pass(&[], 1 - port);
         let made = self.made.extract_if(.., |(to, _)| *to == port);
@@ -156,7 +156,7 @@ fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// What is in a tunnel's frame; every checksum is verified.
+/// Content of a tunnel's frame; every checksum is verified.
 #[derive(Debug, PartialEq, Eq)]
 struct Opened {
     source: IpAddr,

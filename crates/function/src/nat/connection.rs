@@ -1,5 +1,5 @@
-//! What packets say about the TCP connection that a mapping is for (RFC 7857 section 2, after RFC 6146 section 3.5.2), and which
-//! of them are to be believed.
+//! State of the TCP connection that a mapping is for, as its packets tell it (RFC 7857 section 2, after RFC 6146
+//! section 3.5.2), and which of them are to be believed.
 //!
 //! Nothing but a RST with the expected sequence number shortens a mapping from outside (RFC 7857 section 2.2 asks for such a check
 //! against attackers off the path; expected is what RFC 5961 section 3.2 lets a host reset by): who sends to an outside port need
@@ -14,11 +14,11 @@ pub(super) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
 pub(super) const ACK: u8 = 16;
 
-/// What has been seen. Numbers as in ebpf/function/nat.h.
+/// Flags of what has been seen. Numbers as in ebpf/function/nat.h.
 pub(super) mod state {
     /// A packet other than a RST came from outside.
     pub const ANSWERED: u8 = 1;
-    /// One with ACK and without SYN left.
+    /// A packet with ACK and without SYN left.
     pub const ACKNOWLEDGED: u8 = 2;
     /// A FIN left.
     pub const FINISHED: u8 = 4;
@@ -26,7 +26,7 @@ pub(super) mod state {
     pub const RESET: u8 = 8;
     /// `next` is known.
     pub const NUMBERED: u8 = 16;
-    /// What an open connection has, of the first four.
+    /// Flags of an open connection, of the first four.
     pub const OPEN: u8 = ANSWERED | ACKNOWLEDGED;
     pub const PHASE: u8 = ANSWERED | ACKNOWLEDGED | FINISHED | RESET;
     /// The mapping never times out.
@@ -59,7 +59,7 @@ impl Connection {
         self.state & state::STATIC != 0
     }
 
-    /// After a segment from inside. Whether the mapping's time begins anew.
+    /// Notes a segment from inside. Returns whether the mapping's time begins anew.
     #[inline]
     pub fn left(&mut self, it: &Segment) -> bool {
         if it.flags & RST != 0 {
@@ -96,7 +96,8 @@ impl Connection {
         true
     }
 
-    /// After one from outside. Whether the mapping's time begins anew: that of a connection that is reset does, and is shorter.
+    /// Notes a segment from outside. Returns whether the mapping's time begins anew: that of a connection that is reset
+    /// does, and is shorter.
     #[inline]
     pub fn came(&mut self, it: &Segment) -> bool {
         if it.flags & RST == 0 {

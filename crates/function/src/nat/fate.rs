@@ -1,6 +1,6 @@
-//! What became of packets: every packet is counted under exactly one of these.
+//! Fates of packets: every packet is counted under exactly one of these.
 
-/// What became of a packet. Numbers as in ebpf/function/nat.h.
+/// Fate of a packet. Numbers as in ebpf/function/nat.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     ToOutside,
@@ -18,7 +18,7 @@ pub(crate) enum Fate {
     Malformed,
 }
 
-/// By name, in the order of the enumeration.
+/// Names of the fates, in the order of the enumeration.
 pub(super) const FATES: [&str; 13] = [
     "translated to outside",
     "translated to inside",

@@ -1,5 +1,6 @@
-//! How many mappings each inside address has, for a limit of them (RFC 4787 section 11, RFC 6888 REQ-3). Exact, of a fixed
-//! size, and never moved: the version in the kernel (ebpf/function/nat.h) is the same array, a lock to each bucket.
+//! Counts of the mappings that each inside address has, for a limit of them (RFC 4787 section 11, RFC 6888 REQ-3).
+//! Exact, of a fixed size, and never moved: the version in the kernel (ebpf/function/nat.h) is the same array, a lock
+//! to each bucket.
 
 use crate::mix::mix;
 
@@ -26,17 +27,17 @@ pub(super) fn buckets(mappings: usize) -> usize {
     mappings.div_ceil(4).next_power_of_two()
 }
 
-/// What a host is refused another mapping for.
+/// Reason why a host is refused another mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoMore {
-    /// It has as many as it may.
+    /// The host has as many as it may.
     Limit,
     /// There is no place to count them at.
     Room,
 }
 
 impl Hosts {
-    /// For so many mappings, of which a host has up to `limit`.
+    /// Makes counts for so many mappings, of which a host has up to `limit`.
     pub fn new(mappings: usize, limit: u32, seed: u64) -> Self {
         Self {
             buckets: vec![[Host::default(); HOSTS]; buckets(mappings)],
@@ -51,7 +52,7 @@ impl Hosts {
         &mut self.buckets[at]
     }
 
-    /// One mapping more.
+    /// Counts one mapping more.
     pub fn add(&mut self, address: u32) -> Result<(), NoMore> {
         let limit = self.limit;
         let bucket = self.bucket(address);
@@ -67,7 +68,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// One mapping less, of a host that has one.
+    /// Counts one mapping less, of a host that has one.
     pub fn remove(&mut self, address: u32) {
         let bucket = self.bucket(address);
         let its = |it: &&mut Host| it.count != 0 && it.address == address;

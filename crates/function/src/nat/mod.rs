@@ -47,12 +47,12 @@ const CALIBRATION: Duration = Duration::from_millis(5);
 struct Nat {
     checked: Checked,
     table: Option<Table>,
-    /// Of the packets of a batch, what they are, and the place of a flow's mapping. Kept, as it is large.
+    /// Kinds of the packets of a batch, and the place of each flow's mapping. Kept, as it is large.
     seen: Vec<(Seen, Option<u32>)>,
     counts: [u64; FATES.len()],
 }
 
-/// What the kernel does to frames that leave through that port.
+/// Returns what the kernel does to frames that leave through that port.
 pub(crate) fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunction, SettingsError> {
     let checked = settings::<Settings>(table)?.check()?;
     let is_outwards = checked.outside.contains(&port);
@@ -85,7 +85,8 @@ pub(crate) fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunctio
 }
 
 impl Nat {
-    /// From inside to outside; `found` is the place of the flow's mapping, if it had one before this batch.
+    /// Translates a frame from inside to outside; `found` is the place of the flow's mapping, if it had one before this
+    /// batch.
     fn outwards(
         table: &mut Table,
         frame: &mut [u8],
@@ -146,7 +147,7 @@ impl Nat {
         }
     }
 
-    /// From outside to inside.
+    /// Translates a frame from outside to inside.
     fn inwards(table: &mut Table, frame: &mut [u8], seen: &Seen, now: u64) -> Fate {
         match seen {
             Seen::Settled(fate) => *fate,
@@ -191,7 +192,7 @@ impl Nat {
 }
 
 impl Nat {
-    /// Whose a frame is.
+    /// Returns the number of the worker that a frame belongs to.
     fn home(&self, seen: &Seen, is_outwards: bool) -> Option<usize> {
         let choice = &self.checked.choice;
         if is_outwards {

@@ -5,7 +5,7 @@ use super::seen::{Class, Endpoint, Flow};
 use taut_wire::checksum::Sum;
 use taut_wire::udp::nonzero;
 
-/// Which end of a flow.
+/// End of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Source,

@@ -1,10 +1,10 @@
-//! What the translator reads of a frame, before it looks anything up.
+//! Reading of a frame by the translator, before it looks anything up.
 
 use super::connection::{FIN, SYN};
 use super::fate::Fate;
 use taut_wire::{Fault, Headers, IpProtocol, Layer3, Tcp, Udp};
 
-/// What ports are of. ICMP queries have an identifier in their place (RFC 5508).
+/// Protocol that ports are of. ICMP queries have an identifier in their place (RFC 5508).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Udp,
@@ -13,7 +13,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// Where the checksum is, bytes from the header's beginning.
+    /// Returns the place of the checksum, bytes from the header's beginning.
     pub fn checksum_at(self) -> usize {
         match self {
             Self::Udp => 6,
@@ -26,7 +26,7 @@ impl Class {
 /// Address and port, or identifier.
 pub(crate) type Endpoint = (u32, u16);
 
-/// What a TCP header says of the connection.
+/// Facts that a TCP header tells of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub flags: u8,
@@ -49,7 +49,7 @@ pub(crate) struct Flow {
     pub destination: Endpoint,
 }
 
-/// What a frame is to the translator.
+/// Kind of a frame, as the translator sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     Flow(Flow),
@@ -152,7 +152,7 @@ impl Seen {
 }
 
 impl Flow {
-    /// What the packet says, being the frame's own and one of TCP.
+    /// Returns what the packet says of the connection, being the frame's own and one of TCP.
     #[inline]
     pub fn segment(&self, frame: &[u8]) -> Segment {
         Segment::of(&frame[usize::from(self.transport)..usize::from(self.end)])
@@ -160,7 +160,7 @@ impl Flow {
 }
 
 impl Segment {
-    /// Of a whole segment, the header of which was found to be all there.
+    /// Reads a whole segment, the header of which was found to be all there.
     fn of(bytes: &[u8]) -> Self {
         let word = |at: usize| {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

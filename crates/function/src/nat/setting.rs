@@ -1,4 +1,4 @@
-//! What a translator is told, and whether that can be.
+//! Settings of a translator, and whether they can be.
 
 use super::seen::Class;
 use super::table::{Choice, key};
@@ -45,7 +45,7 @@ enum Addresses {
 #[serde(deny_unknown_fields)]
 struct Forward {
     protocol: ForwardProtocol,
-    /// Without it, the first outside one.
+    /// Outside address of the mapping; without it, the first one.
     address: Option<Ipv4Addr>,
     port: u16,
     to: SocketAddrV4,
@@ -71,7 +71,7 @@ fn mappings_per_host() -> i64 {
     4096
 }
 
-/// Without packets from inside.
+/// Times without packets from inside after which mappings end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub udp: Duration,

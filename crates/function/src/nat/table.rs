@@ -1,5 +1,5 @@
-//! Which outside port stands for which inside one: mappings lie where their outside port says, and are found by their
-//! inside one through a hash table. All memory is taken at once.
+//! Table of which outside port stands for which inside one: mappings lie where their outside port says, and are found
+//! by their inside one through a hash table. All memory is taken at once.
 
 use super::connection::Connection;
 use super::hosts::{Hosts, NoMore};
@@ -17,7 +17,7 @@ pub(super) const MOST_SWEEPS: u64 = 4;
 /// While enough new flows come, sweeps come by every place once in so long.
 const REVOLUTION: Duration = Duration::from_secs(4);
 const PORTS: usize = 1 << 16;
-/// What spreads hosts over tables; the same for all of them.
+/// Seed that spreads hosts over tables; the same for all of them.
 const HOMES: u64 = 0x5bd1_e995;
 
 /// Time without packets from inside after which a mapping ends, in the unit of `now`.
@@ -27,11 +27,11 @@ pub(super) struct Timeouts {
     pub tcp: u64,
     pub tcp_closing: u64,
     pub icmp: u64,
-    /// From one sweep to the next.
+    /// Time from one sweep to the next.
     pub sweep: u64,
 }
 
-/// One mapping, at the place of its outside port.
+/// Mapping, at the place of its outside port.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mapping {
     /// Key of the inside endpoint; 0 for none.
@@ -46,12 +46,12 @@ impl Mapping {
     }
 }
 
-/// Never 0.
+/// Returns the key of an inside endpoint, which is never 0.
 pub(super) fn key(class: Class, (address, port): Endpoint) -> u64 {
     (class as u64 + 1) << 48 | u64::from(address) << 16 | u64::from(port)
 }
 
-/// Why there is no mapping.
+/// Reason why there is no mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     NoPort,
@@ -59,24 +59,25 @@ pub(super) enum Refused {
     HostFull,
 }
 
-/// What decides which ports are taken.
+/// Settings that decide which ports are taken.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     pub addresses: Vec<u32>,
     pub first_port: u16,
     pub last_port: u16,
     pub seed: u64,
-    /// Which of several tables it is for: each has ports and hosts of its own.
+    /// Number of the table that the choice is for, among several: each has ports and hosts of its own.
     pub member: Member,
 }
 
 impl Choice {
-    /// Whose an inside host is.
+    /// Returns the number of the worker that an inside host belongs to.
     pub fn home_of_host(&self, address: u32) -> usize {
         below(mix(HOMES, u64::from(address)), self.member.of as u64) as usize
     }
 
-    /// Whose an outside port is, but for static mappings: two in a row, so that each has even and odd ones.
+    /// Returns the number of the worker that an outside port belongs to, but for static mappings: two in a row are of
+    /// one worker, so that each has even and odd ones.
     pub fn home_of_port(&self, port: u16) -> usize {
         usize::from(port >> 1) % self.member.of
     }
@@ -148,9 +149,9 @@ pub(super) struct Table {
     hosts: Hosts,
     count: usize,
     most: usize,
-    /// Where the last sweep ended.
+    /// Place where the last sweep ended.
     hand: usize,
-    /// Up to when sweeps are made up for.
+    /// Time up to which sweeps are made up for.
     swept: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the translator does to packets, checked by a parser that is not ours.
+//! Tests of what the translator does to packets, checked by a parser that is not ours.
 #![allow(clippy::unwrap_used)]
 
 mod connections;

@@ -14,7 +14,7 @@ pub(super) struct Decode {
     following: Following,
     most_payload_bytes: usize,
     symbol: Vec<u8>,
-    /// Where packets leave in order.
+    /// Order in which packets leave, if they do in order.
     order: Option<InOrder>,
 }
 
@@ -161,7 +161,7 @@ impl Decode {
         }
     }
 
-    /// After each batch: adds what waited for its turn.
+    /// Adds what waited for its turn; called after each batch.
     pub(super) fn release(&mut self, batch: &mut Batch, counts: &mut Counts) {
         if let Some(order) = &mut self.order {
             order.release(batch, counts);

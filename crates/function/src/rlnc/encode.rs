@@ -15,9 +15,9 @@ pub(super) struct Encode {
     /// The latest source packet up to its payload: repairs look like it.
     like: Vec<u8>,
     datagram: Option<Datagram>,
-    /// It came in the present batch.
+    /// Whether it came in the present batch.
     is_new: bool,
-    /// When its batch came; none once what it left open was flushed.
+    /// Time at which its batch came; none once what it left open was flushed.
     open_since: Option<Instant>,
 }
 
@@ -86,7 +86,7 @@ impl Encode {
         self.open_since.is_some() || self.is_new
     }
 
-    /// After each batch: ends a block, or sends what a window still owes, when nothing came for a while.
+    /// Ends a block, or sends what a window still owes, when nothing came for a while; called after each batch.
     pub(super) fn flush_when_idle(
         &mut self,
         is_idle: bool,

@@ -1,4 +1,4 @@
-//! Which packets belong to the stream that is decoded: those of its session whose numbers are near its latest.
+//! Packets of the stream that is decoded: those of its session whose numbers are near its latest.
 //!
 //! Nothing in a header is proved, so no single packet moves a decoder elsewhere, to another session or to far numbers of
 //! its own. Several source packets in a row do that all agree and between which none came of the stream so far: after
@@ -10,25 +10,26 @@ use taut_code::reach;
 /// Source packets in a row of another session, or far ahead.
 const PROOF: u64 = 4;
 
-/// Where in the world a packet is from.
+/// Position of a packet: its session and numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct At {
     session: u32,
-    /// Behind the last number that it is about.
+    /// Number behind the last one that the packet is about.
     end: u64,
 }
 
-/// What a packet has to do with the stream.
+/// Relation of a packet to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Present,
-    /// From now on it is the stream; of the same session, so many source packets were missed in between.
+    /// The packet begins the stream from now on; if it is of the same session, so many source packets were missed in
+    /// between.
     Begins {
         missed: u64,
     },
-    /// Of the stream, but too old.
+    /// The packet is of the stream, but too old.
     Late,
-    /// Of another stream, or far ahead.
+    /// The packet is of another stream, or far ahead.
     Elsewhere,
 }
 
@@ -37,12 +38,12 @@ pub(super) struct Following {
     span: u64,
     reach: u64,
     present: Option<At>,
-    /// Where the latest packets were from that were not of the present stream, and how many source packets of it came.
+    /// Position of the latest packets that were not of the present stream, and how many source packets of it came.
     other: Option<(At, u64)>,
 }
 
 impl Following {
-    /// Of a decoder that looks back on `span` source packets.
+    /// Makes the following of a decoder that looks back on `span` source packets.
     pub(super) fn new(span: usize) -> Self {
         Self {
             span: span as u64,
@@ -126,7 +127,7 @@ mod tests {
         }
     }
 
-    /// As a decoder has it that takes it.
+    /// Sees a header as a decoder does that takes it.
     fn see(following: &mut Following, header: Header) -> Place {
         let place = following.see(&header);
         if place == Place::Present {

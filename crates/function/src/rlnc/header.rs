@@ -1,4 +1,4 @@
-//! What stands in front of a coded packet's payload.
+//! Header in front of a coded packet's payload.
 //!
 //! ```text
 //!  0               1               2               3
@@ -24,11 +24,11 @@ const MAGIC: [u8; 2] = [0x7A, 0xC5];
 /// No sender comes that far, so that sums with numbers of packets always fit.
 const MOST_NUMBER: u64 = u64::MAX >> 1;
 
-/// What a coded packet is.
+/// Kind of a coded packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Source,
-    /// Of so many source packets.
+    /// Repair of so many source packets.
     Repair(u8),
 }
 
@@ -41,12 +41,12 @@ pub(super) struct Header {
     pub(super) number: u64,
 }
 
-/// What the front of a payload is.
+/// Front of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Front {
     Coded(Header),
     NotCoded,
-    /// It claims to be coded and cannot be.
+    /// A front that claims to be coded and cannot be.
     Broken,
 }
 
@@ -77,7 +77,7 @@ impl Front {
 }
 
 impl Header {
-    /// That of a payload; what becomes of the packet, and is counted, if it has none.
+    /// Reads the header of a payload; returns what becomes of the packet, which is counted, if it has none.
     pub(super) fn of(payload: &[u8], counts: &mut Counts) -> Result<Self, Verdict> {
         match Front::of(payload) {
             Front::Coded(header) => Ok(header),

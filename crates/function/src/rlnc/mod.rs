@@ -52,7 +52,7 @@ const MOST_WAITING: usize = 512;
 /// Ports that packets leave through; each is a direction of its own.
 const DIRECTIONS: usize = 64;
 
-/// What a decoder looks back on at least.
+/// Least span that a decoder looks back on.
 const LEAST_SPAN: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -62,7 +62,7 @@ enum Code {
     Block,
 }
 
-/// In what order decoded packets leave.
+/// Order in which decoded packets leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Order {
@@ -138,7 +138,7 @@ impl Settings {
         self.span.unwrap_or(LEAST_SPAN.max(4 * self.symbols()))
     }
 
-    /// How long decoded packets wait for those before them; none if they do not.
+    /// Returns how long decoded packets wait for those before them; none if they do not.
     fn patience(&self) -> Option<Duration> {
         duration(&self.patience).filter(|_| self.order == Order::InOrder)
     }
@@ -186,7 +186,7 @@ impl Settings {
     }
 }
 
-/// What became of packets.
+/// Counts of what became of packets.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     coded: u64,
@@ -215,7 +215,7 @@ impl Counts {
     }
 }
 
-/// What a packet that was handled is from now on.
+/// Verdict on a packet that was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Goes,
@@ -225,7 +225,7 @@ enum Verdict {
 /// Packets of its own: from which memory, and which wait for a batch that leaves through their port.
 struct Own {
     pool: PoolHandle,
-    /// By outgoing port.
+    /// Packets that wait, by outgoing port.
     waiting: Vec<VecDeque<Packet>>,
 }
 
@@ -302,7 +302,7 @@ fn complete(frame: &mut [u8], datagram: &Datagram) -> Result<(), taut_wire::Erro
     Ok(())
 }
 
-/// What happens to packets that leave through one port.
+/// Treatment of packets that leave through one port.
 enum Direction {
     Encode(Encode),
     Decode(Decode),
@@ -314,7 +314,7 @@ struct Rlnc {
     flush_after: Duration,
     seed: u64,
     own: Own,
-    /// By outgoing port; made when its first packet comes.
+    /// Treatment by outgoing port; made when its first packet comes.
     directions: Vec<Option<Box<Direction>>>,
     counts: Counts,
 }

@@ -5,25 +5,25 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use taut_port::{Batch, Packet};
 
-/// Whether it is a packet's turn.
+/// Turn of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     Now,
     Later,
-    /// Others went on without it, or it was there already.
+    /// Others went on without the packet, or it was there already.
     Past,
 }
 
 /// Lets packets out by their numbers. Of those that wait, the highest number is less than `span` above the lowest.
 pub(super) struct InOrder {
-    /// By number modulo span.
+    /// Packets that wait, by number modulo span.
     slots: Vec<Option<Packet>>,
     held: usize,
-    /// Whose turn it is; none before the first packet.
+    /// Number whose turn it is; none before the first packet.
     next: Option<u64>,
-    /// In order, until a batch has room.
+    /// Packets whose turn has come, in order, until a batch has room.
     ready: VecDeque<Packet>,
-    /// How long a missing packet is waited for, and since when.
+    /// Time for which a missing packet is waited for, and since when.
     patience: Duration,
     since: Option<Instant>,
 }
@@ -41,7 +41,7 @@ impl InOrder {
         }
     }
 
-    /// Another stream begins: what waits is let go.
+    /// Begins again with another stream: what waits is let go.
     pub(super) fn begin_again(&mut self) {
         while let Some(lowest) = self.lowest() {
             self.advance_to(lowest);
@@ -91,7 +91,8 @@ impl InOrder {
         self.let_go();
     }
 
-    /// After each batch: gives up what was waited for too long, and fills the batch up with those whose turn it is.
+    /// Gives up what was waited for too long, and fills the batch up with those whose turn it is; called after each
+    /// batch.
     pub(super) fn release(&mut self, batch: &mut Batch, counts: &mut Counts) {
         if self.held == 0 {
             self.since = None;

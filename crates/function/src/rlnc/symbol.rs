@@ -1,4 +1,4 @@
-//! What of a packet is coded: whatever it takes to make it again, so that one code covers packets of many flows.
+//! Part of a packet that is coded: whatever it takes to make it again, so that one code covers packets of many flows.
 //!
 //! ```text
 //! version (1 byte: 4 or 6) | payload length (2) | source port (2) | destination port (2)
@@ -12,7 +12,7 @@ use taut_wire::{IpProtocol, Ipv4Repr, Ipv6Repr, Udp, UdpRepr};
 /// Bytes in front of the payload at most.
 pub(super) const HEAD_BYTES: usize = 7 + 32;
 
-/// Where a recovered packet's time to live begins: what the lost one had left is not known.
+/// Time to live of a recovered packet: what the lost one had left is not known.
 const HOPS: u8 = 64;
 
 /// Writes the symbol of a frame's datagram without the first `skipped` bytes of its payload; its length. `symbol` has
@@ -39,7 +39,7 @@ pub(super) struct Recovered<'a> {
     is_v4: bool,
     ports: [u16; 2],
     addresses: &'a [u8],
-    /// What of the payload is there; the rest of it are zeros.
+    /// Bytes of the payload that are there; the rest of it are zeros.
     payload: &'a [u8],
     payload_len_bytes: usize,
 }
@@ -75,7 +75,7 @@ impl<'a> Recovered<'a> {
         ip + 8 + self.payload_len_bytes
     }
 
-    /// IPv4.
+    /// Whether the packet is IPv4.
     pub(super) fn is_v4(&self) -> bool {
         self.is_v4
     }

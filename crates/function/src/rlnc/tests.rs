@@ -382,7 +382,7 @@ fn an_order_that_cannot_be_is_refused() {
     }
 }
 
-/// With another number in its header.
+/// Returns the frame with another number in its header.
 fn numbered(frame: &[u8], number: u64) -> Vec<u8> {
     let Seen::Datagram(datagram) = seen(frame) else {
         panic!("no datagram");

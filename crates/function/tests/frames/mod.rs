@@ -7,9 +7,9 @@ use taut_wire::checksum::update_u16;
 use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Protocol, UdpFlow};
 
 pub const FRAMES: usize = 10_000;
-/// What the kernel takes at least when a program is tried, bytes.
+/// Shortest frame that the kernel takes when a program is tried, bytes.
 pub const LEAST: usize = 14;
-/// Of the function `ats`, at the end of payloads, bytes.
+/// Length of the stamps of the function `ats`, at the end of payloads, bytes.
 pub const STAMPS: usize = 16;
 
 fn flow(v6: bool, number: u16) -> UdpFlow {
@@ -28,7 +28,7 @@ fn flow(v6: bool, number: u16) -> UdpFlow {
     flow
 }
 
-/// With other headers between the IPv6 header and its payload; the last of them names what follows.
+/// Returns the frame with other headers between the IPv6 header and its payload; the last of them names what follows.
 fn extended(frame: &[u8], first: u8, extensions: &[u8]) -> Vec<u8> {
     let mut frame = [&frame[..54], extensions, &frame[54..]].concat();
     let length = (frame.len() - 54) as u16;
@@ -59,7 +59,7 @@ fn with_options(frame: &[u8]) -> Vec<u8> {
     longer
 }
 
-/// Every kind of frame there is.
+/// Makes every kind of frame there is.
 fn whole(random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for number in 0..40 {
@@ -158,7 +158,7 @@ pub fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-/// With zeros for stamps, and the checksum that belongs to them.
+/// Returns the frame with zeros for stamps, and the checksum that belongs to them; and the stamps.
 pub fn without_stamps(frame: &[u8]) -> (Vec<u8>, [u64; 2]) {
     let ethernet = Ethernet::new(frame).unwrap();
     let ip_at = ethernet.header_len_bytes();

@@ -22,42 +22,42 @@ use step::{Step, start, text};
 
 /// A forwarder that is not taut's.
 pub struct Baseline {
-    /// Its name on the command line and of its folder.
+    /// Name on the command line and of the folder.
     pub id: &'static str,
-    /// Its name in tables.
+    /// Name in tables.
     pub label: &'static str,
-    /// What moves its packets, one or two words.
+    /// Mechanism that moves the packets, one or two words.
     pub io: &'static str,
-    /// What a reader of its results must know, one or two clauses.
+    /// Note that a reader of the results must know, one or two clauses.
     pub note: &'static str,
-    /// How the generator reaches it.
+    /// Way in which the generator reaches the baseline.
     pub reach: Reach,
-    /// Which frames pass it.
+    /// Frames that pass the baseline.
     pub frames: Frames,
     probe: fn() -> Result<String, Missing>,
     steps: fn(&Place) -> Vec<Step>,
 }
 
-/// How the generator reaches a baseline.
+/// Way in which the generator reaches a baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Between the device's two interfaces of a [`Testbed`].
+    /// The baseline is between the device's two interfaces of a [`Testbed`].
     Veth {
-        /// Whether frames for it are processed on its CPU (receive packet steering). What takes
-        /// frames by XDP cannot have that.
+        /// Whether frames for the baseline are processed on its CPU (receive packet steering). What takes frames by XDP
+        /// cannot have that.
         steered: bool,
     },
-    /// As server of two memif links; the generator is the client.
+    /// The baseline is the server of two memif links; the generator is the client.
     Memif {
         /// Rings that it sends with, of which the generator has to receive from each.
         tx_rings: u16,
     },
-    /// As server of two vhost-user links; the generator is what a virtual machine's network card
-    /// would be (virtio-user).
+    /// The baseline is the server of two vhost-user links; the generator is what a virtual machine's network card would
+    /// be (virtio-user).
     Vhost,
 }
 
-/// Which frames come through a baseline and are known again behind it.
+/// Frames that come through a baseline and are known again behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frames {
     /// Addressed to the generator's other interface.
@@ -72,17 +72,17 @@ pub enum Frames {
 /// The addresses between which [`Frames::Routed`] travel: the generator's two ends.
 pub use linux_routing::HOSTS as ROUTED_HOSTS;
 
-/// What the commands of a baseline are made of.
+/// Values that the commands of a baseline are made of.
 struct Place {
-    /// Two interfaces or two sockets.
+    /// Ends of the baseline: two interfaces or two sockets.
     ends: [String; 2],
     /// The CPU it has for itself.
     cpu: usize,
-    /// Where it may write.
+    /// Folder that the baseline may write to.
     folder: PathBuf,
 }
 
-/// All baselines, in the order of reports.
+/// Returns all baselines, in the order of reports.
 #[must_use]
 pub fn baselines() -> &'static [Baseline] {
     &[
@@ -114,13 +114,13 @@ impl Baseline {
         (self.probe)()
     }
 
-    /// Whether it stands between the interfaces of a [`Testbed`].
+    /// Whether the baseline stands between the interfaces of a [`Testbed`].
     #[must_use]
     pub fn on_interfaces(&self) -> bool {
         matches!(self.reach, Reach::Veth { .. })
     }
 
-    /// Where its interfaces want their frames processed, when `cpu` is the device's.
+    /// Returns where the baseline's interfaces want their frames processed, when `cpu` is the device's.
     #[must_use]
     pub fn steering(&self, cpu: usize) -> Steering {
         match self.reach {

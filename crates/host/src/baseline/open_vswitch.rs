@@ -141,12 +141,12 @@ fn open_vswitch(
     .steps()
 }
 
-/// What the commands of a switch are made of.
+/// Values that the commands of a switch are made of.
 pub(crate) struct Switch<'a> {
     /// Everything that it writes lies here.
     pub(crate) folder: &'a Path,
     pub(crate) daemon: &'a str,
-    /// Also the name of an interface that the daemon makes.
+    /// Name of the bridge, and of an interface that the daemon makes.
     pub(crate) bridge: &'a str,
     /// The daemon makes that interface in a network of its own.
     pub(crate) own_network: bool,
@@ -368,7 +368,7 @@ pub(crate) fn version(daemon: &str) -> String {
     )
 }
 
-/// Of `ovs-vswitchd (Open vSwitch) 3.1.0` and what follows.
+/// Returns the version in `ovs-vswitchd (Open vSwitch) 3.1.0` and what follows.
 fn version_in(said: &str) -> Option<&str> {
     said.lines().next()?.split("(Open vSwitch) ").nth(1)
 }
@@ -386,7 +386,8 @@ fn speaks_dpdk(said: &str) -> bool {
     said.lines().skip(1).any(|line| line.starts_with("DPDK "))
 }
 
-/// Only a running daemon lists its port types; one that has AF_XDP ports is linked to libxdp or libbpf.
+/// Whether the daemon has AF_XDP ports. Only a running daemon lists its port types; one that has AF_XDP ports is linked
+/// to libxdp or libbpf.
 fn has_af_xdp(daemon: &str) -> bool {
     let file = std::env::var_os("PATH").and_then(|path| {
         std::env::split_paths(&path)

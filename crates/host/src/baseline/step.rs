@@ -1,4 +1,4 @@
-//! How a baseline comes up: commands in their order, some of which end and some of which stay.
+//! Steps by which a baseline comes up: commands in their order, some of which end and some of which stay.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use crate::command::{CommandError, run};
 use crate::process::{DeviceError, DeviceProcess, killed_with_owner};
 
-/// How long one program may take until it is ready. DPDK programs take a second on an idle machine.
+/// Time that one program may take until it is ready. DPDK programs take a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often a socket is tried.
+/// Time between two tries of a socket.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A command line, word by word; no shell reads it.
 pub(crate) type Line = Vec<String>;
 
-/// One step of starting.
+/// Step of starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Runs to its end, which must be success.
@@ -33,27 +33,27 @@ pub(crate) enum Step {
     },
 }
 
-/// When a program that stays is ready for the next step.
+/// Condition under which a program that stays is ready for the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ready {
     /// The next step waits for it itself.
     AtOnce,
-    /// It listens on this socket. (The file is there a moment before that.)
+    /// The program listens on this socket. (The file is there a moment before that.)
     Socket(PathBuf),
     /// A line of its output begins so.
     LineStart(&'static str),
 }
 
-/// How a program learns that taut is gone, however that ended.
+/// Way in which a program learns that taut is gone, however that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// It ends by itself at the end of its standard input.
+    /// The program ends by itself at the end of its standard input.
     WatchesInput,
-    /// It would stay: a watcher kills it.
+    /// The program would stay: a watcher kills it.
     NeedsWatcher,
 }
 
-/// Why a baseline did not come up or stay up.
+/// Reason why a baseline did not come up or stay up.
 #[derive(Debug, thiserror::Error)]
 pub enum BaselineError {
     /// A set-up command failed.
@@ -67,17 +67,17 @@ pub enum BaselineError {
     Unexpected {
         /// The command line.
         command: String,
-        /// What it printed.
+        /// Output of the program.
         said: String,
     },
     /// A program runs and does not listen on its socket.
     #[error("{name} did not listen on {path} within {waited:?}; its last words:\n{last_lines}")]
     NoSocket {
-        /// The program.
+        /// Name of the program.
         name: &'static str,
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// How long it was given.
+        /// Time that it was given.
         waited: Duration,
         /// The end of its output.
         last_lines: String,
@@ -113,7 +113,7 @@ impl Running {
         done
     }
 
-    /// Its process numbers.
+    /// Process numbers of the programs.
     #[must_use]
     pub fn ids(&self) -> Vec<u32> {
         self.processes.iter().map(DeviceProcess::id).collect()

@@ -16,7 +16,7 @@ pub struct NetworkCard {
     pub driver_version: Option<String>,
     /// Version of the firmware on the card.
     pub firmware_version: Option<String>,
-    /// Where it is, such as `0000:17:00.0` or `virtio2`.
+    /// Place of the card, such as `0000:17:00.0` or `virtio2`.
     pub bus: Option<String>,
     /// Maker and kind, as PCI numbers them: `8086:1592`.
     pub pci_id: Option<String>,

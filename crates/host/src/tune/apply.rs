@@ -10,7 +10,7 @@ use super::step::{Step, chosen};
 use super::{Finding, Group, Profile, Root, State, TuneError, audit, platform};
 use crate::cpu_list::format_cpu_list;
 
-/// How it went with one group of settings.
+/// Outcome of one group of settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -24,27 +24,27 @@ pub enum Outcome {
     Refused(String),
 }
 
-/// What `apply` did.
+/// Result of `apply`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Applied {
-    /// One entry per group, in the order they were taken.
+    /// Outcome of each group, in the order they were taken.
     pub groups: Vec<(Group, Outcome)>,
-    /// What the user has to know, one line each.
+    /// Notes that the user has to know, one line each.
     pub notes: Vec<String>,
 }
 
-/// What `revert` did.
+/// Result of `revert`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Reverted {
     /// Changes taken back.
     pub restored: usize,
-    /// What the user has to know, one line each.
+    /// Notes that the user has to know, one line each.
     pub notes: Vec<String>,
-    /// What could not be taken back; it stays in the journal.
+    /// Changes that could not be taken back; they stay in the journal.
     pub refused: Vec<String>,
 }
 
-/// What `apply` would do: per setting that is not as wanted, its steps.
+/// Returns what `apply` would do: per setting that is not as wanted, its steps.
 ///
 /// # Errors
 /// [`TuneError::LastCpu`], [`TuneError::NoCpus`].
@@ -189,7 +189,7 @@ fn apply_group(
     })
 }
 
-/// Whether the kernel does not let anybody move this interrupt.
+/// Whether an error says that the kernel does not let anybody move this interrupt.
 fn is_managed(e: &io::Error) -> bool {
     const EPERM: i32 = 1;
     const EIO: i32 = 5;
@@ -397,7 +397,7 @@ mod tests {
         ("/proc/sys/net/core/busy_poll", "0\n"),
     ];
 
-    /// Every file of the tree but the journal's.
+    /// Returns every file of the tree but the journal's.
     fn files(folder: &Path) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let mut folders = vec![folder.to_path_buf()];

@@ -1,4 +1,4 @@
-//! What only the next boot can change: arguments for the kernel's command line, and where they go.
+//! Settings that only the next boot can change: arguments for the kernel's command line, and where they go.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use super::Audit;
 /// Arguments for the kernel's command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootLine {
-    /// Those that the running kernel was not given, in the order of the settings.
+    /// Arguments that the running kernel was not given, in the order of the settings.
     pub arguments: Vec<String>,
 }
 
-/// Where the line goes, per boot loader: name, file, what to run then.
+/// Places where the line goes, per boot loader: name, file, what to run then.
 pub const LOADERS: [(&str, &str, &str); 2] = [
     (
         "GRUB",

@@ -5,11 +5,11 @@ use super::step::{Format, Step};
 
 /// The control group of the isolated CPUs, below the hierarchy's folder.
 pub(super) const ISOLATED: &str = "taut";
-/// Where everything else goes in version 1 of control groups.
+/// Control group of everything else in version 1 of control groups.
 const SYSTEM: &str = "taut-system";
-/// Where version 1 of control groups has cpusets.
+/// Folder of cpusets in version 1 of control groups.
 pub(super) const V1: &str = "/sys/fs/cgroup/cpuset";
-/// Where version 2 is.
+/// Folder of version 2 of control groups.
 pub(super) const V2: &str = "/sys/fs/cgroup";
 
 pub(super) const SETTINGS: &[Setting] = &[
@@ -195,7 +195,7 @@ fn hardware_threads(view: &View) -> Looked {
     Looked::is(alone, control, "off, or siblings idle").boot(["nosmt"])
 }
 
-/// Whether a CPU is in the partition that `taut tune apply` made, and the file that takes a task into it.
+/// Returns the file that takes a task into the partition that `taut tune apply` made, if `cpu` is in that partition.
 pub(super) fn entrance(root: &super::Root, cpu: usize) -> Option<String> {
     [(V1, "tasks"), (V2, "cgroup.procs")]
         .iter()

@@ -18,7 +18,7 @@ use crate::private::readable_folder;
 const FOLDER: &str = "/run/taut";
 const FILE: &str = "/run/taut/tune.journal";
 
-/// For what the machine was changed.
+/// Head of the journal: for what the machine was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     pub boot: String,
@@ -26,13 +26,13 @@ pub(super) struct Head {
     pub profile: Profile,
 }
 
-/// One change that was about to be made.
+/// Entry of the journal: a change that was about to be made.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub setting: String,
     pub group: Group,
     pub step: Step,
-    /// What was there.
+    /// Value before the change.
     pub before: String,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Journal<'a> {
     pub entries: Vec<Entry>,
 }
 
-/// What tells this boot from every other.
+/// Returns what tells this boot from every other.
 pub(super) fn boot(root: &Root) -> String {
     let id = root.text("/proc/sys/kernel/random/boot_id");
     id.unwrap_or_default()
@@ -77,14 +77,14 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// Whether it is of another boot than this.
+    /// Whether the journal is of another boot than this.
     pub fn is_stale(&self) -> bool {
         self.head
             .as_ref()
             .is_some_and(|head| head.boot != boot(self.root))
     }
 
-    /// Begins anew.
+    /// Begins the journal anew.
     pub fn begin(&mut self, head: Head) -> io::Result<()> {
         let path = self.root.path(FILE);
         let mut file = File::create(&path)?;

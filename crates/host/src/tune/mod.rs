@@ -1,4 +1,4 @@
-//! Every setting of the machine that matters for latency: seen, explained, changed and changed back.
+//! Settings of the machine that matter for latency: seen, explained, changed and changed back.
 //!
 //! One file per family of settings; a new setting is one entry in it. What can be changed at run time is a
 //! [`Step`], of which apply, revert and the printed commands are made.
@@ -35,18 +35,18 @@ use crate::cpu_list::{format_cpu_list, parse_cpu_list};
 use crate::machine::Machine;
 use setting::{Looked, View};
 
-/// Why a machine cannot be looked at or changed as asked.
+/// Reason why a machine cannot be looked at or changed as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
-    /// Not a list of CPUs.
+    /// The text is not a list of CPUs.
     #[error("`{0}` is no list of CPUs; want one such as 1 or 2-3,6")]
     NotAList(String),
     /// The machine does not have them.
     #[error("CPU {missing} does not exist or is offline; online: {online}")]
     NoSuchCpu {
-        /// Those that are missing.
+        /// CPUs that are missing.
         missing: String,
-        /// Those there are.
+        /// CPUs that are online.
         online: String,
     },
     /// The system needs a CPU too.
@@ -54,15 +54,15 @@ pub enum TuneError {
         "{cpus} would be every CPU of this machine ({online}), and the system needs one; leave out at least one"
     )]
     LastCpu {
-        /// Those asked for.
+        /// CPUs asked for.
         cpus: String,
-        /// Those there are.
+        /// CPUs that are online.
         online: String,
     },
     /// The tree does not say which CPUs there are.
     #[error("{0} cannot be read; is this a Linux machine with /sys?")]
     NoCpus(PathBuf),
-    /// Only root may.
+    /// Only root may change settings.
     #[error(
         "only root can change settings; run: sudo taut tune {0}   (taut tune audit and --dry-run need no root)"
     )]
@@ -72,18 +72,18 @@ pub enum TuneError {
         "tuned is active (profile {profile}) and would set its own values again; turn it off (tuned-adm off), or let it do the work (tuned-adm profile cpu-partitioning)"
     )]
     Tuned {
-        /// Its profile.
+        /// Profile of that program.
         profile: String,
     },
-    /// What is applied now is for others.
+    /// The settings that are applied now are for other CPUs or another profile.
     #[error("already applied for CPU {cpus}, profile {profile}; first run: taut tune revert")]
     AppliedOtherwise {
-        /// The CPUs.
+        /// CPUs they are applied for.
         cpus: String,
-        /// The profile.
+        /// Profile they are applied for.
         profile: String,
     },
-    /// Another process is at it.
+    /// Another process applies or reverts settings.
     #[error("another taut tune apply or revert is at work")]
     Busy,
     /// The journal cannot be kept, so nothing may be changed.
@@ -91,9 +91,9 @@ pub enum TuneError {
         "{path}: {source}; without the journal nothing is changed, as it could not be changed back"
     )]
     Journal {
-        /// Where it would be.
+        /// Path of the journal.
         path: PathBuf,
-        /// Why not.
+        /// Reason why it cannot be kept.
         source: std::io::Error,
     },
     /// The journal is not one.
@@ -101,30 +101,30 @@ pub enum TuneError {
         "{path}:{line}: not a journal of taut tune ({reason}); put the values back by hand and remove the file"
     )]
     NotAJournal {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its line, from 1.
+        /// Number of its line, from 1.
         line: usize,
         /// What is wrong.
         reason: String,
     },
 }
 
-/// What an audit found.
+/// Result of an audit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Audit {
-    /// What the machine is held against.
+    /// Profile that the machine is held against.
     pub profile: Profile,
     /// The CPUs to be quiet, as a list.
     pub cpus: String,
     /// Whether root's files could be read.
     pub as_root: bool,
-    /// One entry per setting, families together.
+    /// Finding of each setting, families together.
     pub findings: Vec<Finding>,
 }
 
 impl Audit {
-    /// How many settings cost something.
+    /// Returns how many settings cost something.
     #[must_use]
     pub fn bad(&self) -> usize {
         let bad = |finding: &&Finding| finding.state == State::Bad;
@@ -132,7 +132,7 @@ impl Audit {
     }
 }
 
-/// Every setting that is known, families together.
+/// Returns every setting that is known, families together.
 pub fn settings() -> impl Iterator<Item = &'static Setting> {
     [
         isolation::SETTINGS,

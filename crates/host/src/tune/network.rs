@@ -195,7 +195,7 @@ fn transmit_steering(view: &View) -> Looked {
     Looked::is(own, now, "a queue for these CPUs")
 }
 
-/// What `ethtool` says of every card, or why it says nothing.
+/// Returns what `ethtool` says of every card, or why it says nothing.
 fn ethtool(view: &View, option: &str) -> Result<Vec<(String, String)>, Looked> {
     let cards = cards(view);
     if cards.is_empty() {

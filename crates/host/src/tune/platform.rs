@@ -1,4 +1,4 @@
-//! What lies below the operating system (hypervisor, firmware), and who else tunes the machine.
+//! Settings below the operating system (hypervisor, firmware), and other programs that tune the machine.
 
 use super::setting::{EVERY, Group, LATENCY, Looked, Setting, View};
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! Where settings are read and written: the machine's own files, or a made-up tree of them in tests.
+//! Root of the files in which settings are read and written: the machine's own, or a made-up tree of them in tests.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -11,7 +11,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// This machine.
+    /// Returns the root of this machine.
     #[must_use]
     pub fn machine() -> Self {
         Self::at(Path::new("/"))
@@ -25,13 +25,13 @@ impl Root {
         }
     }
 
-    /// Whether this is the running machine.
+    /// Whether the root is that of the running machine.
     #[must_use]
     pub fn is_machine(&self) -> bool {
         self.folder == Path::new("/")
     }
 
-    /// Where an absolute path lies.
+    /// Returns where an absolute path lies.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.folder.join(path.trim_start_matches('/'))
     }

@@ -1,4 +1,4 @@
-//! What a setting is, what it is looked at through, and what is found.
+//! Settings, what they are looked at through, and what is found.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -10,7 +10,7 @@ use super::step::Step;
 use crate::cpu_list::{format_cpu_list, mask_of_cpus, parse_cpu_list};
 use crate::machine::Machine;
 
-/// What a machine is tuned for.
+/// Profile: what a machine is tuned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
@@ -44,12 +44,13 @@ pub enum Group {
     Scheduler,
     /// Network interfaces and sockets.
     Network,
-    /// What lies below the operating system, and who else tunes.
+    /// Settings below the operating system, and other programs that tune.
     Platform,
 }
 
 impl Group {
-    /// Every group, in the order in which it is applied. Tasks are moved first: they take settings of their own along.
+    /// All groups, in the order in which they are applied. Tasks are moved first: they take settings of their own
+    /// along.
     pub const ALL: [Self; 7] = [
         Self::Isolation,
         Self::Interrupts,
@@ -75,15 +76,15 @@ impl Display for Group {
     }
 }
 
-/// How a setting stands.
+/// State of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// As the profile wants it, or the profile does not care.
+    /// The setting is as the profile wants it, or the profile does not care.
     Ok,
-    /// Costs latency or speed in this profile.
+    /// The setting costs latency or speed in this profile.
     Bad,
-    /// Could not be read.
+    /// The setting could not be read.
     Unknown,
     /// This machine has no such thing.
     NotHere,
@@ -104,29 +105,29 @@ impl Display for State {
 pub struct Setting {
     /// Short, in the file names of the documentation.
     pub name: &'static str,
-    /// The family.
+    /// Family of the setting.
     pub group: Group,
-    /// What it is, one sentence.
+    /// Description of the setting, one sentence.
     pub what: &'static str,
-    /// What the wrong value costs, and why.
+    /// Cost of the wrong value, and why.
     pub cost: &'static str,
     /// A command that shows it.
     pub see: &'static str,
     /// Whether `apply` changes it where this machine has it.
     pub is_applied: bool,
-    /// How to change it by hand at run time, where `apply` does not; empty where it does or nobody can.
+    /// Way to change it by hand at run time, where `apply` does not; empty where it does or nobody can.
     pub by_hand: &'static str,
-    /// How to change it at boot; empty where that is no way.
+    /// Way to change it at boot; empty where there is none.
     pub boot: &'static str,
-    /// How to change it in the BIOS or on the host; empty where that is no way.
+    /// Way to change it in the BIOS or on the host; empty where there is none.
     pub below: &'static str,
-    /// Where the advice comes from.
+    /// Source of the advice.
     pub source: &'static str,
     pub(super) profiles: &'static [Profile],
     pub(super) look: fn(&View) -> Looked,
 }
 
-/// What a look at one setting showed.
+/// Result of a look at one setting.
 pub(super) struct Looked {
     pub state: State,
     pub now: String,
@@ -170,28 +171,28 @@ impl Looked {
     }
 }
 
-/// How one setting stands on this machine.
+/// Finding about one setting on this machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finding {
     /// The setting's name.
     pub name: String,
-    /// Its family.
+    /// Family of the setting.
     pub group: Group,
-    /// How it stands.
+    /// State of the setting.
     pub state: State,
-    /// What it is now, or why that is not known.
+    /// Present value, or why that is not known.
     pub now: String,
-    /// What the profile wants.
+    /// Value that the profile wants.
     pub wanted: String,
-    /// How to change it now: the commands of `taut tune apply`, or advice.
+    /// Way to change it now: the commands of `taut tune apply`, or advice.
     pub change_now: Vec<String>,
     /// Arguments for the kernel's command line that change it from the next boot on.
     pub change_at_boot: Vec<String>,
-    /// What to change in the BIOS or on the host; empty where that is no way.
+    /// Change to make in the BIOS or on the host; empty where that is no way.
     pub change_below: String,
-    /// What it costs and why.
+    /// Cost of the setting, and why.
     pub why: String,
-    /// Where that is said.
+    /// Source of the advice.
     pub source: String,
     /// Whether `taut tune apply` changes it.
     pub can_be_applied: bool,
@@ -206,7 +207,7 @@ impl Finding {
     }
 }
 
-/// What settings are looked at through.
+/// View through which settings are looked at.
 pub(super) struct View<'a> {
     pub root: &'a Root,
     /// The CPUs to be quiet.

@@ -1,4 +1,4 @@
-//! One change that can be made at run time: how it is made, seen, undone and said as a shell command.
+//! Change that can be made at run time: how it is made, seen, undone and said as a shell command.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -17,23 +17,23 @@ use crate::cpu_list::{mask_cpus, parse_cpu_list};
 pub enum Step {
     /// A value is written into a file of the kernel's.
     Write {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The value wanted.
         value: String,
-        /// How values of this file are compared.
+        /// Way in which values of this file are compared.
         format: Format,
     },
     /// A control group is made.
     Group {
-        /// Its folder.
+        /// Folder of the group.
         path: String,
-        /// What is written into its files, in this order.
+        /// Values that are written into the group's files, in this order.
         settings: Vec<(String, String)>,
     },
     /// A setting of a network card's driver is changed by `ethtool`.
     Card {
-        /// Its interface.
+        /// Interface of the card.
         interface: String,
         /// `k` for offloads, `c` for coalescing: the letter that shows them; the capital sets them.
         letter: char,
@@ -48,20 +48,20 @@ pub enum Step {
     Tasks {
         /// The file with the tasks of the one.
         from: String,
-        /// That of the other.
+        /// File with the tasks of the other.
         to: String,
     },
 }
 
-/// How two texts of a file are compared.
+/// Way in which two texts of a file are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// As they are; of a choice (`always [madvise] never`), what is chosen.
+    /// Texts are compared as they are; of a choice (`always [madvise] never`), what is chosen.
     Text,
-    /// As masks of CPUs in hexadecimal.
+    /// Texts are compared as masks of CPUs in hexadecimal.
     Mask,
-    /// As lists of CPUs.
+    /// Texts are compared as lists of CPUs.
     List,
     /// A switch such as `+cpuset` among the words of the file.
     Switch,
@@ -84,7 +84,7 @@ impl Step {
         }
     }
 
-    /// What is there now: the file's text; of a group, whether it is there; of tasks, nothing.
+    /// Returns what is there now: the file's text; of a group, whether it is there; of tasks, nothing.
     pub(crate) fn now(&self, root: &Root) -> io::Result<String> {
         match self {
             Self::Write { path, .. } => root.raw(path),
@@ -316,7 +316,7 @@ fn card(root: &Root, letter: char, interface: &str, setting: &[&str]) -> io::Res
     command::run("ethtool", &arguments).map_err(io::Error::other)
 }
 
-/// What follows `key:` in a text of `ethtool`; the last time, as `ethtool -g` says its maxima first.
+/// Returns what follows `key:` in a text of `ethtool`; the last time, as `ethtool -g` says its maxima first.
 pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().rev().find_map(|line| {
         let (found, value) = line.trim().split_once(':')?;
@@ -328,7 +328,7 @@ fn same_list(now: &str, wanted: &str) -> bool {
     parse_cpu_list(now).is_some_and(|cpus| Some(cpus) == parse_cpu_list(wanted))
 }
 
-/// What is chosen of `always [madvise] never` or `none (full)`; another text as it is.
+/// Returns what is chosen of `always [madvise] never` or `none (full)`; another text as it is.
 pub(crate) fn chosen(text: &str) -> &str {
     let text = text.trim();
     if !text.contains(' ') {

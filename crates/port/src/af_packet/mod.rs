@@ -73,7 +73,7 @@ struct AfPacketPort {
     tx: TxRing,
     _tx_memory: RingMemory,
     counters: PortCounters,
-    /// Of the packets received last, where they are asked for.
+    /// Stamps of the packets received last, where they are asked for.
     stamps: Option<Vec<u64>>,
 }
 
@@ -206,7 +206,7 @@ fn insert_vlan(packet: &mut Packet, kind: u16, control: u16) {
 }
 
 impl AfPacketPort {
-    /// Whether the kernel would take the frame (which it does not say when it does not).
+    /// Whether the kernel would take the frame (the kernel does not say when it does not).
     #[inline(always)]
     fn takes(&self, frame: &[u8]) -> bool {
         frame.len() > ETHERNET_HEADER_BYTES

@@ -16,7 +16,7 @@ pub(super) const RX_OVERHEAD_BYTES: usize = HEADER_BYTES + size_of::<libc::socka
 /// Bytes of the `struct virtio_net_hdr` (linux/virtio_net.h) between it and a frame to be sent.
 const SEND_HEADER_BYTES: usize = 10;
 
-/// Where a frame to be sent starts.
+/// Offset of a frame to be sent, in its slot.
 const SEND_OFFSET_BYTES: usize = HEADER_BYTES + SEND_HEADER_BYTES;
 
 /// What the kernel is to copy at most into the head of its own packet; longer heads would take more
@@ -94,11 +94,11 @@ pub(super) struct Received {
     pub(super) headroom: u16,
     /// A VLAN tag that the kernel took out of the frame: EtherType and control information.
     pub(super) vlan: Option<(u16, u16)>,
-    /// When the kernel received it, ns since 1970; 0 where it took no stamp.
+    /// Time at which the kernel received the frame, ns since 1970; 0 where it took no stamp.
     pub(super) kernel_stamp_ns: u64,
 }
 
-/// What stood at the head of the receive ring.
+/// State of the head of the receive ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// A whole frame, which is the caller's until [`RxRing::give_back`].
@@ -280,7 +280,7 @@ mod tests {
             unsafe { self.base().add(offset).as_ptr() }
         }
 
-        /// What the kernel does with a packet that arrives: false if it has to drop it.
+        /// Does what the kernel does with a packet that arrives: false if it has to drop it.
         fn deliver(&mut self, byte: u8) -> bool {
             if self.header().tp_status != FREE {
                 return false;
@@ -295,7 +295,7 @@ mod tests {
             true
         }
 
-        /// What the kernel does when it is kicked: sends one frame, if one is marked.
+        /// Does what the kernel does when it is kicked: sends one frame, if one is marked.
         fn send(&mut self) -> Option<u8> {
             if self.header().tp_status != TO_SEND {
                 return None;

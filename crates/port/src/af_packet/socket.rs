@@ -101,7 +101,7 @@ impl PacketSocket {
         self.map_ring(libc::PACKET_TX_RING, shape)
     }
 
-    /// Has the kernel stamp each frame as it receives it: software stamps of SO_TIMESTAMPING.
+    /// Makes the kernel stamp each frame as it receives it: software stamps of SO_TIMESTAMPING.
     pub(super) fn stamp_arrivals(&self) -> io::Result<()> {
         let wanted = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
         self.set_at(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &wanted)?;
@@ -147,8 +147,9 @@ impl PacketSocket {
         )
     }
 
-    /// As [`PacketSocket::receive_from`], but of the flows that arrive only those that the kernel's hash, which is the same in both
-    /// directions, gives to this socket of the group; the first socket's group is made. Returns the group's number.
+    /// Does as [`PacketSocket::receive_from`], but receives only those flows that the kernel's hash, which is the same
+    /// in both directions, gives to this socket of the group; the first socket's group is made. Returns the group's
+    /// number.
     pub(super) fn receive_share(
         &self,
         interface: &Interface,
@@ -214,7 +215,7 @@ impl PacketSocket {
         })
     }
 
-    /// Has the kernel send the frames marked in the transmit ring.
+    /// Makes the kernel send the frames marked in the transmit ring.
     #[inline(always)]
     pub(super) fn kick(&self) -> Result<(), Errno> {
         send(&self.0, &[], SendFlags::DONTWAIT).map(drop)

@@ -1,4 +1,4 @@
-//! Which frames a port takes away from the kernel: `udp:2152+ether:0x88f7`.
+//! Filter of the frames that a port takes away from the kernel: `udp:2152+ether:0x88f7`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,13 +16,13 @@ const UDP: u8 = 17;
 
 /// EtherTypes below are lengths.
 const LOWEST_ETHER_TYPE: u16 = 0x0600;
-/// Of VLAN tags, which the program looks behind.
+/// EtherTypes of VLAN tags, which the program looks behind.
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
 const GRAMMAR: &str = "want all, or up to 8 of ip, ip4, ip6, udp[:PORT[-PORT]], tcp[:PORT[-PORT]], \
                        ether:0xTYPE, joined by +";
 
-/// What one rule wants of a frame; None is not looked at.
+/// Conditions of one rule on a frame; None is not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Rule {
     /// EtherType, behind a VLAN tag if there is one.
@@ -43,7 +43,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// As the XDP program has them in its constants.
+    /// Returns the rules as the XDP program has them in its constants.
     pub(super) fn constants(&self) -> Vec<u8> {
         let mut bytes = (self.rules.len() as u32).to_ne_bytes().to_vec();
         for rule in &self.rules {
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// What the XDP program ought to say, written a second time.
+    /// Decides as the XDP program ought to: its rules, written a second time.
     fn wants(filter: &Filter, frame: &[u8]) -> bool {
         let half = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
         let Some(mut kind) = half(12) else {

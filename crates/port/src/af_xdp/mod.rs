@@ -109,7 +109,7 @@ fn queues(spec: &PortSpec) -> Option<RangeInclusive<u32>> {
     (first <= last && last < MOST_QUEUES).then_some(first..=last)
 }
 
-/// What stands in where the backend is not built.
+/// Stand-in where the backend is not built.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use crate::{Part, Port, PortError, PortSpec, Resources};

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// returns early for each frame that the driver drops.
 const KICKS: usize = 2 * BATCH_CAPACITY;
 
-/// What the AF_XDP ports of one worker share.
+/// State that the AF_XDP ports of one worker share.
 #[derive(Clone, Default)]
 pub(crate) struct Shared(Rc<RefCell<Living>>);
 
@@ -84,7 +84,7 @@ struct Queue {
     socket: XdpSocket,
     /// Frames in the fill ring, the receive ring or between.
     receiving: u32,
-    /// Of the queue, once the socket is closed.
+    /// Release of the queue, once the socket is closed.
     release: Release,
 }
 
@@ -92,7 +92,7 @@ struct Queue {
 /// returns them one by one or [`Books::close`] is told that it has let go of all.
 struct Books {
     pool: PoolHandle,
-    /// By slot.
+    /// Whether the kernel has the frame of each slot.
     lent: Vec<bool>,
     /// Frames in the transmit ring, the completion ring or between.
     sending: u32,
@@ -104,13 +104,13 @@ struct AfXdpPort {
     lookup: OwnedFd,
     shared: Shared,
     pool: PoolHandle,
-    /// None while the interface is gone.
+    /// The session; None while the interface is gone.
     session: Option<Session>,
     interface: Interface,
     /// The kernel did not take all of the transmit ring, and will at a later call.
     unsent: bool,
     counters: PortCounters,
-    /// Of the packets received last, where they are asked for.
+    /// Stamps of the packets received last, where they are asked for.
     stamps: Option<Vec<u64>>,
     /// Overruns of sessions past.
     overrun_before: u64,
@@ -127,7 +127,7 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
     open_wanted(Wanted::of(spec)?, resources)
 }
 
-/// As many of the queues for each worker, in their order.
+/// Splits the queues among the workers: as many for each, in their order.
 pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     let queues = Wanted::of(spec)?.queues;
     let (first, count) = (*queues.start(), queues.count());
@@ -386,7 +386,7 @@ impl Books {
         address
     }
 
-    /// Where a packet of the pool starts, from the start of the packet memory.
+    /// Returns where a packet of the pool starts, from the start of the packet memory.
     #[inline(always)]
     fn address(&self, packet: &Packet) -> u64 {
         let base = self.pool.memory().map_or(0, |m| m.base().as_ptr() as u64);
@@ -450,7 +450,7 @@ impl Books {
     }
 }
 
-/// What the interface takes; the kernel does not check.
+/// Limits of what the interface takes; the kernel does not check.
 #[derive(Clone, Copy)]
 struct Limits {
     room: usize,
@@ -467,7 +467,7 @@ impl Limits {
 }
 
 impl AfXdpPort {
-    /// Has the kernel send what is in the transmit ring.
+    /// Makes the kernel send what is in the transmit ring.
     #[inline(always)]
     fn kick(&mut self) {
         let Some(session) = &self.session else { return };
@@ -679,7 +679,7 @@ impl Port for AfXdpPort {
 }
 
 impl AfXdpPort {
-    /// What kernel and driver made of busy polling.
+    /// Says what kernel and driver made of busy polling.
     fn polled(&self, session: &Session) -> String {
         let ids: Vec<_> = session
             .queues

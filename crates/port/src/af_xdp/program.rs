@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Compiled from `ebpf/xdp_to_socket.bpf.c` by build.rs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_to_socket.bpf.o"));
 
-/// What the program is told when it is loaded.
+/// Settings that the program gets when it is loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) filter: Filter,
@@ -19,7 +19,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// As the program has them in its constants.
+    /// Returns the settings as the program has them in its constants.
     fn constants(&self) -> Vec<u8> {
         let mut bytes = self.filter.constants();
         bytes.extend(u32::from(self.stamped).to_ne_bytes());

@@ -20,7 +20,7 @@ pub(super) struct Layout {
     pub(super) size: u32,
 }
 
-/// What both ends of a ring know of it.
+/// State of a ring that both ends know.
 #[derive(Debug)]
 struct Ring<T> {
     layout: Layout,
@@ -28,7 +28,7 @@ struct Ring<T> {
     mask: u32,
     /// Our index, ahead of the shared one until it is published.
     ours: u32,
-    /// The other side's index when it was last looked at.
+    /// The other side's index, when this side last looked at it.
     theirs: u32,
 }
 

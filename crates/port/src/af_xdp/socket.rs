@@ -30,7 +30,7 @@ const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 /// Time a receive call may run the driver's queue, in µs; it returns as soon as that is empty.
 const BUSY_POLL_MICROSECONDS: libc::c_int = 20;
 
-/// How a socket wants to be served.
+/// Wishes of how a socket is to be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Binding {
     /// Flags in the rings say when the kernel must be called.
@@ -283,8 +283,7 @@ impl XdpSocket {
         };
     }
 
-    /// Has receive calls run the driver's queue, `packets` at most per call, and asks the kernel to leave
-    /// it to them.
+    /// Makes receive calls run the driver's queue, `packets` at most per call, and asks the kernel to leave it to them.
     pub(super) fn set_busy_poll(&self, packets: u32) -> Result<(), Errno> {
         self.set(SO_PREFER_BUSY_POLL, 1)?;
         self.set(SO_BUSY_POLL, BUSY_POLL_MICROSECONDS)?;
@@ -327,13 +326,13 @@ impl XdpSocket {
         (answer == 0 && number != 0).then_some(number)
     }
 
-    /// Has the kernel look at the transmit ring.
+    /// Makes the kernel look at the transmit ring.
     #[inline(always)]
     pub(super) fn wake_tx(&self) -> Result<(), Errno> {
         send(&self.0, &[], SendFlags::DONTWAIT).map(drop)
     }
 
-    /// Has the driver look at the fill ring, and run its queue where busy polling is on.
+    /// Makes the driver look at the fill ring, and run its queue where busy polling is on.
     #[inline(always)]
     pub(super) fn wake_rx(&self) {
         let _ = recv(&self.0, &mut [0u8; 0][..], RecvFlags::DONTWAIT);

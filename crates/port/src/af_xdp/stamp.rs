@@ -3,7 +3,7 @@
 
 use crate::Packet;
 
-/// Its two words: a mark, and ns of `CLOCK_MONOTONIC`.
+/// Words of an arrival stamp: a mark, and ns of `CLOCK_MONOTONIC`.
 type Arrival = [u64; 2];
 
 /// Tells an arrival from what was in that memory before (`ARRIVAL_MARK`).

@@ -1,4 +1,4 @@
-//! What a spec asks of the kernel and the driver, and why they may not give it.
+//! Wishes of a spec to the kernel and the driver, and why they may not grant them.
 
 use super::filter::Filter;
 use super::program::Settings;
@@ -10,18 +10,18 @@ use crate::{PortError, PortSpec};
 use rustix::io::Errno;
 use std::ops::RangeInclusive;
 
-/// Who copies frames between the driver's memory and the packet memory.
+/// Party that copies frames between the driver's memory and the packet memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Copying {
     /// Nobody if the driver can do without, otherwise the kernel.
     Auto,
-    /// Nobody.
+    /// Nobody copies.
     Zero,
-    /// The kernel.
+    /// The kernel copies.
     Copy,
 }
 
-/// What a spec asks for.
+/// Wishes of a spec.
 pub(super) struct Wanted {
     pub(super) spec: PortSpec,
     pub(super) queues: RangeInclusive<u32>,
@@ -82,7 +82,7 @@ impl Wanted {
         })
     }
 
-    /// What messages say was being done.
+    /// Describes for messages what was being done.
     pub(super) fn what(&self) -> String {
         format!("opening {}", self.spec)
     }
@@ -92,7 +92,7 @@ impl Wanted {
         self.spec.target()
     }
 
-    /// How its sockets are bound where the program runs in `mode`.
+    /// Returns how the sockets are bound where the program runs in `mode`.
     pub(super) fn binding(&self, mode: Mode) -> Binding {
         Binding {
             need_wakeup: self.need_wakeup,
@@ -104,7 +104,7 @@ impl Wanted {
         }
     }
 
-    /// Why the kernel does not let a socket have the queue.
+    /// Explains why the kernel does not let a socket have the queue.
     pub(super) fn cannot_bind(&self, queue: u32, error: Errno) -> PortError {
         let (what, name) = (self.what(), self.name());
         match error {
@@ -131,7 +131,7 @@ impl Wanted {
         }
     }
 
-    /// Why receive calls cannot run the driver.
+    /// Explains why receive calls cannot run the driver.
     pub(super) fn cannot_poll(&self, error: Errno) -> PortError {
         match error {
             Errno::PERM => PortError::missing(

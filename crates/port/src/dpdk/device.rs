@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What is asked of a device, and what was made of it (`struct taut_setup`).
+/// Request for a device, and what was made of it (`struct taut_setup`).
 #[repr(C)]
 pub(super) struct Setup {
     ring: u16,
@@ -27,7 +27,7 @@ pub(super) struct Setup {
     driver: [c_char; 64],
 }
 
-/// What a device itself counted as lost (`struct taut_losses`).
+/// Losses that a device itself counted (`struct taut_losses`).
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Losses {
@@ -58,11 +58,11 @@ pub(super) struct Device {
     pub(super) driver: String,
     pub(super) rx_ring: u16,
     pub(super) tx_ring: u16,
-    /// Where an mbuf has its receive stamp, and the flag of those that have one.
+    /// Place of the receive stamp in an mbuf, and the flag of the mbufs that have one.
     pub(super) stamp: (i32, u64),
-    /// Of all ports on it, packets that it had no room for.
+    /// Packets that the device had no room for, of all ports on it.
     pub(super) refused: AtomicU64,
-    /// What it receives into: goes after it.
+    /// Pools that the device receives into: they go after it.
     _pools: Vec<Arc<MbufPool>>,
 }
 
@@ -148,7 +148,7 @@ impl Device {
         unsafe { (self.environment.shim.link_is_up)(self.port) == 1 }
     }
 
-    /// What was lost so far; none where the driver cannot say.
+    /// Returns the losses so far; none where the driver cannot say.
     pub(super) fn losses(&self) -> Option<Losses> {
         let mut losses = Losses::default();
         // SAFETY: a port of ours that is not removed yet, and a place for the answer.
@@ -166,7 +166,7 @@ impl Drop for Device {
     }
 }
 
-/// What DPDK calls the device once it is attached: without a bus's name before it.
+/// Returns what DPDK calls the device once it is attached: its name without a bus's name before it.
 fn name_of(target: &str) -> &str {
     target
         .strip_prefix("vdev:")
@@ -226,7 +226,7 @@ fn failure(
     }
 }
 
-/// What kind of error DPDK's number is; many drivers say -1 where they mean nothing by it.
+/// Returns the kind of error that DPDK's number means; many drivers say -1 where they mean nothing by it.
 fn kind(rc: i32) -> std::io::ErrorKind {
     if rc == -1 {
         std::io::ErrorKind::Other

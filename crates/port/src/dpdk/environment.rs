@@ -12,10 +12,10 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// With less in free huge pages than this, DPDK gets ordinary ones.
+/// Free huge pages wanted, bytes; with less DPDK gets ordinary pages.
 const HUGE_BYTES_WANTED: u64 = 64 << 20;
 
-/// What DPDK may use of ordinary pages; those it never touches cost nothing.
+/// Ordinary pages that DPDK may use, MB; those it never touches cost nothing.
 const ORDINARY_MEGABYTES: u32 = 1024;
 
 /// An address that no device has: with it DPDK attaches no PCI device by itself, but can be told to.

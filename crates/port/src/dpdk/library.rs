@@ -46,7 +46,7 @@ unsafe impl Send for Shim {}
 const LAYOUT: usize = size_of::<Shim>() << 32 | size_of::<Path>() << 16 | size_of::<Setup>();
 
 impl Shim {
-    /// "DPDK 22.11.11".
+    /// Returns the version of DPDK, such as "DPDK 22.11.11".
     pub(super) fn version(&self) -> String {
         // SAFETY: takes nothing, returns a string constant.
         let text = unsafe { CStr::from_ptr((self.version)()) };
@@ -60,7 +60,7 @@ impl Shim {
         text.to_string_lossy().into_owned()
     }
 
-    /// What DPDK logged since this was last asked.
+    /// Returns what DPDK logged since the last call.
     pub(super) fn words(&self) -> String {
         let mut words = vec![0_u8; 4096];
         // SAFETY: writes as much as there is room for, and says how much.

@@ -15,7 +15,7 @@ const MBUF_RESERVE: u32 = 1024;
 /// A slot is counted in this unit, which every mbuf is aligned to.
 const SLOT_BYTES: u64 = 64;
 
-/// What the DPDK ports of one worker share; made by the first of them.
+/// Memory that the DPDK ports of one worker share; made by the first of them.
 pub(crate) struct Shared {
     mbufs: u32,
     made: OnceCell<Memory>,
@@ -90,7 +90,7 @@ unsafe impl Sync for MbufPool {}
 /// (`net_ring` carries mbufs from one to the other).
 struct Pools {
     alive: usize,
-    /// Addresses.
+    /// Addresses of pools that stay behind.
     left_behind: Vec<usize>,
 }
 

@@ -77,15 +77,15 @@ pub(crate) const BACKEND: Backend = Backend {
 
 const RING: u16 = 512;
 
-/// Its driver fills a ring of 2048 whatever it is asked for.
+/// Size of the ring that AF_XDP's driver fills, whatever it is asked for.
 const AF_XDP_RING: u16 = 2048;
 
-/// What a spec asks of its device, but for its name and arguments.
+/// Wishes of a spec to its device, but for its name and arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Settings {
     /// Descriptors of each ring.
     ring: u16,
-    /// Receive queues.
+    /// Number of receive queues.
     queues: u16,
     /// The device's limit for sending; 0 is none.
     rate_mbps: u32,

@@ -1,10 +1,10 @@
-//! What a port's data path shares with `shim.c`.
+//! Structures that a port's data path shares with `shim.c`.
 
 use crate::{Packet, Pool};
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-/// What passed so far (`struct taut_counts`).
+/// Counts of what passed so far (`struct taut_counts`).
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counts {
@@ -14,11 +14,11 @@ pub(super) struct Counts {
     pub(super) tx_packets: u64,
     pub(super) tx_bytes: u64,
     pub(super) tx_too_long: u64,
-    /// What the device had no room for; the caller has it still.
+    /// Packets that the device had no room for; the caller has them still.
     pub(super) tx_refused: u64,
 }
 
-/// What the data path needs (`struct taut_path`).
+/// State of the data path (`struct taut_path`).
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Path {
@@ -27,11 +27,11 @@ pub(super) struct Path {
     pub(super) queues: u16,
     pub(super) next_queue: u16,
     pub(super) tx_queue: u16,
-    /// For copies of packets of other ports.
+    /// Pool for copies of packets of other ports.
     pub(super) mempool: *mut c_void,
-    /// From where slots are counted.
+    /// Address from which slots are counted.
     pub(super) base: usize,
-    /// Whose packets are mbufs.
+    /// Ledger of the pool whose packets are mbufs.
     pub(super) ledger: *const Pool,
     /// Room for the receive stamps of one call, or null.
     pub(super) stamps: *mut u64,

@@ -23,14 +23,15 @@ struct DpdkPort {
     /// Receive stamps of the last call; none unless asked for.
     stamps: Box<[u64]>,
     stamped: usize,
-    /// There once the port of its last worker is open. Before the memory: a device holds mbufs until it is closed.
+    /// The device, set once the port of its last worker is open. Before the memory: a device holds mbufs until it is
+    /// closed.
     device: Arc<OnceLock<Device>>,
     memory: Memory,
-    /// Which of the workers that share the device; the first one counts what the device has lost.
+    /// Number of the worker among those that share the device; the first one counts what the device has lost.
     worker: u16,
     /// The path knows the device.
     has_begun: bool,
-    /// What of its refused packets it has told the device's other ports.
+    /// Refused packets of this port that have been added to the device's sum.
     told_refused: u64,
     /// Packets that may be out at a time: the ledger has no room for more.
     most: usize,
@@ -108,12 +109,12 @@ pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortEr
     Ok((0..workers as u16).map(part).collect())
 }
 
-/// What workers that share a device open it by, one after the other.
+/// State by which workers that share a device open it, one after the other.
 struct Opening {
     spec: PortSpec,
     settings: Settings,
     workers: usize,
-    /// Of those that have opened it.
+    /// Pools of the workers that have opened the device.
     pools: Mutex<Vec<Arc<MbufPool>>>,
     device: Arc<OnceLock<Device>>,
 }
@@ -129,7 +130,7 @@ impl Opening {
         })
     }
 
-    /// One worker more has memory for its queue; with the last one the device starts.
+    /// Adds one more worker's memory for its queue; with the last one the device starts.
     fn add(
         &self,
         environment: &'static Environment,
@@ -148,7 +149,7 @@ impl Opening {
     }
 }
 
-/// Whose clock a device stamps by.
+/// Returns the clock by which a device stamps.
 fn clock_of(driver: &str, arguments: &[String]) -> StampClock {
     let on_interface = |argument: &String| {
         ["iface=", "rx_iface=", "rx_iface_in="]
@@ -164,7 +165,7 @@ fn clock_of(driver: &str, arguments: &[String]) -> StampClock {
 }
 
 impl DpdkPort {
-    /// That of one of the workers, which open it in turn.
+    /// Opens the port of one of the workers, which open theirs in turn.
     fn open(opening: &Opening, worker: u16, resources: &mut Resources) -> Result<Self, PortError> {
         let Opening { spec, settings, .. } = opening;
         let environment = environment()?;

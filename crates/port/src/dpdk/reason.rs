@@ -2,15 +2,14 @@
 
 use std::io;
 
-/// What DPDK says of every failure, and so of none.
+/// Words that DPDK says of every failure, and so of none.
 const EMPTY_WORDS: [&str; 3] = [
     "Driver cannot attach the device",
     "Failed to attach device on primary process",
     "failed to initialize",
 ];
 
-/// What DPDK said of a cause ([`cause`]), or the meaning of the error number (negative) where it said
-/// nothing.
+/// Returns what DPDK said of a cause ([`cause`]), or the meaning of the error number (negative) where it said nothing.
 pub(super) fn reason(words: &str, rc: i32) -> String {
     cause(words).unwrap_or_else(|| io::Error::from_raw_os_error(rc.saturating_neg()).to_string())
 }

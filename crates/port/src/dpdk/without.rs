@@ -1,4 +1,4 @@
-//! What stands in where the backend is not built.
+//! Stand-in where the backend is not built.
 
 #![cfg_attr(dpdk, allow(dead_code))]
 

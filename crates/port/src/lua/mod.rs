@@ -17,23 +17,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Headers of a packet that a script can name.
 pub const HEADERS: usize = 16;
 
-/// Where a header lies that a packet has not got: behind the end of every packet.
+/// Offset of a header that a packet has not got: behind the end of every packet.
 pub const ABSENT: u16 = u16::MAX;
 
 /// Values that a script hands over together.
 pub const SAMPLES: usize = 1024;
 
-/// What is lent, as `memory.lua` declares it.
+/// Packets lent to a script, as `memory.lua` declares them.
 #[repr(C)]
 struct Window {
     data: [Cell<*mut u8>; BATCH_CAPACITY],
-    /// From the stamp to the arrival; negative for packets without a stamp.
+    /// Time from the stamp to the arrival; negative for packets without a stamp.
     latency_ns: [Cell<f64>; BATCH_CAPACITY],
     sequence: [Cell<f64>; BATCH_CAPACITY],
     len: [Cell<u32>; BATCH_CAPACITY],
     stream: [Cell<i32>; BATCH_CAPACITY],
     headers: [[Cell<u16>; HEADERS]; BATCH_CAPACITY],
-    /// What the script says of it.
+    /// Marks that the script has set.
     mark: [Cell<u8>; BATCH_CAPACITY],
 }
 
@@ -51,10 +51,10 @@ impl Window {
     }
 }
 
-/// What is known of one packet besides its bytes.
+/// Facts about one packet besides its bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Lent {
-    /// Where its headers begin, in bytes; [`ABSENT`] for those it has not got.
+    /// Offsets of the packet's headers, in bytes; [`ABSENT`] for those it has not got.
     pub headers: [u16; HEADERS],
     /// Number of its stream (from 1; 0 for packets without a stamp), sequence number, and ns from stamp to
     /// arrival.
@@ -76,7 +76,7 @@ pub struct LuaState {
 /// and load 8 aligned bytes whole.
 type Cells = Arc<[AtomicU64]>;
 
-/// What the functions of a state write to. Lives as long as the state, whoever keeps a handle on that.
+/// Cells that the functions of a state write to. They live as long as the state, whoever keeps a handle on that.
 #[derive(Default)]
 struct Kept(Vec<Cells>);
 
@@ -94,7 +94,7 @@ fn read(cell: &AtomicU64) -> f64 {
 pub struct Number(Cells);
 
 impl Number {
-    /// What it is now.
+    /// Returns the number's present value.
     pub fn get(&self) -> f64 {
         read(&self.0[0])
     }
@@ -105,20 +105,20 @@ impl Number {
 pub struct Pending(Cells);
 
 impl Pending {
-    /// What there is now. Exact while the script does not go on.
+    /// Returns the present values. Exact while the script does not go on.
     pub fn values(&self) -> impl Iterator<Item = f64> + '_ {
         let n = (read(&self.0[0]) as usize).min(SAMPLES);
         self.0[1..=n].iter().map(read)
     }
 }
 
-/// What [`LuaState::samples`] makes.
+/// Functions that [`LuaState::samples`] makes.
 pub struct Samples {
     /// Takes one number.
     pub record: mlua::Function,
     /// Passes on what there is.
     pub flush: mlua::Function,
-    /// What has not been passed on.
+    /// Samples that have not been passed on.
     pub pending: Pending,
 }
 
@@ -218,7 +218,7 @@ impl LuaState {
         &self.memory
     }
 
-    /// What ends its script from another thread.
+    /// Returns what ends the state's script from another thread.
     pub fn ends(&self) -> Ends {
         self.ends.clone()
     }

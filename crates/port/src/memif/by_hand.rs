@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Bytes of the region that rings and buffers lie in.
 pub const REGION_BYTES: usize = 16 << 10;
 
-/// Which side of the connection is ours.
+/// Role of this side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Brings the memory: its packets lie in the pool.
@@ -26,7 +26,7 @@ pub enum Role {
     Server,
 }
 
-/// One of the two rings, as this side sees them.
+/// Direction of one of the two rings, as this side sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the peer.
@@ -117,17 +117,17 @@ impl DataPath {
         }
     }
 
-    /// As [`Port::rx`](crate::Port::rx).
+    /// Receives as [`Port::rx`](crate::Port::rx) does.
     pub fn rx(&mut self, batch: &mut Batch) -> usize {
         self.queue.rx(batch)
     }
 
-    /// As [`Port::tx`](crate::Port::tx).
+    /// Sends as [`Port::tx`](crate::Port::tx) does.
     pub fn tx(&mut self, batch: &mut Batch) -> usize {
         self.queue.tx(batch)
     }
 
-    /// As [`Port::counters`](crate::Port::counters).
+    /// Counts as [`Port::counters`](crate::Port::counters) does.
     pub fn counters(&self) -> PortCounters {
         self.queue.counters()
     }
@@ -171,7 +171,7 @@ impl DataPath {
         self.queue.disconnect()
     }
 
-    /// As the peer: where this side's index of a ring is.
+    /// Returns, as the peer, where this side's index of a ring is.
     pub fn index(&self, direction: Direction) -> u16 {
         match self.role {
             Role::Client => self.ring(direction).head(),
@@ -179,7 +179,7 @@ impl DataPath {
         }
     }
 
-    /// As the peer: moves its own index of a ring to anywhere.
+    /// Moves, as the peer, its own index of a ring to anywhere.
     pub fn move_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_tail(to),
@@ -187,7 +187,7 @@ impl DataPath {
         }
     }
 
-    /// As the peer: moves this side's index of a ring, which is not the peer's to write.
+    /// Moves, as the peer, this side's index of a ring, which is not the peer's to write.
     pub fn move_our_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_head(to),
@@ -195,17 +195,17 @@ impl DataPath {
         }
     }
 
-    /// As the peer: reads a descriptor.
+    /// Reads, as the peer, a descriptor.
     pub fn descriptor(&self, direction: Direction, at: u16) -> Descriptor {
         self.ring(direction).read(at)
     }
 
-    /// As the peer: writes a descriptor.
+    /// Writes, as the peer, a descriptor.
     pub fn describe(&self, direction: Direction, at: u16, descriptor: Descriptor) {
         self.ring(direction).write(at, descriptor);
     }
 
-    /// As the peer: asks to be woken, or not.
+    /// Asks, as the peer, to be woken, or not.
     pub fn sleep(&self, sleeps: bool) {
         if sleeps {
             self.ring(Direction::Sent).unmask_interrupts();
@@ -295,11 +295,11 @@ mod tests {
         }
     }
 
-    /// What a peer does to the shared memory between our calls, and what we do.
+    /// Step of a test: what a peer does to the shared memory between our calls, or what we do.
     #[derive(Debug, Clone)]
     enum Step {
         Move(Direction, u16),
-        /// As honest peers do: on by so many.
+        /// The peer moves its index on by so many, as honest peers do.
         Advance(Direction, u16),
         MoveOurs(Direction, u16),
         Describe(Direction, u16, Descriptor),

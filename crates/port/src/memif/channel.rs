@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// How long a peer may take for its next message of the handshake.
 const PATIENCE_MS: i64 = 2_000;
 
-/// Why a connection ended or never came to be.
+/// Reason why a connection ended or never came to be.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ChannelError {
     #[error("the peer closed the connection")]
@@ -22,7 +22,7 @@ pub(super) enum ChannelError {
     Refused(String),
     #[error("the peer does not keep to the protocol: {0}")]
     Protocol(String),
-    /// Who is not meant is refused; what the two sides have to agree on.
+    /// The peer is refused: the two sides do not agree on what they have to agree on.
     #[error("{0}")]
     Mismatch(String),
     #[error("the peer did not answer for {} ms", PATIENCE_MS)]

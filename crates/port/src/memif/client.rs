@@ -16,14 +16,13 @@ use std::sync::Arc;
 /// How long to wait before trying again to reach a server that is not there.
 const RETRY_MS: i64 = 20;
 
-/// What a client offers besides its rings: the memory of its workers' packet pools, so that frames cross
-/// without a copy.
+/// Offer of a client besides its rings: the memory of its workers' packet pools, so that frames cross without a copy.
 pub(super) struct Offer {
     pub(super) path: PathBuf,
     pub(super) log2_ring_size: u8,
     /// Rings to receive from, as far as the server has use for them.
     pub(super) rx_rings: u16,
-    /// By worker, each of which has a ring to send through. The file, and its size in bytes.
+    /// Pools by worker, each of which has a ring to send through: the file, and its size in bytes.
     pub(super) pools: Vec<(Arc<OwnedFd>, usize)>,
 }
 

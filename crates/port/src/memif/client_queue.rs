@@ -36,7 +36,7 @@ struct Sending {
     wakes: Wakes,
     /// Filled up to here: ours to write.
     head: u16,
-    /// Taken back up to here.
+    /// Index up to which sent frames have been taken back.
     reclaimed: u16,
     /// The pool's slot behind each filled descriptor.
     in_flight: Box<[u32]>,

@@ -1,4 +1,4 @@
-//! What the control thread hands to the data path: an established connection, and how it hands it.
+//! Established connections, and how the control thread hands them to the data path.
 
 use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE, Ring};
 use super::shrink::Guard;
@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where a ring lies, as the client announced it, and its interrupt file.
+/// Place of a ring, as the client announced it, and its interrupt file.
 #[derive(Debug)]
 pub(super) struct RingPlace {
     pub(super) region: u16,
@@ -22,7 +22,7 @@ pub(super) struct RingPlace {
 /// The memory of a connection, for as long as one of its workers uses it.
 #[derive(Debug)]
 pub(super) struct Regions {
-    /// Of the regions that the peer has made: dropped before they are unmapped.
+    /// Guards of the regions that the peer has made: dropped before the regions are unmapped.
     pub(super) _guards: Vec<Guard>,
     /// The mapped regions by index. The client's pools, from region 1 on, it maps itself: for the
     /// client this list has region 0 only.
@@ -33,14 +33,14 @@ pub(super) struct Regions {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) regions: Arc<Regions>,
-    /// For the client, the region that is the worker's pool.
+    /// Region that is the worker's pool; for the client only.
     pub(super) pool_region: u16,
     pub(super) client_to_server: Vec<RingPlace>,
     pub(super) server_to_client: Vec<RingPlace>,
     pub(super) fault: Arc<Fault>,
 }
 
-/// How the data path has the control thread end a connection.
+/// Flag by which the data path makes the control thread end a connection.
 #[derive(Debug)]
 pub(super) struct Fault {
     /// 0, or what the peer did.
@@ -68,7 +68,8 @@ impl Fault {
         self.file.as_fd()
     }
 
-    /// Has the control thread end the connection; false if it had been asked to before. Does only what a signal handler may.
+    /// Makes the control thread end the connection; false if it had been asked to before. Does only what a signal
+    /// handler may.
     #[cold]
     pub(super) fn raise(&self, what: u8) -> bool {
         let first = self
@@ -81,7 +82,7 @@ impl Fault {
         first
     }
 
-    /// What the peer did, for people; none if it was not raised.
+    /// Returns what the peer did, for people; none if the fault was not raised.
     pub(super) fn reason(&self) -> Option<&'static str> {
         match self.what.load(Ordering::Relaxed) {
             0 => None,
@@ -135,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// All rings, with their places; none if one does not lie inside its region.
+    /// Returns all rings, with their places; none if one does not lie inside its region.
     pub(super) fn rings(&self, places: &[RingPlace]) -> Option<Vec<Ring>> {
         places.iter().map(|place| self.ring(place)).collect()
     }
@@ -188,7 +189,7 @@ impl Handovers {
         }
     }
 
-    /// What is being waited for.
+    /// Notes what is being waited for.
     pub(super) fn note(&self, note: &str) {
         for handover in &self.0 {
             handover.note(note.to_string());
@@ -216,7 +217,7 @@ pub(super) struct Handover {
 #[derive(Debug, Default)]
 struct State {
     connection: Option<Connection>,
-    /// Why there is none, for people.
+    /// Reason why there is no connection, for people.
     note: String,
 }
 
@@ -257,7 +258,7 @@ impl Handover {
         (self.epoch(), state.connection.take())
     }
 
-    /// Why there is no connection.
+    /// Returns why there is no connection.
     pub(super) fn why(&self) -> String {
         self.state().note.clone()
     }

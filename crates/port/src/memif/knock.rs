@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 /// `IOCB_CMD_PREAD` of linux/aio_abi.h.
 const READ: u16 = 0;
 
-/// `IOCB_FLAG_RESFD`.
+/// Flag `IOCB_FLAG_RESFD`.
 const COUNT_WHEN_DONE: u32 = 1;
 
 /// Requests whose results the kernel keeps until they are asked for; it rounds up.
@@ -36,7 +36,7 @@ struct Request {
     counter: u32,
 }
 
-/// `struct io_event`.
+/// Event of a finished request: `struct io_event`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Done([u64; 4]);

@@ -15,7 +15,7 @@ const NAME_BYTES: usize = 32;
 const SECRET_BYTES: usize = 24;
 const REASON_BYTES: usize = 96;
 
-/// One message.
+/// Message of the control channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// Accepts the message before.
@@ -54,7 +54,7 @@ pub enum Message {
     AddRegion {
         /// Regions are numbered from 0 in the order they are added.
         index: u16,
-        /// Its length.
+        /// Length of the region.
         size_bytes: u64,
     },
     /// A ring in a region; its interrupt file comes with the message.
@@ -65,9 +65,9 @@ pub enum Message {
         index: u16,
         /// The region it lies in.
         region: u16,
-        /// Where in the region it starts.
+        /// Offset of the ring in the region.
         offset_bytes: u32,
-        /// Its number of descriptors, as a power of two.
+        /// Number of the ring's descriptors, as a power of two.
         log2_ring_size: u8,
     },
     /// The client has said everything.
@@ -80,16 +80,16 @@ pub enum Message {
         /// The server's name for its interface.
         interface: String,
     },
-    /// Either side ends it.
+    /// Either side ends the connection.
     Disconnect {
         /// An error number; 0 if it has none.
         code: u32,
-        /// Why, in words.
+        /// Reason in words.
         reason: String,
     },
 }
 
-/// Why a message cannot be understood.
+/// Reason why a message cannot be understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// The type is none of the protocol's.

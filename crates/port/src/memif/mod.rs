@@ -42,7 +42,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// What either side calls itself.
+/// Name by which either side calls itself.
 const APPLICATION_NAME: &str = concat!("taut ", env!("CARGO_PKG_VERSION"));
 
 /// Descriptors per ring unless asked otherwise: DPDK's default.
@@ -93,7 +93,7 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Parts(split),
 };
 
-/// Which interface on which socket.
+/// Identity of an interface on a socket.
 #[derive(Debug, Clone)]
 struct Identity {
     id: u32,
@@ -393,8 +393,8 @@ impl Port for MemifPort {
     }
 }
 
-/// Has `receive` fill `batch` from the rings in turn, each time from the next one on, so that none is left
-/// behind. Returns how many packets came.
+/// Lets `receive` fill `batch` from the rings in turn, each time from the next one on, so that none is left behind.
+/// Returns how many packets came.
 #[inline(never)]
 fn in_turn<R>(
     rings: &mut [R],

@@ -42,7 +42,7 @@ pub struct Descriptor {
     pub region: u16,
     /// Bytes: of the frame where it is filled, of the buffer where it is empty.
     pub length: u32,
-    /// Where in the region it starts.
+    /// Offset of the ring in the region.
     pub offset: u32,
 }
 
@@ -59,8 +59,8 @@ impl Ring {
         size_of::<Header>() + (16 << log2_size)
     }
 
-    /// How far the peer has moved an index of its own beyond what was `seen` of it; none if it moved it back, or on by more
-    /// than the `most` that it may.
+    /// Returns how far the peer has moved an index of its own beyond what was `seen` of it; none if it moved it back,
+    /// or on by more than the `most` that it may.
     #[inline(always)]
     pub fn advance(now: u16, seen: u16, most: u16) -> Option<u16> {
         let by = now.wrapping_sub(seen);

@@ -99,7 +99,7 @@ impl Listener {
         accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
-    /// What the port says while nobody is connected.
+    /// Says what the port waits for while nobody is connected.
     pub(super) fn waiting(&self) -> String {
         format!("waiting for a memif client at {}", self.path.display())
     }

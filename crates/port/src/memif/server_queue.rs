@@ -10,7 +10,7 @@ use crate::{Alarm, Batch, Packet, PoolHandle, PortCounters};
 use std::ptr::NonNull;
 
 pub(super) struct ServerQueue {
-    /// For frames that come in pieces.
+    /// Pool for frames that come in pieces.
     pool: PoolHandle,
     rings: Option<Rings>,
     knocker: &'static Knocker,
@@ -27,9 +27,9 @@ struct Rings {
 
 struct Receiving {
     ring: Ring,
-    /// Seen up to here.
+    /// Index up to which descriptors have been seen.
     next: u16,
-    /// Given back to the client up to here: ours to write.
+    /// Index up to which descriptors have been given back to the client: ours to write.
     tail: u16,
     /// Descriptors that packets hold in place.
     ledger: PoolHandle,
@@ -42,7 +42,7 @@ struct Sending {
     wakes: Wakes,
     /// Filled up to here: ours to write.
     tail: u16,
-    /// What the client had offered when last looked.
+    /// Index up to which the client had offered descriptors when last looked.
     offered: u16,
 }
 

@@ -17,10 +17,10 @@ use std::sync::{Arc, OnceLock};
 /// Regions of all connections of this process at most.
 const MOST: usize = 512;
 
-/// What the signal handler looks through, which must not take locks or memory.
+/// Mappings that the signal handler looks through, which must not take locks or memory.
 static WATCHED: [Watched; MOST] = [const { Watched::none() }; MOST];
 
-/// What SIGBUS did before.
+/// Action of SIGBUS before ours.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 struct Watched {

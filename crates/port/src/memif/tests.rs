@@ -1,4 +1,4 @@
-//! Both ends of the protocol in one process, a peer that dies, and a peer that lies.
+//! Tests of both ends of the protocol in one process, of a peer that dies, and of a peer that lies.
 #![allow(clippy::unwrap_used)]
 
 use super::channel::Channel;
@@ -260,7 +260,7 @@ fn a_socket_left_by_a_killed_server_is_replaced() {
 struct Liar {
     channel: Channel<'static>,
     memory: Mapping,
-    /// Of all of its rings.
+    /// Interrupt file of all of its rings.
     interrupt: OwnedFd,
 }
 
@@ -271,7 +271,7 @@ fn lie(path: &Path) -> Liar {
     lie_with(path, &[])
 }
 
-/// With further rings to the server at these offsets.
+/// Makes a liar with further rings to the server at these offsets.
 fn lie_with(path: &Path, further: &[u32]) -> Liar {
     let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
     shake_hands_with(path, further, super::interrupt_file().unwrap(), memory)
@@ -780,7 +780,7 @@ fn a_server_that_accepts_nobody_keeps_no_port_from_closing() {
     drop(listener);
 }
 
-/// One descriptor's worth of `byte`, written into memory at `offset`.
+/// Writes one descriptor's worth of `byte` into memory at `offset`.
 fn place_frame(memory: &Mapping, ring: Ring, at: u16, offset: u32, byte: u8) {
     // SAFETY: inside the mapping, and nobody else looks there before the ring says so.
     unsafe {
@@ -865,7 +865,8 @@ fn greet(channel: &Channel<'_>, tx_rings: u16) {
     channel.send(&hello, None).unwrap();
 }
 
-/// Whether it leads to the server, its number, its offset in bytes, and the logarithm of its size.
+/// Ring that a client adds: whether it leads to the server, its number, its offset in bytes, and the logarithm of its
+/// size.
 type AddedRing = (bool, u16, u32, u8);
 
 /// Shakes hands as a server that sends with `tx_rings` threads; the client's rings to it and from it, and the
@@ -875,7 +876,7 @@ fn serve_by_hand(channel: &Channel<'_>, tx_rings: u16) -> (Vec<Mapping>, Vec<Add
     (regions, rings)
 }
 
-/// As [`serve_by_hand`], with the rings' interrupt files.
+/// Shakes hands as [`serve_by_hand`] does, and returns the rings' interrupt files too.
 fn serve_with_interrupts(
     channel: &Channel<'_>,
     tx_rings: u16,

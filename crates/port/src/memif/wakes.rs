@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 /// A receiver that has not slept during this many sends is taken for one that polls.
 const REMEMBERED_SENDS: u32 = 1 << 16;
 
-/// What a sender knows of its receiver's sleep.
+/// Knowledge of a sender about its receiver's sleep.
 ///
 /// The flag has to be read after the packets are published, which takes a fence (Dekker's problem: store, then load
 /// what the other side stores). A receiver that polls is not to pay for it, so the fence begins with the first sleep

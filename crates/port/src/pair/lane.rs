@@ -4,7 +4,7 @@ use super::ring::ROOM_BYTES;
 use super::{OPEN, PairPort};
 use crate::{Alarm, BATCH_CAPACITY, Batch, PortError};
 
-/// One end. Both are opened by the same name, each on the thread that it belongs to; a name serves once.
+/// One end of a lane. Both ends are opened by the same name, each on the thread that it belongs to; a name serves once.
 pub struct Lane {
     port: PairPort,
     notes: [u64; BATCH_CAPACITY],
@@ -53,7 +53,7 @@ impl Lane {
         })
     }
 
-    /// What came with packet `index` of the last batch.
+    /// Returns the note that came with packet `index` of the last batch.
     #[inline]
     pub fn note(&self, index: usize) -> u64 {
         self.notes[index & (BATCH_CAPACITY - 1)]
@@ -70,12 +70,12 @@ impl Lane {
         self.port.others_state() == OPEN
     }
 
-    /// As [`crate::Port::arm`].
+    /// Arms `alarm` as [`crate::Port::arm`] does.
     pub fn arm(&mut self, alarm: &mut Alarm) -> bool {
         self.port.joint.bells[1 - self.port.end].ask(alarm) && self.is_empty()
     }
 
-    /// As [`crate::Port::disarm`].
+    /// Disarms as [`crate::Port::disarm`] does.
     pub fn disarm(&mut self) {
         self.port.joint.bells[1 - self.port.end].quiet();
     }

@@ -1,5 +1,5 @@
-//! Two ports of one process, joined: what is sent into one comes out of the other. They may belong to
-//! two threads.
+//! Pairs of ports of one process, joined: what is sent into one comes out of the other. The two may belong to two
+//! threads.
 //!
 //! Packets cannot change threads (their pool belongs to one), so a frame is copied once, into a slot of
 //! the ring between them (`ring`), and received there in place.
@@ -43,18 +43,18 @@ pub(crate) const BACKEND: Backend = Backend {
 
 const RING_SLOTS: u32 = 1024;
 
-/// Not opened yet.
+/// State of an end that is not opened yet.
 const AWAITED: u8 = 0;
 const OPEN: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// What both ends share.
+/// State that both ends share.
 struct Joint {
-    /// By the end that sends into it.
+    /// Rings, by the end that sends into them.
     rings: [Arc<Ring>; 2],
-    /// By the end that rings them, for the other.
+    /// Bells, by the end that rings them for the other.
     bells: [Bell; 2],
-    /// By end.
+    /// State of each end.
     states: [AtomicU8; 2],
 }
 
@@ -281,7 +281,7 @@ mod tests {
     use crate::interface_tests::{Opened, frame_bytes, open};
     use std::time::{Duration, Instant};
 
-    /// Both ends of a pair; the name has to be one test's own, as tests share the process.
+    /// Opens both ends of a pair; the name has to be one test's own, as tests share the process.
     fn both(name: &str, options: &str) -> (Opened, Opened) {
         let spec = format!("pair:{name}{options}");
         (open(&spec).unwrap(), open(&spec).unwrap())

@@ -1,4 +1,4 @@
-//! One direction of a pair: a ring of equal slots with one sender and one receiver, on two threads or one.
+//! Ring of equal slots for one direction of a pair, with one sender and one receiver, on two threads or one.
 //!
 //! Indices run free. `head` is written by the sender (filled up to here), `tail` by the receiver (emptied
 //! up to here). The receiver may give slots back in any order; the tail moves over those that are done in
@@ -23,11 +23,11 @@ pub(super) const ROOM_BYTES: usize = STRIDE_BYTES - HEADROOM_BYTES as usize;
 #[repr(align(128))]
 struct Index(AtomicU32);
 
-/// What sender and receiver share.
+/// State that sender and receiver share.
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Mapping,
-    /// By slot, bytes of the frame in the lowest 16 bits, and the sender's note above.
+    /// Head of each slot: bytes of the frame in the lowest 16 bits, and the sender's note above.
     heads: Box<[AtomicU64]>,
     head: Index,
     tail: Index,
@@ -58,7 +58,7 @@ impl Ring {
         index as usize & (self.heads.len() - 1)
     }
 
-    /// Where the frame in a slot starts.
+    /// Returns where the frame in a slot starts.
     #[inline(always)]
     fn data(&self, place: usize) -> NonNull<u8> {
         debug_assert!(place < self.heads.len());
@@ -138,13 +138,13 @@ pub(super) struct Arrived {
 #[derive(Debug)]
 pub(super) struct Receiver {
     ring: Arc<Ring>,
-    /// Seen up to here.
+    /// Index up to which slots have been seen.
     next: u32,
     /// Filled up to here, when last looked.
     head: u32,
-    /// Given back up to here.
+    /// Index up to which slots have been given back.
     tail: u32,
-    /// By place: given back before those in front of it.
+    /// Slots, by place, that were given back before those in front of them.
     done: Box<[bool]>,
 }
 

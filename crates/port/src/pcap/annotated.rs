@@ -12,13 +12,13 @@ const OPT_COMMENT: u16 = 1;
 /// A frame and what is said about it.
 #[derive(Debug, Clone, Copy)]
 pub struct Annotated<'a> {
-    /// When it passed, nanoseconds since 1970.
+    /// Time at which the frame passed, nanoseconds since 1970.
     pub time_ns: u64,
     /// The bytes kept of it.
     pub frame: &'a [u8],
-    /// Its length on the wire.
+    /// Length of the frame on the wire.
     pub len_bytes: usize,
-    /// What to say; nothing where empty.
+    /// Comment; nothing where empty.
     pub comment: &'a str,
 }
 

@@ -49,7 +49,7 @@ pub(super) const IF_TSRESOL: u16 = 9;
 /// pcapng: the option of an interface that tells seconds to add to its times.
 const IF_TSOFFSET: u16 = 14;
 
-/// Why a file cannot be read on from here.
+/// Reason why a file cannot be read on from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     reason: String,
@@ -70,7 +70,7 @@ fn fault<T>(reason: impl Into<String>) -> Result<T, Fault> {
     })
 }
 
-/// What stands at the start of the bytes given to [`Scanner::step`].
+/// Item at the start of the bytes given to [`Scanner::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A whole frame: `len` bytes after `before` bytes of header; the next record starts `size` bytes on.
@@ -79,23 +79,23 @@ pub enum Step {
         before: usize,
         /// Bytes of the frame.
         len: usize,
-        /// When it was captured, in nanoseconds since 1970; none where the format does not say.
+        /// Time of capture, in nanoseconds since 1970; none where the format does not say.
         time_ns: Option<u64>,
         /// Bytes from the start of this record to the next one.
         size: u64,
     },
     /// Something else, or a frame that cannot be handed on; the next record starts `size` bytes on.
     Pass {
-        /// What was passed over.
+        /// Kind of what was passed over.
         over: Over,
         /// Bytes from the start of this record to the next one.
         size: u64,
     },
-    /// Only more bytes can tell: so many, counted from the start of those given.
+    /// More bytes are needed: so many, counted from the start of those given.
     More(usize),
 }
 
-/// What [`Step::Pass`] passes over.
+/// Kind of what [`Step::Pass`] passes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     /// A header, or a block that holds no frame.
@@ -104,7 +104,7 @@ pub enum Over {
     CutFrame {
         /// Bytes of the whole frame.
         whole_bytes: u32,
-        /// When it was captured, as in [`Step::Frame`].
+        /// Time of capture, as in [`Step::Frame`].
         time_ns: Option<u64>,
     },
     /// A frame longer than [`LONGEST_FRAME_BYTES`].
@@ -190,7 +190,7 @@ impl Times {
     }
 }
 
-/// One interface of a pcapng section.
+/// Interface of a pcapng section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Source {
     link_type: u16,
@@ -237,8 +237,8 @@ impl Scanner {
         Self(Format::Unknown)
     }
 
-    /// What stands at the start of `bytes`, which begin where the last record ended. After
-    /// [`Step::More`] nothing has happened: come again with more.
+    /// Reads what stands at the start of `bytes`, which begin where the last record ended. After [`Step::More`] nothing
+    /// has happened: come again with more.
     ///
     /// # Errors
     /// What cannot be right there.
@@ -304,7 +304,7 @@ fn check_link_type(link_type: u16) -> Result<(), Fault> {
     })
 }
 
-/// What a file that is no capture may be.
+/// Guesses what a file that is no capture may be.
 fn what_else(bytes: &[u8]) -> String {
     let compressed: [(&[u8], &str, &str); 3] = [
         (&[0x1f, 0x8b], "gzip", "gunzip"),
@@ -320,7 +320,7 @@ fn what_else(bytes: &[u8]) -> String {
     }
 }
 
-/// Whether `captured` bytes of a frame of `whole` bytes can be handed on; how far the next record is.
+/// Decides whether `captured` bytes of a frame of `whole` bytes can be handed on, and how far the next record is.
 fn judge(captured: u32, whole: u32, time_ns: Option<u64>, size: u64) -> Option<Step> {
     let over = if captured < whole {
         Over::CutFrame {
@@ -344,7 +344,7 @@ fn check_captured(captured: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// One record of a pcap file.
+/// Reads one record of a pcap file.
 fn record(order: Order, nanoseconds: bool, bytes: &[u8]) -> Result<Step, Fault> {
     if bytes.len() < RECORD_HEADER_BYTES {
         return Ok(Step::More(RECORD_HEADER_BYTES));
@@ -371,7 +371,7 @@ fn record(order: Order, nanoseconds: bool, bytes: &[u8]) -> Result<Step, Fault> 
     })
 }
 
-/// One block of a pcapng file.
+/// Reads one block of a pcapng file.
 fn block(order: &mut Order, sources: &mut Vec<Source>, bytes: &[u8]) -> Result<Step, Fault> {
     if bytes.len() < 12 {
         return Ok(Step::More(12));
@@ -480,7 +480,7 @@ fn source(order: Order, body: &[u8]) -> Result<Source, Fault> {
     Ok(source)
 }
 
-/// What the value of `if_tsresol` means: a power of ten or, with its top bit, of two.
+/// Reads the value of `if_tsresol`: a power of ten or, with its top bit, of two.
 fn resolution(unit: u8) -> Result<Resolution, Fault> {
     let power = u32::from(unit & 0x7f);
     match (unit & 0x80 != 0, power) {
@@ -571,7 +571,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// All steps through `bytes`, as a reader with everything in memory makes them.
+    /// Returns all steps through `bytes`, as a reader with everything in memory makes them.
     fn steps(bytes: &[u8]) -> Result<Vec<Step>, (usize, Fault)> {
         let (mut scanner, mut at, mut steps) = (Scanner::new(), 0, Vec::new());
         while at < bytes.len() {

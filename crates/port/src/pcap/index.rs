@@ -37,7 +37,7 @@ impl Source for &[u8] {
     }
 }
 
-/// Where one frame lies and when it is due.
+/// Entry of the index: where one frame lies and when it is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// Bytes from the start of the block.
@@ -50,12 +50,12 @@ pub struct Entry {
     pub due_ns: u64,
 }
 
-/// How a capture ended.
+/// End of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// After its last record.
+    /// The capture ends after its last record.
     Whole,
-    /// In the middle of a record, which starts at this byte.
+    /// The capture ends in the middle of a record, which starts at this byte.
     Truncated(u64),
     /// Something at this byte cannot be right.
     Damaged(u64, Fault),
@@ -63,16 +63,16 @@ pub enum End {
     Unreadable(u64, String),
 }
 
-/// What one block holds.
+/// Content of one block.
 #[derive(Debug, Default)]
 pub struct Filled {
-    /// Its frames, in order.
+    /// Frames of the block, in order.
     pub entries: Vec<Entry>,
     /// Frames passed over because only their beginning was captured.
     pub cut_frames: u64,
     /// Frames passed over because they are too long.
     pub long_frames: u64,
-    /// Set in the last block.
+    /// End of the capture; set in the last block.
     pub end: Option<End>,
 }
 
@@ -81,11 +81,11 @@ pub struct Filled {
 pub struct Index<S> {
     source: S,
     scanner: Scanner,
-    /// Of the next record, in bytes from the start of the source.
+    /// Offset of the next record, in bytes from the start of the source.
     offset: u64,
-    /// Of the record before it.
+    /// Offset of the record before it.
     last_record: u64,
-    /// How often still, this one included.
+    /// Rounds that are left, this one included.
     rounds: u64,
     /// Frames found in this round.
     found: u64,
@@ -198,7 +198,7 @@ impl<S: Source> Index<S> {
         Ok(have)
     }
 
-    /// What follows the last record: the start again, or the end.
+    /// Begins the next round after the last record, or returns the end.
     fn next_round(&mut self) -> Option<End> {
         // A record that was passed over may claim to reach further than the source.
         match self.source.read_at(&mut [0], self.offset - 1) {
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every frame of `file` with its due time, found in blocks of `block_bytes`, and the end.
+    /// Returns every frame of `file` with its due time, found in blocks of `block_bytes`, and the end.
     fn frames(file: &[u8], rounds: u64, block_bytes: usize) -> (Vec<(Vec<u8>, u64)>, End) {
         let mut index = Index::new(file, rounds);
         let (mut block, mut found) = (vec![0; block_bytes], Vec::new());

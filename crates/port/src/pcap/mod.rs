@@ -66,8 +66,7 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Never("the packets of a file come one after the other"),
 };
 
-/// How long the clock is compared with the system's: a part in a million, a millisecond in a quarter of an
-/// hour.
+/// Time for which the clock is compared with the system's: a part in a million, a millisecond in a quarter of an hour.
 const CALIBRATION: Duration = Duration::from_millis(50);
 
 struct PcapPort {
@@ -167,7 +166,7 @@ fn open_output(spec: &PortSpec, path: &str) -> Result<Output, PortError> {
     })
 }
 
-/// What is told of a file's end.
+/// Tells a file's end in words.
 fn told(path: &str, end: &End) -> String {
     match end {
         End::Whole => format!("end of {path}"),
@@ -183,7 +182,7 @@ fn told(path: &str, end: &End) -> String {
 }
 
 impl Input {
-    /// How its supply of frames stands.
+    /// Returns how the port's supply of frames stands.
     fn supply(&self) -> Supply {
         match self.reader.ended() {
             None => Supply::Open,

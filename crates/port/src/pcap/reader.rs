@@ -20,18 +20,18 @@ type Full = (usize, Filled);
 pub(super) struct Reader {
     blocks: Arc<Blocks>,
     full: Receiver<Full>,
-    /// None once there is nothing left to read.
+    /// Channel for empty blocks; None once there is nothing left to read.
     empty: Option<SyncSender<Empty>>,
     thread: Option<JoinHandle<()>>,
     current: Option<Current>,
-    /// By block: frames that are still to be delivered or that packets hold.
+    /// Frames of each block that are still to be delivered or that packets hold.
     in_use: [u32; BLOCKS],
-    /// By block: its list, while the frames it told of are still held.
+    /// List of each block, while the frames that it told of are still held.
     lists: [Vec<Entry>; BLOCKS],
-    /// What packets hold; keeps the blocks.
+    /// Ledger of what packets hold; keeps the blocks.
     ledger: PoolHandle,
     pace: Pace,
-    /// How the file ended, once every frame of it has been delivered.
+    /// End of the file, once every frame of it has been delivered.
     ended: Option<End>,
 }
 
@@ -43,11 +43,11 @@ struct Current {
     end: Option<End>,
 }
 
-/// When frames are due.
+/// Pace at which frames are due.
 struct Pace {
     /// Nanoseconds that a tick lasts; 0 makes every frame due at once.
     ns_per_tick: f64,
-    /// When the first frame was asked for.
+    /// Time at which the first frame was asked for.
     start_ticks: Option<u64>,
 }
 
@@ -126,7 +126,7 @@ impl Reader {
         })
     }
 
-    /// How the file ended, once every frame of it has been delivered.
+    /// Returns the end of the file, once every frame of it has been delivered.
     pub(super) fn ended(&self) -> Option<&End> {
         self.ended.as_ref()
     }
@@ -193,7 +193,7 @@ impl Reader {
         }
     }
 
-    /// Once a block.
+    /// Passes on a block that nobody holds any more; called once a block.
     #[cold]
     fn pass_on(&mut self, number: usize) {
         let list = std::mem::take(&mut self.lists[number]);

@@ -12,7 +12,7 @@ use crate::frame_copy;
 /// Longest frame in bytes that the file is said to hold.
 const SNAP_BYTES: u32 = 262_144;
 
-/// What kind of file is written.
+/// Kind of the file that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Pcap,
@@ -96,8 +96,8 @@ impl Format {
         }
     }
 
-    /// How much of `records`, of which the first `written` bytes reached the file, are whole there: bytes
-    /// and frames.
+    /// Returns how much of `records`, of which the first `written` bytes reached the file, is whole there: bytes and
+    /// frames.
     pub(super) fn whole(self, records: &[u8], written: usize) -> (usize, u64, u64) {
         let (mut at, mut frames, mut frame_bytes) = (0, 0, 0);
         let length_at = match self {

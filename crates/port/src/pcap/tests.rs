@@ -370,7 +370,7 @@ fn what_is_sent_is_in_the_file_once_the_port_is_closed() {
     }
 }
 
-/// As [`frames_in`], of a file that a port still has for writing.
+/// Reads frames as [`frames_in`] does, from a file that a port still has for writing.
 fn frames_in_while_open(path: &Path) -> Vec<Vec<u8>> {
     let copy = path.with_extension("copy");
     fs::copy(path, &copy).unwrap();

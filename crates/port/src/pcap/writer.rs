@@ -38,7 +38,7 @@ struct Block {
     frame_bytes: u64,
 }
 
-/// What the thread tells the data path.
+/// Progress that the thread tells the data path.
 #[derive(Default)]
 struct Progress {
     /// Frames in the file.
@@ -55,14 +55,14 @@ pub(super) struct Writer {
     format: Format,
     block: Block,
     link_calls: u32,
-    /// None once closed.
+    /// Channel for full blocks; None once closed.
     full: Option<SyncSender<Block>>,
     empty: Receiver<Block>,
     progress: Arc<Progress>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What of a writer's frames did not reach the file.
+/// Frames of a writer that did not reach the file.
 pub(super) struct Lost {
     pub(super) frames: u64,
     pub(super) bytes: u64,
@@ -156,7 +156,7 @@ impl Writer {
         true
     }
 
-    /// Called now and then: what has waited for long is written.
+    /// Writes what has waited for long; called now and then.
     pub(super) fn look(&mut self) {
         if self.block.frames == 0 {
             return;
@@ -167,7 +167,7 @@ impl Writer {
         }
     }
 
-    /// What did not reach the file.
+    /// Returns what did not reach the file.
     pub(super) fn lost(&self) -> Lost {
         Lost {
             frames: self.progress.lost.load(Ordering::Relaxed),
@@ -175,7 +175,7 @@ impl Writer {
         }
     }
 
-    /// Why nothing can be written any more, if so.
+    /// Returns why nothing can be written any more, if so.
     pub(super) fn failure(&self) -> Option<String> {
         // Acquire: the reason was written before.
         self.progress.failed.load(Ordering::Acquire).then(|| {
@@ -207,7 +207,7 @@ impl Drop for Writer {
 struct Sink {
     file: File,
     format: Format,
-    /// Not a device or a pipe: can be cut back.
+    /// The file is neither a device nor a pipe: it can be cut back.
     regular: bool,
     /// Bytes of whole records in the file.
     bytes: u64,

@@ -5,7 +5,7 @@ use crate::{Alarm, PortError};
 use rustix::io::{read, write};
 
 const MTU_BYTES: u32 = 1500;
-/// What the kernel gives an interface of its own.
+/// Length of the queue that the kernel gives an interface of its own.
 const QUEUE_FRAMES: u32 = 1000;
 
 /// A tap interface that is on. It goes away with this.
@@ -39,7 +39,7 @@ impl Tap {
         room.get(..length)
     }
 
-    /// Has `alarm` ring when the kernel sends a frame.
+    /// Makes `alarm` ring when the kernel sends a frame.
     pub fn arm(&self, alarm: &mut Alarm) {
         alarm.watch(self.0.file());
     }

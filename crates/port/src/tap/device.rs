@@ -16,7 +16,7 @@ const DEVICE: &str = "/dev/net/tun";
 /// Bytes that a name may have in the kernel.
 const LONGEST_NAME_BYTES: usize = 15;
 
-/// What the interface is given when it is made.
+/// Settings that the interface gets when it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) mac: Option<[u8; 6]>,
@@ -118,7 +118,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Another queue of an interface that has them, to which the kernel gives the flows that were last sent through it.
+    /// Opens another queue of an interface that has them, to which the kernel gives the flows that were last sent
+    /// through it.
     pub(super) fn queue(
         &self,
         what: &str,
@@ -191,7 +192,7 @@ impl Device {
         self.lookup.as_fd()
     }
 
-    /// Where frames are read from and written to; never blocks.
+    /// Returns the file that frames are read from and written to; it never blocks.
     #[inline(always)]
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

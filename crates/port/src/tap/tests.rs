@@ -15,7 +15,7 @@ fn testbed() -> Option<Testbed> {
     Some(bed)
 }
 
-/// What `ip` says of the interface, on its own.
+/// Returns what `ip` says of the interface, on its own.
 fn shown(name: &str) -> String {
     let output = Command::new("ip")
         .args(["addr", "show", name])

@@ -116,7 +116,7 @@ impl WireTap {
         self.taken.borrow_mut().drain(..).for_each(&mut each);
     }
 
-    /// What was missed so far; ask from the network namespace that it was started in, while nothing is sent.
+    /// Returns what was missed so far; ask from the network namespace that it was started in, while nothing is sent.
     pub fn missed(&self) -> Missed {
         let crossed = self.crossed_before + self.counter(0);
         Missed {
@@ -125,7 +125,7 @@ impl WireTap {
         }
     }
 
-    /// One of the programs' counters, over all CPUs.
+    /// Returns one of the programs' counters, over all CPUs.
     fn counter(&self, which: u32) -> u64 {
         let of_cpus = map(&self.object, "counters")
             .and_then(|counters| {
@@ -157,7 +157,7 @@ fn frames_of(interfaces: &[String]) -> u64 {
         .sum()
 }
 
-/// What it mostly is that the kernel does not like, if not a lack of rights.
+/// Explains what it mostly is that the kernel does not like, if not a lack of rights.
 fn too_old(error: PortError) -> PortError {
     if error.is_missing() {
         return error;

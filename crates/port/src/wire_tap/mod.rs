@@ -20,7 +20,7 @@ pub use driver::WireTap;
 #[cfg(not(feature = "xdp"))]
 pub use without::WireTap;
 
-/// What a tap did not see or could not tell.
+/// Account of what a tap did not see or could not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missed {
     /// Sightings that the ring between the kernel and this process had no room for.
@@ -40,22 +40,22 @@ pub fn ring_bytes(sightings: f64) -> u32 {
     wanted.max(*RANGE.start()).next_power_of_two()
 }
 
-/// One measurement packet crosses one wire.
+/// Sighting: one measurement packet crosses one wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sighting {
-    /// `CLOCK_MONOTONIC`, ns.
+    /// Time on `CLOCK_MONOTONIC`, ns.
     pub time_ns: u64,
     /// Number of the packet in its flow, as its stamp says.
     pub sequence: u64,
     /// Flow, as its stamp says.
     pub flow: u16,
-    /// Which of the watched interfaces, from 0.
+    /// Number of the watched interface, from 0.
     pub side: usize,
-    /// Out of the device; else into it.
+    /// Whether the packet left the device; else it went into it.
     pub leaving: bool,
 }
 
-/// What stands in where taps are not built.
+/// Stand-in where taps are not built.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::{Missed, Sighting};
@@ -77,10 +77,10 @@ mod without {
             ))
         }
 
-        /// Nothing, as there is no such value.
+        /// Does nothing, as there is no such value.
         pub fn take(&mut self, _: impl FnMut(Sighting)) {}
 
-        /// Nothing, as there is no such value.
+        /// Returns nothing, as there is no such value.
         pub fn missed(&self) -> Missed {
             Missed::default()
         }

@@ -25,7 +25,7 @@ fn stamped(flow: u16, sequence: u64, tag: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What a tap saw once it was this much.
+/// Returns what a tap saw, once it was this much.
 fn seen(tap: &mut WireTap, packets: usize) -> Vec<Sighting> {
     let mut all = Vec::new();
     let begun = Instant::now();

@@ -12,7 +12,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_forward.bpf.
 /// The only key of both maps.
 const KEY: [u8; 4] = [0; 4];
 
-/// What a program that takes another one's place goes on with: where frames leave, and what was counted.
+/// Maps that a program goes on with when it takes another one's place: where frames leave, and what was counted.
 const KEPT: [&str; 2] = ["out", "counted"];
 
 /// A loaded program and where it is attached. Its counters outlive the interface.
@@ -24,7 +24,7 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    /// For frames that enter through one port and leave through another, by their numbers.
+    /// Loads the program for frames that enter through one port and leave through another, by their numbers.
     pub(super) fn new(
         what: &str,
         program: KernelProgram<'_>,
@@ -42,7 +42,8 @@ impl Direction {
         })
     }
 
-    /// Another program for the same frames, which counts on where the present one is and is to be put in its place.
+    /// Loads another program for the same frames, which counts on where the present one is and is to be put in its
+    /// place.
     pub(super) fn load_next(
         &self,
         what: &str,
@@ -92,7 +93,7 @@ impl Direction {
         self.attachment = None;
     }
 
-    /// Where the program runs; None while its interface is gone.
+    /// Returns where the program runs; None while its interface is gone.
     pub(super) fn mode(&self) -> Option<Mode> {
         self.attachment.as_ref().map(|a| a.mode)
     }

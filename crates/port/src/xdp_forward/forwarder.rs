@@ -1,4 +1,4 @@
-//! All directions together: started, watched, counted.
+//! Forwarder in the kernel: all directions together, started, watched, counted.
 
 use super::direction::Direction;
 use super::refused::Refused;
@@ -22,9 +22,9 @@ struct Side {
     direction: Direction,
     /// The kernel's number for the interface; None while it is gone.
     index: Option<u32>,
-    /// What the direction's map has for the outgoing interface.
+    /// Outgoing interface as the direction's map has it.
     out: Option<u32>,
-    /// Why the program runs where it does, if there is more to say.
+    /// Reason why the program runs where it does, if there is more to say.
     note: &'static str,
 }
 
@@ -124,7 +124,7 @@ impl KernelForwarder {
         Ok(())
     }
 
-    /// What has passed so far, all directions together.
+    /// Returns what has passed so far, all directions together.
     pub fn counters(&self) -> KernelCounters {
         let mut sum = KernelCounters::default();
         for side in &self.sides {
@@ -137,7 +137,8 @@ impl KernelForwarder {
         sum
     }
 
-    /// What has passed each port so far, in the order of the chain; what a driver did not take is counted as sent.
+    /// Returns what has passed each port so far, in the order of the chain; what a driver did not take is counted as
+    /// sent.
     pub fn ports(&self) -> Vec<PortCounters> {
         let mut ports = vec![PortCounters::default(); self.sides.len()];
         for (number, side) in self.sides.iter().enumerate() {
@@ -189,7 +190,7 @@ impl KernelForwarder {
         links
     }
 
-    /// What became of each direction, for people to read.
+    /// Describes what became of each direction, for people to read.
     pub fn details(&self) -> Vec<String> {
         let mut lines: Vec<_> = self
             .sides

@@ -1,22 +1,22 @@
-//! What happens to the Ethernet addresses of a frame on its way through the kernel.
+//! Changes of the Ethernet addresses of a frame on its way through the kernel.
 
-/// Where an address of a frame that leaves comes from.
+/// Origin of an address of a frame that leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Address {
     /// The destination that it came with.
     OfDestination,
     /// The source that it came with.
     OfSource,
-    /// Always this one.
+    /// This address, always.
     Fixed([u8; 6]),
 }
 
-/// Both addresses of a frame that leaves.
+/// Change of both addresses of a frame that leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderChange {
-    /// Its destination.
+    /// Origin of the destination address.
     pub destination: Address,
-    /// Its source.
+    /// Origin of the source address.
     pub source: Address,
 }
 
@@ -27,13 +27,13 @@ impl HeaderChange {
         source: Address::OfSource,
     };
 
-    /// Swaps them.
+    /// Swap of both addresses.
     pub const SWAP: Self = Self {
         destination: Address::OfSource,
         source: Address::OfDestination,
     };
 
-    /// This change and then another one.
+    /// Returns this change followed by another one.
     ///
     /// ```
     /// use taut_port::xdp_forward::HeaderChange;
@@ -53,7 +53,7 @@ impl HeaderChange {
         }
     }
 
-    /// As the XDP programs have it in their constants (ebpf/header_change.h).
+    /// Returns the change as the XDP programs have it in their constants (ebpf/header_change.h).
     #[cfg(feature = "xdp")]
     pub(crate) fn constants(self) -> [u8; 14] {
         let part = |address| match address {

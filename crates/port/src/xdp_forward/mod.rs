@@ -22,7 +22,7 @@ pub use without::KernelForwarder;
 use crate::xdp_functions::KernelFunctions;
 use crate::xdp_gateway::KernelGateway;
 
-/// What happens to frames on their way. Changes of addresses have one entry for each port, for the frames that leave
+/// Program for frames on their way. Changes of addresses have one entry for each port, for the frames that leave
 /// through it.
 #[derive(Debug, Clone, Copy)]
 pub enum KernelProgram<'a> {
@@ -34,12 +34,12 @@ pub enum KernelProgram<'a> {
     Functions(&'a KernelFunctions),
 }
 
-/// What passed through a [`KernelForwarder`] since it was started.
+/// Counts of what passed through a [`KernelForwarder`] since it was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KernelCounters {
     /// Frames that entered.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes of `rx_packets`.
     pub rx_bytes: u64,
     /// Frames handed to the other interface's driver and taken by it.
     pub tx_packets: u64,
@@ -57,7 +57,7 @@ pub struct KernelCounters {
     pub handed_up: u64,
 }
 
-/// What stands in where in-kernel forwarding is not built.
+/// Stand-in where in-kernel forwarding is not built.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::{KernelCounters, KernelProgram};
@@ -87,12 +87,12 @@ mod without {
             match *self {}
         }
 
-        /// What has passed so far.
+        /// Returns what has passed so far.
         pub fn counters(&self) -> KernelCounters {
             match *self {}
         }
 
-        /// What has passed each port so far.
+        /// Returns what has passed each port so far.
         pub fn ports(&self) -> Vec<PortCounters> {
             match *self {}
         }
@@ -107,7 +107,7 @@ mod without {
             match *self {}
         }
 
-        /// What became of each direction.
+        /// Describes what became of each direction.
         pub fn details(&self) -> Vec<String> {
             match *self {}
         }

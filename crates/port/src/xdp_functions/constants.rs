@@ -1,4 +1,4 @@
-//! What is set in a program before it is loaded (`settings` in ebpf/xdp_functions.bpf.c), and the entries of its maps.
+//! Settings of a program before it is loaded (`settings` in ebpf/xdp_functions.bpf.c), and the entries of its maps.
 
 use super::nat;
 use super::{KernelFunction, KernelRule, KernelStage, MOST_STAGES};

@@ -21,15 +21,15 @@ const FATES_BYTES: u32 = 16 * 8;
 /// The functions of a chain as the kernel has them; gone with the last program and process that has them open.
 #[derive(Debug)]
 pub struct KernelFunctions {
-    /// By the port that frames leave through, the functions that they pass, in order.
+    /// Functions that frames pass, in order, by the port that the frames leave through.
     directions: Vec<Vec<KernelStage>>,
     fates: MapHandle,
-    /// Of a translator; there once the first program is loaded.
+    /// Maps of a translator; there once the first program is loaded.
     nat: OnceCell<Arc<Shared>>,
 }
 
 impl KernelFunctions {
-    /// What frames pass by the port that they leave through.
+    /// Makes the functions of a chain from what frames pass, by the port that they leave through.
     ///
     /// # Errors
     /// For more than [`MOST_STAGES`] functions; for what the machine lacks.

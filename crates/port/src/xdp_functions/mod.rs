@@ -29,7 +29,7 @@ pub const MOST_STAGES: usize = 16;
 /// Buckets of flows that hops are given to.
 pub const HOP_BUCKETS: usize = 1 << 16;
 
-/// What a function does to frames of one direction.
+/// Function that frames of one direction pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelFunction {
     /// Changes addresses, and counts nothing.
@@ -39,12 +39,12 @@ pub enum KernelFunction {
         /// Number of the fate among the function's.
         fate: usize,
     },
-    /// Every byte of UDP payloads exclusive or a key.
+    /// Exclusive or of every byte of UDP payloads with a key.
     Xor {
         /// The key.
         key: u8,
     },
-    /// Two time stamps behind UDP payloads.
+    /// Two time stamps appended to UDP payloads.
     Ats {
         /// The longest IP packet that may leave, bytes.
         mtu: usize,
@@ -53,50 +53,50 @@ pub enum KernelFunction {
     Filter {
         /// The first that fits decides.
         rules: Vec<KernelRule>,
-        /// What is done where none fits.
+        /// Whether packets are dropped that no rule fits.
         default_drops: bool,
     },
     /// Gives flows their next hop.
     Balance {
         /// The MAC address of each of the [`HOP_BUCKETS`].
         buckets: Arc<[[u8; 6]]>,
-        /// Of the hash.
+        /// Seed of the hash.
         seed: u64,
     },
     /// Translates addresses and ports; one of a chain at most.
     Nat {
         /// Frames leave through an outside port.
         is_outwards: bool,
-        /// For both directions.
+        /// Translator of both directions.
         nat: Arc<KernelNat>,
     },
 }
 
-/// What a translator decides by. Places of mappings and keys of inside endpoints are those of the function in user
-/// space.
+/// Settings that a translator decides by. Places of mappings and keys of inside endpoints are those of the function in
+/// user space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelNat {
     /// The outside addresses, 16 at most.
     pub addresses: Vec<u32>,
     /// First and last outside port.
     pub ports: (u16, u16),
-    /// Of the choice of ports.
+    /// Seed of the choice of ports.
     pub seed: u64,
     /// Mappings there can be.
     pub mappings: usize,
     /// Mappings that an inside address can have.
     pub mappings_per_host: u32,
-    /// Of the array that counts them, a power of two.
+    /// Buckets of the array that counts the mappings of inside addresses, a power of two.
     pub host_buckets: usize,
-    /// From one sweep for mappings that have timed out to the next.
+    /// Time from one sweep for mappings that have timed out to the next.
     pub sweep: Duration,
-    /// After so long without packets from inside a mapping ends.
+    /// Time without packets from inside after which a mapping ends.
     pub udp: Duration,
-    /// The same of a TCP connection that is open.
+    /// Such time of a TCP connection that is open.
     pub tcp: Duration,
-    /// The same of one that opens or closes.
+    /// Such time of a TCP connection that opens or closes.
     pub tcp_closing: Duration,
-    /// The same of an ICMP query.
+    /// Such time of an ICMP query.
     pub icmp: Duration,
     /// Place and inside key of mappings that are always there.
     pub forwards: Vec<(u32, u64)>,
@@ -107,15 +107,15 @@ pub struct KernelNat {
 pub struct KernelRule {
     /// Whether packets that it fits are dropped.
     pub drops: bool,
-    /// None fits all.
+    /// Protocol that packets must have; None fits all.
     pub protocol: Option<u8>,
     /// The bits that source addresses share, and which those are. IPv4 addresses are their mapped IPv6 ones.
     pub source: (u128, u128),
-    /// The same of destination addresses.
+    /// The bits that destination addresses share, and which those are.
     pub destination: (u128, u128),
-    /// First and last; packets without ports do not fit.
+    /// First and last source port; packets without ports do not fit.
     pub source_ports: Option<(u16, u16)>,
-    /// The same of destination ports.
+    /// First and last destination port.
     pub destination_ports: Option<(u16, u16)>,
 }
 
@@ -124,7 +124,7 @@ pub struct KernelRule {
 pub struct KernelStage {
     /// Number of the function in the chain: both directions count under it.
     pub number: usize,
-    /// What it does in this direction.
+    /// The function in this direction.
     pub function: KernelFunction,
 }
 
@@ -139,12 +139,12 @@ impl KernelStage {
     }
 }
 
-/// What became of a frame that went through [`DryRun::pass`].
+/// Result of [`DryRun::pass`] for one frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
     /// The frame as it leaves; none if it was dropped.
     pub frame: Option<Vec<u8>>,
-    /// How long the program took, mean of all repetitions, ns.
+    /// Time that the program took, mean of all repetitions, ns.
     pub duration_ns: u64,
 }
 

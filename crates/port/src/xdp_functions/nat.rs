@@ -14,7 +14,7 @@ pub(super) const SETTINGS_BYTES: usize = 72 + 4 * ADDRESSES;
 const MAPPING_BYTES: usize = 32;
 /// `struct hand` there.
 const HAND_BYTES: usize = 24;
-/// `STATIC` there.
+/// State `STATIC` there.
 const STATIC: u32 = 32;
 /// Places of an address: ports of UDP and of TCP, and identifiers of ICMP.
 const PLACES: u32 = 3 << 16;
@@ -50,7 +50,7 @@ pub(super) fn constants(nat: &KernelNat) -> Vec<u8> {
 pub(super) struct Shared([MapHandle; 4]);
 
 impl Shared {
-    /// Those of an object that was just loaded, with the mappings that are always there.
+    /// Opens the maps of an object that was just loaded, with the mappings that are always there.
     pub fn of(object: &Object, nat: &KernelNat) -> io::Result<Self> {
         let handle = |name| MapHandle::try_from(&map(object, name)?).map_err(as_io);
         let [mappings, inside, hand, hosts] = NAMES;

@@ -1,4 +1,4 @@
-//! What is set in a program before it is loaded (`settings` in ebpf/xdp_gateway.bpf.c).
+//! Settings of a program before it is loaded (`settings` in ebpf/xdp_gateway.bpf.c).
 
 use super::{GatewaySettings, MOST_CLOSED, MOST_OWN};
 use crate::xdp_forward::HeaderChange;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// Addresses of one IP version, the gateway's own ones first.
 const ADDRESSES: usize = MOST_OWN + MOST_CLOSED;
 
-/// For the program of the direction from one port to another, by their numbers.
+/// Makes the constants of the program for the direction from one port to another, by their numbers.
 pub(super) fn constants(
     settings: &GatewaySettings,
     change: HeaderChange,

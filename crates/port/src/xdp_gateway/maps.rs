@@ -19,15 +19,15 @@ const WHAT: &str = "a gateway in the kernel";
 const PATHS: u32 = 1 << 16;
 /// `struct path` there: two addresses, IP version, port.
 const PATH_BYTES: usize = 40;
-/// Where the port is in it.
+/// Offset of the port in `struct path`.
 const PATH_PORT: usize = 36;
 /// `struct fates` there: a count for each.
 const FATES_BYTES: u32 = 28 * 8;
 /// `struct meter` there: when the next packet is due, and what a byte costs.
 const METER_BYTES: usize = 16;
-/// Where the cost is in it.
+/// Offset of the cost in `struct meter`.
 const METER_COST: usize = 8;
-/// Of the frames of one direction that wait for the process: 512 of them.
+/// Size of the ring for frames of one direction that wait for the process: 512 of them.
 const UP_BYTES: u32 = 2 << 20;
 
 /// The gateway's maps in the kernel; gone with the last program and process that has them open.
@@ -36,11 +36,11 @@ pub struct KernelGateway {
     settings: GatewaySettings,
     bearers: MapHandle,
     paths: MapHandle,
-    /// By key of its bearer, numbers of its meters.
+    /// Numbers of the meters of each bearer, by its key.
     metered: MapHandle,
     meters: MapHandle,
     fates: MapHandle,
-    /// By direction: the ring through which its program hands frames up.
+    /// Ring, by direction, through which its program hands frames up.
     up: Vec<MapHandle>,
 }
 

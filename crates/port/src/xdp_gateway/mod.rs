@@ -23,7 +23,7 @@ pub const MOST_OWN: usize = 8;
 #[cfg(feature = "xdp")]
 const MOST_CLOSED: usize = 2;
 
-/// What the programs do, beside what the bearers say.
+/// Settings of the programs, beside what the bearers say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewaySettings {
     /// The gateway's own addresses: [`MOST_OWN`] of each IP version at most.
@@ -44,7 +44,7 @@ pub struct GatewaySettings {
     pub answers_neighbours: bool,
 }
 
-/// What happens to the packets of one bearer. The numbers mean what the function and the programs agree on.
+/// Treatment of the packets of one bearer. The numbers mean what the function and the programs agree on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelBearer {
     /// The identifier that packets get.
@@ -53,7 +53,7 @@ pub struct KernelBearer {
     pub path: u16,
     /// The QoS flow that they are marked with.
     pub qfi: u8,
-    /// What is done to them.
+    /// Number of the action on the packets.
     pub action: u8,
 }
 

@@ -21,7 +21,7 @@ const POOL_SLOTS: u32 = 1024;
 /// Bytes of the length in front of a frame in the ring.
 const LENGTH_BYTES: usize = 4;
 
-/// What the ring has brought.
+/// Frames that the ring has brought.
 #[derive(Default)]
 struct Arrived {
     packets: Vec<Packet>,

@@ -15,7 +15,7 @@ use taut_measure::{Arrival, SequenceReport, SequenceTracker};
 use taut_port::{receive_stamped, stamp_arrivals};
 use taut_wire::{PROBE_BYTES, Probe, ProbeWay};
 
-/// Between the first probes, which only ask whether a server is there.
+/// Time between the first probes, which only ask whether a server is there.
 const HELLO_PAUSE: Duration = Duration::from_millis(100);
 
 /// Sleeps shorter than this are spun away: the kernel would wake too late.
@@ -30,28 +30,29 @@ const QUEUE_BYTES: usize = 4 << 20;
 /// Probes after each other at one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Train {
-    /// From one intended sending to the next.
+    /// Time from one intended sending to the next.
     pub interval: Duration,
     /// Payload of each, bytes: 16 to [`super::MOST_BYTES`].
     pub size_bytes: usize,
-    /// How many.
+    /// Number of probes.
     pub count: u32,
-    /// How long to wait for answers after the last was sent.
+    /// Time to wait for answers after the last probe was sent.
     pub patience: Duration,
 }
 
-/// What became of one probe.
+/// Fate of one probe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fate {
-    /// When it was to be sent, ns after the session began.
+    /// Time at which the probe was to be sent, ns after the session began.
     pub due_ns: u64,
-    /// When it was, likewise.
+    /// Time at which it was sent, ns after the session began.
     pub sent_ns: u64,
-    /// From sending to its first answer, ns.
+    /// Time from sending to its first answer, ns.
     pub rtt_ns: Option<u64>,
-    /// The last part of it: from when the kernel had the answer until this program had it, ns. The kernel may not tell.
+    /// The last part of `rtt_ns`: from when the kernel had the answer until this program had it, ns. The kernel may not
+    /// tell.
     pub wake_up_ns: Option<u64>,
-    /// How often it was answered, held at 255.
+    /// Number of times that it was answered, held at 255.
     pub arrivals: u8,
     /// A later probe was answered first.
     pub reordered: bool,
@@ -60,17 +61,18 @@ pub struct Fate {
 }
 
 impl Fate {
-    /// From when it was to be sent to its first answer, ns: with what it waited for its sender (coordinated omission).
+    /// Returns the time from when the probe was to be sent to its first answer, ns: with what it waited for its sender
+    /// (coordinated omission).
     pub fn rtt_from_intended_ns(&self) -> Option<u64> {
         self.rtt_ns
             .map(|rtt_ns| rtt_ns + self.sent_ns.saturating_sub(self.due_ns))
     }
 }
 
-/// What became of a train.
+/// Result of a train.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainResult {
-    /// Of each probe that was due before a stop, in the order of sending.
+    /// Fate of each probe that was due before a stop, in the order of sending.
     pub probes: Vec<Fate>,
     /// Lost, duplicated, reordered; of probes that the kernel took.
     pub sequence: SequenceReport,
@@ -80,40 +82,40 @@ pub struct TrainResult {
     pub late: u64,
     /// Datagrams from the server that are no answers, or none of this session.
     pub malformed: u64,
-    /// How often the other machine said that nobody listens.
+    /// Number of times that the other machine said that nobody listens.
     pub unreachable: u64,
-    /// From the first probe's due time to the last sending, s.
+    /// Time from the first probe's due time to the last sending, s.
     pub seconds: f64,
-    /// It was stopped before its end.
+    /// Whether the train was stopped before its end.
     pub stopped: bool,
 }
 
-/// Why there is no session.
+/// Reason why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// No socket to there.
+    /// There is no socket to the server.
     #[error("cannot send to {server}: {source}")]
     Socket {
-        /// Where to.
+        /// Address of the server.
         server: SocketAddr,
-        /// What the system said.
+        /// Answer of the system.
         source: std::io::Error,
     },
     /// Nobody answers.
     #[error("no answer from {server} within {} s: start `taut probe server` there, and see that nothing in between stops UDP", .waited.as_secs_f64())]
     Silent {
-        /// Who.
+        /// Address of the server.
         server: SocketAddr,
-        /// How long.
+        /// Time waited.
         waited: Duration,
     },
     /// The machine's answer to a datagram for a closed port.
     #[error("nobody listens at {server}: start `taut probe server` there")]
     Closed {
-        /// Where.
+        /// Address of the server.
         server: SocketAddr,
     },
-    /// Told to stop before a server had answered.
+    /// The client was told to stop before a server had answered.
     #[error("stopped before a server had answered")]
     Stopped,
 }
@@ -126,15 +128,15 @@ pub struct ProbeSession {
     begun: Instant,
     /// Sequence number of the next probe.
     next: u32,
-    /// That of the first behind those that only asked whether a server is there.
+    /// Sequence number of the first probe behind those that only asked whether a server is there.
     measured_from: u32,
     payload: Vec<u8>,
     received: Vec<u8>,
 }
 
-/// What came out of the socket.
+/// Item that came out of the socket.
 enum Taken {
-    /// And when the kernel had it, since 1970.
+    /// An answer, and the time at which the kernel had it, since 1970.
     Answer(Probe, Option<Duration>),
     Malformed,
     Unreachable,
@@ -237,7 +239,7 @@ impl ProbeSession {
     }
 }
 
-/// Another machine has said that datagrams do not arrive.
+/// Whether an error says that another machine has told that datagrams do not arrive.
 fn is_from_afar(e: &std::io::Error) -> bool {
     matches!(
         e.kind(),
@@ -407,7 +409,7 @@ impl<'a> Sending<'a> {
         Ok(true)
     }
 
-    /// Until something comes or it is `until_ns`.
+    /// Waits until something comes or it is `until_ns`.
     fn wait(&self, until_ns: u64) {
         let left_ns = until_ns.saturating_sub(self.session.now_ns());
         let left = Duration::from_nanos(left_ns);
@@ -424,7 +426,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// From then (since 1970) until now, ns.
+/// Returns the time from `stamp` (since 1970) until now, ns.
 fn since(stamp: Duration) -> Option<u64> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Some(now.ok()?.checked_sub(stamp)?.as_nanos() as u64)

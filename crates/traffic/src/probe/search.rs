@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_measure::{ThroughputResult, ThroughputSearch, TrialOutcome, Wanted};
 
-/// How long answers may take after the last probe of a trial.
+/// Time that answers may take after the last probe of a trial.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A client that needs this much longer for its probes than they should take, and this many seconds more, is behind.
 const MOST_LATE: f64 = 1.02;
 const LATE_AT_LEAST_SECONDS: f64 = 0.002;
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SearchedRate {
     /// The rate and the trials. In trials, probes that were overtaken count as not received.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_wire::probe;
 
-/// How soon a server that hears nothing sees that it is to stop.
+/// Time after which a server that hears nothing sees at the latest that it is to stop.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A server bound to its address.
@@ -16,7 +16,7 @@ pub struct ProbeServer {
     socket: UdpSocket,
 }
 
-/// What a server has done.
+/// Counts of what a server has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Answered {
     /// Probes sent back.
@@ -39,7 +39,7 @@ impl ProbeServer {
         Ok(Self { socket })
     }
 
-    /// Where it listens.
+    /// Returns the address at which the server listens.
     ///
     /// # Errors
     /// The socket is gone.

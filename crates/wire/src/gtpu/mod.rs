@@ -33,18 +33,18 @@ pub const MOST_EXTENSIONS: usize = 16;
 /// The UDP port that GTP-U uses (TS 29.281 section 4.4.2).
 pub const UDP_PORT: u16 = 2152;
 
-/// What a GTP-U packet is (TS 29.281 section 6.1).
+/// Type of a GTP-U message (TS 29.281 section 6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageType(pub u8);
 
 impl MessageType {
-    /// Are you alive?
+    /// Echo request: asks whether the peer is alive.
     pub const ECHO_REQUEST: Self = Self(1);
-    /// I am.
+    /// Echo response: says that the sender is alive.
     pub const ECHO_RESPONSE: Self = Self(2);
     /// The tunnel named is not known.
     pub const ERROR_INDICATION: Self = Self(26);
-    /// No more packets will come through this tunnel.
+    /// End marker: no more packets will come through this tunnel.
     pub const END_MARKER: Self = Self(254);
     /// A user packet.
     pub const G_PDU: Self = Self(255);
@@ -135,9 +135,9 @@ impl<B: SplitByteSlice> Gtpu<B> {
 /// One extension header (TS 29.281 section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension<'a> {
-    /// What it is; 0x85 is the PDU session container of 5G.
+    /// Type of the header; 0x85 is the PDU session container of 5G.
     pub kind: u8,
-    /// Its content: 2 bytes, or 4 more for every further unit.
+    /// Content of the header: 2 bytes, or 4 more for every further unit.
     pub content: &'a [u8],
 }
 
@@ -146,7 +146,7 @@ pub struct Extension<'a> {
 pub struct Extensions<'a> {
     /// The type of the first one; 0 where there is none.
     pub first: u8,
-    /// All of them as they are on the wire, a multiple of 4 bytes.
+    /// Bytes of all extension headers as they are on the wire, a multiple of 4.
     pub bytes: &'a [u8],
 }
 
@@ -177,7 +177,7 @@ impl<'a> Extensions<'a> {
         Ok(Some((Extension { kind, content }, rest)))
     }
 
-    /// How many bytes the chain takes, were `bytes` to go on behind it.
+    /// Returns how many bytes the chain takes, were `bytes` to go on behind it.
     fn chain_len_bytes(self) -> Result<usize, Error> {
         let mut rest = self;
         let mut length = 0;
@@ -218,7 +218,7 @@ impl<'a> Iterator for Extensions<'a> {
 }
 
 impl<B: ByteSlice> Gtpu<B> {
-    /// What the packet is.
+    /// Type of the message.
     pub fn message_type(&self) -> MessageType {
         MessageType(self.header.message_type)
     }
@@ -285,7 +285,7 @@ impl<B: ByteSliceMut> Gtpu<B> {
 /// A GTP-U header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GtpuRepr<'a> {
-    /// What the packet is.
+    /// Type of the message.
     pub message_type: MessageType,
     /// The tunnel endpoint identifier.
     pub teid: u32,

@@ -13,7 +13,7 @@ pub const PDU_SESSION_LEN_BYTES: usize = 4;
 /// QoS flow identifiers have 6 bits (TS 38.415 section 5.5.3.3).
 pub const MOST_QFI: u8 = 63;
 
-/// What a PDU session container says.
+/// Content of a PDU session container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PduSession {
     /// Towards the network (PDU type 1); otherwise towards the user (PDU type 0).

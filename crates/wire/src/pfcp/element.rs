@@ -6,7 +6,7 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
 const WHAT: &str = "PFCP information element";
 
-/// What an element is (TS 29.244 table 8.1.2-1).
+/// Type of an information element (TS 29.244 table 8.1.2-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ElementType(pub u16);
 
@@ -55,7 +55,7 @@ impl ElementType {
     pub const SESSION_RETENTION_INFORMATION: Self = Self(183);
 }
 
-/// Why a request was granted or not (section 8.2.1).
+/// Cause: why a request was granted or not (section 8.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause(pub u8);
 
@@ -78,9 +78,9 @@ impl Cause {
 /// One element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element<'a> {
-    /// What it is.
+    /// Type of the element.
     pub element_type: ElementType,
-    /// Its value.
+    /// Value of the element.
     pub value: &'a [u8],
 }
 
@@ -180,28 +180,28 @@ fn addresses(bytes: &[u8], has_v4: bool, has_v6: bool) -> Result<Addresses, Erro
 /// One end of a tunnel (F-TEID, section 8.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FTeid {
-    /// Chosen already.
+    /// An end that has been chosen already.
     Chosen {
-        /// The identifier.
+        /// Identifier of the tunnel.
         teid: u32,
-        /// Where the tunnel ends.
+        /// IPv4 address of the end.
         v4: Option<Ipv4Addr>,
-        /// Where it ends as well.
+        /// IPv6 address of the end.
         v6: Option<Ipv6Addr>,
     },
-    /// For the user plane to choose.
+    /// An end that the user plane is to choose.
     Choose {
-        /// It shall end at an IPv4 address.
+        /// The end shall have an IPv4 address.
         v4: bool,
-        /// It shall end at an IPv6 address.
+        /// The end shall have an IPv6 address.
         v6: bool,
-        /// The same one for all of a message that have this number.
+        /// Choose identifier: all elements of a message with the same one get the same end.
         id: Option<u8>,
     },
 }
 
 impl FTeid {
-    /// Reads it.
+    /// Reads the element's value.
     ///
     /// # Errors
     /// `Truncated`.
@@ -247,16 +247,16 @@ impl FTeid {
 /// A session's number at one end, and the end's address (F-SEID, section 8.2.37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seid {
-    /// The number.
+    /// Number of the session.
     pub seid: u64,
-    /// The end's addresses.
+    /// IPv4 address of the end.
     pub v4: Option<Ipv4Addr>,
-    /// As well.
+    /// IPv6 address of the end.
     pub v6: Option<Ipv6Addr>,
 }
 
 impl Seid {
-    /// Reads it.
+    /// Reads the element's value.
     ///
     /// # Errors
     /// `Truncated`.
@@ -282,16 +282,16 @@ impl Seid {
 /// A user's addresses (UE IP address, section 8.2.62).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UeAddress {
-    /// Of IPv4.
+    /// IPv4 address of the user.
     pub v4: Option<Ipv4Addr>,
-    /// Of IPv6.
+    /// IPv6 address of the user.
     pub v6: Option<Ipv6Addr>,
     /// The user plane is asked to choose one.
     pub choose: bool,
 }
 
 impl UeAddress {
-    /// Reads it.
+    /// Reads the element's value.
     ///
     /// # Errors
     /// `Truncated`.
@@ -314,9 +314,9 @@ impl UeAddress {
 pub struct OuterHeaderCreation {
     /// The identifier of the tunnel.
     pub teid: u32,
-    /// Where it goes.
+    /// IPv4 address that the packets are sent to.
     pub v4: Option<Ipv4Addr>,
-    /// Where it goes as well.
+    /// IPv6 address that the packets are sent to.
     pub v6: Option<Ipv6Addr>,
 }
 
@@ -351,14 +351,14 @@ impl OuterHeaderCreation {
 /// The highest bit rates (MBR, section 8.2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mbr {
-    /// From the user, kbit/s of 1000 bits: 40 bits of it are written.
+    /// Highest bit rate from the user, kbit/s of 1000 bits: 40 bits of it are written.
     pub uplink_kbps: u64,
-    /// To the user, as well.
+    /// Highest bit rate to the user, in the same unit.
     pub downlink_kbps: u64,
 }
 
 impl Mbr {
-    /// Reads it.
+    /// Reads the element's value.
     ///
     /// # Errors
     /// `Truncated`.
@@ -379,7 +379,7 @@ impl Mbr {
     }
 }
 
-/// Who a node is (section 8.2.38).
+/// Identity of a node (section 8.2.38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeId(pub IpAddr);
 

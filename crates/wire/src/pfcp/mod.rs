@@ -21,7 +21,7 @@ const VERSION: u8 = 1;
 const HAS_SEID: u8 = 0b1;
 const LENGTH_STARTS_AT: usize = 4;
 
-/// What a message is (TS 29.244 section 7.3, table 7.3-1).
+/// Type of a message (TS 29.244 section 7.3, table 7.3-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageType(pub u8);
 
@@ -58,13 +58,13 @@ struct Start {
 /// A message as it was received; bytes after its length are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is.
+    /// Type of the message.
     pub message_type: MessageType,
     /// The session that it is about, where it is about one.
     pub seid: Option<u64>,
     /// Pairs it with its response, 24 bits.
     pub sequence: u32,
-    /// Its information elements, not read yet.
+    /// Information elements of the message, not read yet.
     pub elements: Elements<'a>,
 }
 

@@ -1,4 +1,4 @@
-//! What PFCP peers have sent that came to nothing, and what became of peers, counted for whoever asks.
+//! Counts of what PFCP peers have sent that came to nothing, and of what became of peers, for whoever asks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,9 +14,9 @@ macro_rules! counted {
 counted! {
     /// Sessions that there are: no count, but how many.
     Sessions: "sessions",
-    /// From an address that is none of the peers'.
+    /// Messages from an address that is none of the peers'.
     Stranger: "from strangers",
-    /// No PFCP message of whatever version.
+    /// Datagrams that are no PFCP message of whatever version.
     Unreadable: "unreadable",
     /// A request that was sent again: the same response again.
     SentAgain: "requests sent again",
@@ -44,7 +44,7 @@ impl Counts {
         self.0[what as usize].store(count as u64, Ordering::Relaxed);
     }
 
-    /// By name.
+    /// Returns the counts by name.
     pub fn read(&self) -> Vec<(&'static str, u64)> {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
         NAMES.iter().copied().zip(counts).collect()

@@ -1,11 +1,11 @@
-//! Which packets the filters of a detection rule take (3GPP TS 29.244 section 8.2.5, TS 29.212 section 5.4.2): all of
+//! Packets that the filters of a detection rule take (3GPP TS 29.244 section 8.2.5, TS 29.212 section 5.4.2): all of
 //! its tunnel or user, or some.
 
 use super::session::{Refusal, look};
 use std::net::IpAddr;
 use taut_wire::pfcp::{Cause, Element, ElementType};
 
-/// There is a flow description.
+/// Flag that says that there is a flow description.
 const HAS_DESCRIPTION: u8 = 1;
 /// Fields beside it that packets have to have: traffic class, security parameter index, flow label.
 const HAS_CONDITIONS: u8 = 0b1110;
@@ -14,7 +14,7 @@ const HAS_CONDITIONS: u8 = 0b1110;
 pub(super) enum Takes {
     #[default]
     All,
-    /// Some; of that IP version only, where it is known.
+    /// Some packets; of that IP version only, where it is known.
     Some { is_v4: Option<bool> },
 }
 
@@ -26,7 +26,8 @@ enum End {
 }
 
 impl Takes {
-    /// Of the detection information of a rule for packets to or from `users`; none where it says nothing about flows.
+    /// Reads the detection information of a rule for packets to or from `users`; none where it says nothing about
+    /// flows.
     pub fn of(pdi: &Element<'_>, users: &[IpAddr]) -> Result<Option<Self>, Refusal> {
         if look(pdi, ElementType::APPLICATION_ID)?.is_some() {
             return Ok(Some(Self::Some { is_v4: None }));
@@ -51,7 +52,7 @@ impl Takes {
         users.peek().is_some() && users.all(|user| user.is_ipv4() != is_v4)
     }
 
-    /// What both take together.
+    /// Returns what both take together.
     fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Some { is_v4: a }, Self::Some { is_v4: b }) => Self::Some {
@@ -80,7 +81,7 @@ impl Takes {
         })
     }
 
-    /// Of `permit out PROTOCOL from ADDRESS[ PORTS] to ADDRESS[ PORTS]`.
+    /// Reads a description `permit out PROTOCOL from ADDRESS[ PORTS] to ADDRESS[ PORTS]`.
     fn described(text: &str, users: &[IpAddr]) -> Self {
         let words: Vec<_> = text.split_ascii_whitespace().collect();
         let behind = |word: &str| {

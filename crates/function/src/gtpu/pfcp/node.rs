@@ -21,26 +21,26 @@ const ERA_SECONDS: u64 = 2_208_988_800;
 const SEQUENCE_MASK: u32 = 0xff_ffff;
 /// Tries to find an identifier that is free; with four million of them taken, one in a thousand fails.
 const TRIES: usize = 32;
-/// What we can do (section 8.2.25): choose tunnel identifiers (FTUP), send end markers (EMPU).
+/// Features of this node (section 8.2.25): it can choose tunnel identifiers (FTUP) and send end markers (EMPU).
 const FEATURES: [u8; 2] = [0x10, 0x01];
 
 struct Peer {
-    /// Where it hears of us.
+    /// Address at which the peer hears of us.
     address: SocketAddr,
-    /// When it last started, once an association was set up.
+    /// Time at which the peer last started, once an association was set up.
     association: Option<u32>,
     responses: Responses,
-    /// When it last said anything.
+    /// Time at which the peer last said anything.
     heard: Instant,
     next_heartbeat: Instant,
-    /// One that is not answered yet.
+    /// Heartbeat that is not answered yet.
     heartbeat: Option<Heartbeat>,
 }
 
 struct Heartbeat {
     sequence: u32,
     sent: u32,
-    /// When it is sent again, or given up.
+    /// Time at which the heartbeat is sent again, or given up.
     due: Instant,
 }
 
@@ -123,7 +123,7 @@ impl Node {
         }
     }
 
-    /// Whether it is one of the peers; whoever is not is counted.
+    /// Whether an address is one of the peers'; whoever is not is counted.
     pub fn knows(&self, from: SocketAddr) -> bool {
         let knows = self.peers.contains_key(&from.ip());
         if !knows {
@@ -132,7 +132,7 @@ impl Node {
         knows
     }
 
-    /// What the sessions have in the table, if they keep their limits and it is there.
+    /// Returns what the sessions have in the table, if they keep their limits and it is there.
     ///
     /// # Errors
     /// The first that is not so.
@@ -199,8 +199,8 @@ impl Node {
         Some(response)
     }
 
-    /// What is to be done without being asked: heartbeats that are due (section 6.2.2), with where they go, and the end of
-    /// peers that are silent.
+    /// Does what is to be done without being asked: returns heartbeats that are due (section 6.2.2), with where they
+    /// go, and ends peers that are silent.
     pub fn look(&mut self, now: Instant, control: &mut Control) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut messages = Vec::new();
         let mut silent = Vec::new();

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 /// Memory of a response beside its own bytes: its places in the map and in the queue, and those that both keep free.
 const BYTES_BESIDE: usize = 256;
 
-/// What a request that is sent again has in common with the first one: port and sequence number.
+/// Key of a request, which it has in common with the first one when it is sent again: port and sequence number.
 type Key = (u16, u32);
 
 struct Kept {
-    /// Of the request. Keyed by chance, so that no other request can be made to fit.
+    /// Digest of the request. Keyed by chance, so that no other request can be made to fit.
     digest: u64,
     response: Box<[u8]>,
     number: u64,
@@ -25,11 +25,11 @@ struct Queued {
     bytes: usize,
 }
 
-/// Of one peer.
+/// Responses to one peer.
 pub(super) struct Responses {
     /// A tree: a hash table grows once more, at a moment that chance chooses, where entries come and go.
     by_request: BTreeMap<Key, Kept>,
-    /// Oldest first.
+    /// Keys of the responses, oldest first.
     queue: VecDeque<Queued>,
     digests: RandomState,
     next_number: u64,
@@ -39,7 +39,7 @@ pub(super) struct Responses {
 }
 
 impl Responses {
-    /// None yet; each is kept for `time`, in at most so many bytes.
+    /// Makes an empty store; each response is kept for `time`, in at most so many bytes.
     pub fn new(time: Duration, most_bytes: usize) -> Self {
         Self {
             by_request: BTreeMap::new(),
@@ -95,7 +95,7 @@ impl Responses {
         self.bytes
     }
 
-    /// Whether there was one that was not replaced already.
+    /// Forgets the oldest response. Returns whether there was one that was not replaced already.
     fn forget_oldest(&mut self) -> bool {
         let Some(oldest) = self.queue.pop_front() else {
             return false;

@@ -1,5 +1,5 @@
-//! One PFCP session: its rules as the control plane gives them (3GPP TS 29.244 section 7.5), and the bearers
-//! that follow from them.
+//! PFCP session: its rules as the control plane gives them (3GPP TS 29.244 section 7.5), and the bearers that follow
+//! from them.
 //!
 //! A bearer is made for each tunnel and for each user's address. Where several detection rules name the same
 //! one, that without a filter for single flows decides, then that of the lowest precedence value. Rules with such a
@@ -26,7 +26,7 @@ const SEND_END_MARKER: u8 = 2;
 /// IP and GTP-U, of either version or of the tunnel's own (section 8.2.64): 6 is what Open5GS sends.
 const GTPU_REMOVALS: [u8; 3] = [0, 1, 6];
 
-/// Why a request is not granted, as the response says it.
+/// Reason why a request is not granted, as the response says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub cause: Cause,
@@ -80,7 +80,7 @@ struct Pdr {
     teid: Option<u32>,
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
-    /// Which packets of its tunnel or user.
+    /// Packets, of those of its tunnel or user, that the rule takes.
     takes: Takes,
     far: Option<u32>,
     qers: BTreeSet<u32>,
@@ -99,7 +99,7 @@ struct Qer {
     qfi: Option<u8>,
     uplink_closed: bool,
     downlink_closed: bool,
-    /// None where it is 0, as control planes write what they do not limit.
+    /// Maximum bit rates; none where 0 is written, as control planes do for what they do not limit.
     uplink_kbps: Option<NonZeroU64>,
     downlink_kbps: Option<NonZeroU64>,
 }
@@ -132,7 +132,7 @@ pub(super) struct Session {
     pub up_seid: u64,
     /// The number that the control plane gave it.
     pub cp_seid: u64,
-    /// Who it belongs to.
+    /// Address of the node that the session belongs to.
     pub owner: Option<IpAddr>,
     pdrs: BTreeMap<u16, Pdr>,
     fars: BTreeMap<u32, Far>,
@@ -140,7 +140,7 @@ pub(super) struct Session {
     urrs: BTreeSet<u32>,
     /// Identifiers chosen for tunnels, by CHOOSE ID.
     chosen: BTreeMap<u8, u32>,
-    /// What is in the table because of it.
+    /// Bearers that are in the table because of the session.
     pub bearers: BTreeMap<Match, Limited>,
 }
 
@@ -240,7 +240,8 @@ impl Session {
         Ok(created)
     }
 
-    /// Its rules of all kinds, and what detection rules name of others: its memory is in proportion to them.
+    /// Counts the session's rules of all kinds, and what detection rules name of others: its memory is in proportion to
+    /// them.
     pub fn rules(&self) -> usize {
         let named: usize = self.pdrs.values().map(|pdr| pdr.qers.len()).sum();
         self.pdrs.len() + self.fars.len() + self.qers.len() + self.urrs.len() + named
@@ -428,7 +429,7 @@ impl Session {
         Ok(limits)
     }
 
-    /// What a forwarding rule does with packets of a tunnel or to a user.
+    /// Returns what a forwarding rule does with packets of a tunnel or to a user.
     fn forwarding(
         far_id: u32,
         far: &Far,
@@ -460,7 +461,7 @@ impl Session {
         }
     }
 
-    /// What has to change in the table so that it says `new`, and before that the tunnels that end.
+    /// Returns what has to change in the table so that it says `new`, and before that the tunnels that end.
     pub fn wishes(
         &self,
         new: &BTreeMap<Match, Limited>,
@@ -543,7 +544,7 @@ impl Qer {
     }
 }
 
-/// Where the tunnel goes, by an IP version that the gateway has an address of.
+/// Returns where the tunnel goes, by an IP version that the gateway has an address of.
 fn path(creation: &OuterHeaderCreation, own: &[IpAddr]) -> Option<Path> {
     let remotes = [creation.v4.map(IpAddr::V4), creation.v6.map(IpAddr::V6)];
     remotes.into_iter().flatten().find_map(|remote| {

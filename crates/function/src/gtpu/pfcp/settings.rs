@@ -52,14 +52,14 @@ fn usual_heartbeat() -> String {
     "60s".to_string()
 }
 
-/// What to do with rules for single flows whose packets would have to take another way than the others of their tunnel or
+/// Treatment of rules for single flows whose packets would have to take another way than the others of their tunnel or
 /// user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Filters {
     #[default]
     Refuse,
-    /// Their packets take the way of the others.
+    /// The packets of such rules take the way of the others.
     Ignore,
 }
 
@@ -86,7 +86,7 @@ impl Socket {
 #[derive(Debug, Clone)]
 pub(in super::super) struct Terms {
     pub socket: SocketAddr,
-    /// Who may ask, and where they hear of us.
+    /// Addresses of the peers: who may ask, and where they hear of us.
     pub peers: Vec<SocketAddr>,
     pub node_id: IpAddr,
     pub(super) filters: Filters,
@@ -96,18 +96,18 @@ pub(in super::super) struct Terms {
     pub rules: usize,
     /// Bytes of the responses that are kept for a peer.
     pub response_bytes: usize,
-    /// How long a response may take, T1 (section 6.4).
+    /// Time that a response may take, T1 (section 6.4).
     pub response_time: Duration,
-    /// How often a request is sent again, N1.
+    /// Number of times that a request is sent again, N1.
     pub repeats: u32,
-    /// From one heartbeat to the next one.
+    /// Time from one heartbeat to the next one.
     pub heartbeat: Option<Duration>,
-    /// How long a peer may say nothing before it loses its sessions.
+    /// Time for which a peer may say nothing before it loses its sessions.
     pub silence: Option<Duration>,
 }
 
 impl Terms {
-    /// How long after a request it may come again: until its sender gives it up.
+    /// Returns how long after a request it may come again: until its sender gives it up.
     pub fn repeats_end_after(&self) -> Duration {
         self.response_time * (self.repeats + 1)
     }
@@ -120,7 +120,7 @@ impl Terms {
 }
 
 impl Settings {
-    /// As they hold beside a table with room for so many bearers; or what is wrong with them.
+    /// Returns the terms as they hold beside a table with room for so many bearers; or what is wrong with them.
     pub fn check(&self, bearers: usize) -> Result<Terms, String> {
         let socket = self.address.address();
         let node_id = self.node_id.unwrap_or(socket.ip());

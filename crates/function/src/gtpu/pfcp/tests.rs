@@ -95,7 +95,7 @@ fn group(elements: &[(E, &[u8])]) -> Writer {
     group
 }
 
-/// What a detection rule is about.
+/// Subject of a detection rule.
 #[derive(Default, Clone, Copy)]
 struct Detects<'a> {
     source: u8,
@@ -166,7 +166,7 @@ fn far(id: u32, action: u8, to: u8, tunnel: Option<(u32, [u8; 4])>) -> Writer {
     outer
 }
 
-/// As Open5GS sets the downlink's tunnel, or moves it: with an end marker.
+/// Sets the downlink's tunnel, or moves it, as Open5GS does: with an end marker.
 fn move_far(id: u32, tunnel: (u32, [u8; 4]), end_marker: bool) -> Writer {
     let mut parameters = group(&[(E::OUTER_HEADER_CREATION, &creation(tunnel.0, tunnel.1))]);
     if end_marker {
@@ -213,7 +213,7 @@ const CHOOSE: FTeid = FTeid::Choose {
     id: Some(5),
 };
 
-/// What Open5GS sends for a session, in its order: four detection rules, of which two share a chosen tunnel, a
+/// Returns what Open5GS sends for a session, in its order: four detection rules, of which two share a chosen tunnel, a
 /// forwarding rule for each direction and for the control plane, usage and QoS rules.
 fn open5gs_session() -> Vec<Writer> {
     let access = Detects {
@@ -270,7 +270,7 @@ impl Core {
         Self::with(room, "")
     }
 
-    /// With further settings.
+    /// Makes a bench with further settings.
     fn with(room: usize, settings: &str) -> Self {
         let (mut sender, receiver) = changes(None).unwrap();
         sender.ring.patience = Duration::ZERO;
@@ -293,13 +293,13 @@ impl Core {
         counts.iter().find(|count| count.0 == name).unwrap().1
     }
 
-    /// What the node sends of itself after a time.
+    /// Returns what the node sends of itself after a time.
     fn later(&mut self, time: Duration) -> Vec<(SocketAddr, Vec<u8>)> {
         self.now += time;
         self.node.look(self.now, &mut self.control)
     }
 
-    /// As a message arrives, without the worker taking any changes.
+    /// Handles a message as it arrives, without the worker taking any changes.
     fn handle(&mut self, bytes: &[u8], from: &str) -> Option<Vec<u8>> {
         let from = SocketAddr::new(ip(from), 40_000);
         if !self.node.knows(from) {
@@ -386,7 +386,7 @@ impl Core {
         self.control.get(matched).map(|bearer| bearer.action)
     }
 
-    /// By rule.
+    /// Returns the rates of a bearer, by rule.
     fn kbps(&self, matched: Match) -> Vec<(u32, u64)> {
         let limits = self.control.limits(matched).into_iter().flatten();
         limits

@@ -3,7 +3,8 @@
 use super::super::scapy::messages;
 use super::*;
 
-/// What becomes of each, and whether the base station hears of it: the type of the message that it gets.
+/// Expectations: what becomes of each message, and whether the base station hears of it: the type of the message that
+/// it gets.
 const WANTED: [(&str, Fate, Option<u8>); 24] = [
     ("plain", Fate::Decapsulated, None),
     ("plain-v6-user", Fate::Decapsulated, None),

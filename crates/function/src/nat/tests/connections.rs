@@ -1,4 +1,4 @@
-//! What ends a TCP mapping early, and what only looks as if it did.
+//! Tests of what ends a TCP mapping early, and of what only looks as if it did.
 
 use super::super::connection::{ACK, FIN, RST, SYN};
 use super::*;

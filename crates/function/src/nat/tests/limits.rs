@@ -1,4 +1,4 @@
-//! What a host or a flood can take.
+//! Tests of what a host or a flood can take.
 
 use super::*;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Which event of the kernel's a gap belongs to, and what each cause sums up to.
+//! Causes of gaps: which event of the kernel's a gap belongs to, and what each cause sums up to.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ const ENTRY_NS: f64 = 20_000.0;
 /// Gaps of one cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
-    /// What it is.
+    /// Name of the cause.
     pub name: String,
-    /// How many gaps.
+    /// Number of gaps.
     pub count: u64,
-    /// How many a second.
+    /// Gaps per second.
     pub per_second: f64,
-    /// Their median length, ns.
+    /// Median length of the gaps, ns.
     pub median_ns: f64,
-    /// The longest, ns.
+    /// Longest gap, ns.
     pub longest_ns: f64,
     /// Share of the time lost in all gaps, 0 to 1.
     pub share_of_lost: f64,
@@ -34,11 +34,11 @@ pub struct Cause {
 /// Gaps of one range of lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
-    /// From this length on, ns.
+    /// Shortest length, ns.
     pub from_ns: f64,
-    /// Below this length, ns.
+    /// Length that all are below, ns.
     pub to_ns: f64,
-    /// How many.
+    /// Number of gaps.
     pub count: u64,
 }
 
@@ -88,8 +88,8 @@ impl<'a> Causes<'a> {
     }
 }
 
-/// How many ticks of a gap the kernel or another task had, and the name of who had the most. What is nested counts for
-/// itself and not for what it is nested in, so that the parts add up.
+/// Returns how many ticks of a gap the kernel or another task had, and the name of who had the most. What is nested
+/// counts for itself and not for what it is nested in, so that the parts add up.
 fn spans(events: &[Event], end: u64) -> (u64, Option<String>) {
     let mut own: BTreeMap<String, u64> = BTreeMap::new();
     let mut open: Vec<String> = Vec::new();
@@ -176,7 +176,7 @@ pub(super) fn histogram(gaps: &[Gap]) -> Vec<Bin> {
     bins
 }
 
-/// How much of the lost time, and of the gaps, has a cause.
+/// Returns how much of the lost time, and of the gaps, has a cause.
 pub(super) fn explained(gaps: &[Gap]) -> super::Explained {
     let known = || gaps.iter().filter(|gap| gap.cause != UNEXPLAINED);
     let time = |gaps: &mut dyn Iterator<Item = &Gap>| gaps.map(|gap| gap.length_ns).sum::<f64>();

@@ -31,12 +31,12 @@ const ROOM: usize = 1 << 20;
 /// How often the trace is read.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How to listen.
+/// Plan of how to listen.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The CPUs to listen on.
     pub cpus: BTreeSet<usize>,
-    /// For how long.
+    /// Length of the listening.
     pub duration: Duration,
     /// Priority of SCHED_FIFO, 1 to 99, for the loops; none: as ordinary tasks.
     pub fifo: Option<u8>,
@@ -44,14 +44,14 @@ pub struct Plan {
     pub trace: bool,
 }
 
-/// What was heard.
+/// Noise that was heard.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Heard {
-    /// One entry per CPU.
+    /// Noise of each CPU.
     pub cpus: Vec<CpuNoise>,
     /// The kernel's counters over the same time.
     pub counted: SystemActivity,
-    /// Why gaps have no causes; none if they have.
+    /// Reason why gaps have no causes; none if they have.
     pub untraced: Option<String>,
     /// Stopped before its time.
     pub stopped: bool,
@@ -60,13 +60,13 @@ pub struct Heard {
 /// The noise on one CPU.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CpuNoise {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: usize,
     /// The gaps, summed up.
     pub interruptions: Interruptions,
     /// Gaps by length: powers of two from 1 µs on.
     pub histogram: Vec<Bin>,
-    /// What caused them, the largest share of lost time first.
+    /// Causes of the gaps, the largest share of lost time first.
     pub causes: Vec<Cause>,
     /// Share of the lost time whose cause is known, 0 to 1; of gaps over 10 µs, and of all.
     pub explained: Explained,
@@ -74,32 +74,32 @@ pub struct CpuNoise {
     pub own_share: f64,
     /// Gaps that were counted but not kept, for want of room; they have no cause.
     pub unkept: u64,
-    /// Every gap kept.
+    /// Gaps that were kept.
     #[serde(skip)]
     pub gaps: Vec<Gap>,
 }
 
-/// How much of the lost time has a cause.
+/// Shares of what was lost that have a cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// Of the time, by gaps kept.
+    /// Share of the time, by gaps kept.
     pub share_of_time: f64,
-    /// Of the number of gaps kept.
+    /// Share of the number of gaps kept.
     pub share_of_gaps: f64,
 }
 
-/// One gap.
+/// Gap in the loop's running.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gap {
-    /// Its start on `CLOCK_MONOTONIC`, ns.
+    /// Start of the gap on `CLOCK_MONOTONIC`, ns.
     pub start_ns: u64,
-    /// Its length, ns.
+    /// Length of the gap, ns.
     pub length_ns: f64,
     /// The name of its cause.
     pub cause: String,
 }
 
-/// Why nothing could be heard.
+/// Reason why nothing could be heard.
 #[derive(Debug, thiserror::Error)]
 pub enum NoiseError {
     /// A CPU cannot be had.
@@ -241,7 +241,7 @@ fn untraceable(e: &io::Error) -> String {
     }
 }
 
-/// What takes a CPU without an event in the kernel.
+/// Says what takes a CPU without an event in the kernel.
 fn below_the_kernel() -> String {
     match crate::Machine::read().hypervisor {
         Some(_) => "hypervisor".to_owned(),
@@ -313,7 +313,7 @@ impl CpuNoise {
 }
 
 impl Heard {
-    /// This and what was heard later on the same CPUs, as one.
+    /// Returns this and what was heard later on the same CPUs, as one.
     #[must_use]
     pub fn join(self, later: Self) -> Self {
         let pairs = self.cpus.into_iter().zip(later.cpus);

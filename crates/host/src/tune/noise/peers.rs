@@ -17,12 +17,12 @@ pub enum Peer {
     Cyclictest,
 }
 
-/// What a program heard, over all its slices.
+/// Figures that a program heard, over all its slices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerFigures {
-    /// Its name.
+    /// Name of the program.
     pub program: String,
-    /// What it measures.
+    /// Subject of its measurement.
     pub measures: String,
     /// Time it ran, s.
     pub seconds: f64,
@@ -171,7 +171,7 @@ impl Peer {
 }
 
 impl PeerFigures {
-    /// This and another slice of the same program, as one.
+    /// Returns this and another slice of the same program, as one.
     #[must_use]
     pub fn with(self, other: &Self) -> Self {
         let seconds = self.seconds + other.seconds;

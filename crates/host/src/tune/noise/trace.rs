@@ -1,4 +1,4 @@
-//! What the kernel did on a CPU and when, by its own trace points, in ticks of the time-stamp counter.
+//! Trace of what the kernel did on a CPU and when, by its own trace points, in ticks of the time-stamp counter.
 //!
 //! A trace instance of our own, so that nobody else's tracing is touched (Linux, Documentation/trace/ftrace.rst). Where
 //! tracefs is not mounted it is opened without a mount point, so that nothing stays behind.
@@ -34,7 +34,7 @@ const POINTS: [(&str, &[&str]); 6] = [
 /// Room for what is not yet read, per CPU watched: a tenth of a second of a hundred thousand events.
 const BUFFER_KB: u32 = 8192;
 
-/// How long a process that was started may take until it has closed what is not its own.
+/// Time that a process that was started may take until it has closed what is not its own.
 const FORK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A trace that runs. Dropping it ends and removes it.
@@ -48,7 +48,7 @@ pub(super) struct Trace {
 struct Pipe {
     cpu: usize,
     file: File,
-    /// What was read of a line that is not whole yet.
+    /// Part of a line that is read and not whole yet.
     rest: Vec<u8>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Event {
 pub(super) enum What {
     /// Began, with its name.
     Entry(String),
-    /// Ended.
+    /// End of an event.
     Exit,
     /// A moment, with its name.
     Moment(String),

@@ -79,7 +79,7 @@ fn named(response: &Response) -> Named {
     Named::Nothing
 }
 
-/// Where a message has its sequence number: behind the session's number, if it has one.
+/// Returns the place of a message's sequence number: behind the session's number, if it has one.
 fn sequence(message: &[u8]) -> u32 {
     let at = if message[0] & 1 == 1 { 12 } else { 4 };
     u32::from_be_bytes([0, message[at], message[at + 1], message[at + 2]])
