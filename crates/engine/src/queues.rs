@@ -19,11 +19,11 @@ const LARGE_PACKET_BYTES: u64 = 1514;
 pub struct QueueCounters {
     /// Packets that had to wait.
     pub queued: u64,
-    /// Dropped as the queue was full.
+    /// Packets that were dropped as the queue was full.
     pub dropped_full: u64,
-    /// Packets that wait now.
+    /// Packets that CoDel has dropped.
     pub dropped_codel: u64,
-    /// Packets that wait now, and their bytes.
+    /// Packets that wait now.
     pub waiting_packets: u64,
     /// Bytes that wait now.
     pub waiting_bytes: u64,
