@@ -7,6 +7,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use taut_host::testpmd::{Memory, Testpmd};
 use taut_measure::ratio_interval;
 
 const REPETITIONS: usize = 9;
@@ -41,17 +42,17 @@ fn taut(program: &str, ports: [String; 2], core: usize) -> Option<(f64, f64)> {
 /// Packets per second of testpmd, by its own count, from the start of forwarding to the line that ends it.
 fn testpmd(core: usize) -> Option<f64> {
     // Its lines must come when they are written, not when a buffer is full.
+    let testpmd = Testpmd {
+        cpu: core,
+        memory: Memory::Usual,
+        devices: &DEVICES.map(str::to_string),
+        mode: "io",
+        buffers: 8192,
+        more: &[],
+    };
     let mut child = Command::new("stdbuf")
-        .args(["-oL", "dpdk-testpmd"])
-        .args(["--no-pci", "--in-memory", "-m", "128", "--no-telemetry"])
-        .args(["--lcores", &format!("0@{core},1@{core}")])
-        .args(DEVICES.map(|device| format!("--vdev={device}")))
-        .args([
-            "--",
-            "--forward-mode=io",
-            "--nb-cores=1",
-            "--total-num-mbufs=8192",
-        ])
+        .arg("-oL")
+        .args(testpmd.words())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

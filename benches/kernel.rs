@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::process::Command;
 use std::time::Duration;
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
+use taut_host::testpmd::{Memory, Testpmd};
 use taut_host::{CorePlan, DeviceProcess, Steering, Testbed};
 use taut_measure::ratio_interval;
 use taut_port::{Batch, Clock, PortSpec, Resources, ticks};
@@ -155,20 +156,24 @@ impl Forwarder {
             }
             Program::Testpmd { device } => {
                 let mut command = testbed.command_in_device("stdbuf");
-                command.args(["-oL", "dpdk-testpmd"]);
-                command.args(["--no-pci", "--no-huge", "-m", "256", "--no-telemetry"]);
-                command.arg(format!("--file-prefix=taut{}", std::process::id()));
-                command.args(["--lcores", &format!("0@{core},1@{core}")]);
-                for (number, interface) in DEVICE_INTERFACES.iter().enumerate() {
-                    // As many frames as taut's rings have.
-                    let ring = match device {
-                        "net_af_packet" => ",blocksz=4096,framesz=2048,framecnt=2048",
-                        _ => "",
-                    };
-                    command.arg(format!("--vdev={device}{number},iface={interface}{ring}"));
-                }
-                command.args(["--", "--forward-mode=io", "--auto-start", "--nb-cores=1"]);
-                command.arg("--total-num-mbufs=16384");
+                // As many frames as taut's rings have.
+                let ring = match device {
+                    "net_af_packet" => ",blocksz=4096,framesz=2048,framecnt=2048",
+                    _ => "",
+                };
+                let [near, far] = DEVICE_INTERFACES;
+                let testpmd = Testpmd {
+                    cpu: core,
+                    memory: Memory::Usual,
+                    devices: &[
+                        format!("{device}0,iface={near}{ring}"),
+                        format!("{device}1,iface={far}{ring}"),
+                    ],
+                    mode: "io",
+                    buffers: 16384,
+                    more: &[],
+                };
+                command.arg("-oL").args(testpmd.words());
                 command
             }
         }

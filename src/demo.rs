@@ -7,7 +7,8 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use taut_experiment::{Changes, Experiment, Variant};
-use taut_lab::comparison::{self, Choice, ComparisonError, FRAME_SIZE_BYTES, Lengths, Plan};
+use taut_lab::comparison::{self, ComparisonError, FRAME_SIZE_BYTES, Lengths, Plan};
+use taut_lab::device::{self, Choice};
 use taut_lab::results::Mode;
 use taut_traffic::Rate;
 
@@ -177,7 +178,7 @@ struct OfferRow {
 
 fn list_devices(json: bool) -> Result<(), Failure> {
     let usual = Usual::read()?;
-    let rows: Vec<OfferRow> = comparison::offers()
+    let rows: Vec<OfferRow> = device::offers()
         .into_iter()
         .map(|offer| {
             let info = offer.device.info();

@@ -13,14 +13,13 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 use taut_host::energy::Reading;
 use taut_host::{EnergyUse, Meter, MeterError, Snapshot, SystemActivity};
-use taut_lab::comparison::{Notes, RunError, Site};
+use taut_lab::device::{DeviceUnderTest, Notes, RunError, Site};
 use taut_lab::evaluate::SlowestPackets;
 use taut_lab::live::Dashboard;
 use taut_lab::report::{LEAST_SENT, write_recording};
 use taut_lab::results::{
     MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread,
 };
-use taut_lab::rfc2544::DeviceUnderTest;
 use taut_lab::tapped::{Inside, TrialTap};
 use taut_measure::{LatencyHistogram, SequenceReport, Summary};
 use taut_port::{Clock, LoggedInterruptions, PortCounters, PortError, PortSpec, StampClock};
@@ -453,11 +452,7 @@ impl Bench {
         if let Some(path) = &arguments.device_interruptions {
             LoggedInterruptions::read(path)?;
         }
-        let notes_itself =
-            matches!(&device, DeviceUnderTest::Made(made) if made.notes_interruptions());
-        let notes = notes_itself.then(Notes::new).transpose();
-        let notes =
-            notes.map_err(|e| Failure::Missing(format!("cannot make a folder for notes: {e}")))?;
+        let notes = device.notes()?;
         Ok(Self {
             // With ports the other side may be on any core, so the scheduler knows better.
             generator_core: arguments

@@ -1,7 +1,7 @@
 //! What is measured: a device behind ports, or one that taut sets up and takes down. `taut generate` and `taut bench`.
 
 use crate::exit::Failure;
-use taut_lab::rfc2544::{DeviceUnderTest, UnknownDevice};
+use taut_lab::device::{DeviceUnderTest, UnknownDevice};
 use taut_port::PortSpec;
 
 /// How it is named on the command line.

@@ -7,7 +7,7 @@ use crate::reach::Reached;
 use crate::variables::Values;
 use serde::Serialize;
 use std::time::Duration;
-use taut_lab::comparison::{Choice, offers};
+use taut_lab::device::{Choice, offers};
 
 /// Check of an experiment: what is going to be done.
 #[derive(Debug, Serialize)]

@@ -16,6 +16,7 @@ pub mod permissions;
 pub mod private;
 pub mod process;
 pub mod signals;
+pub mod testpmd;
 pub mod topology;
 pub mod tune;
 pub mod veth;

@@ -2,6 +2,7 @@
 
 pub mod benchmark;
 pub mod comparison;
+pub mod device;
 pub mod evaluate;
 pub mod figure;
 pub mod generators;

@@ -11,7 +11,6 @@ pub(crate) mod open_vswitch;
 pub(crate) mod step;
 mod testpmd;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::netns::{DEVICE_INTERFACES, Steering, Testbed};
@@ -188,14 +187,6 @@ impl PartialEq for Baseline {
 }
 
 impl Eq for Baseline {}
-
-/// Free huge pages of 2 MB.
-fn free_huge_pages() -> u64 {
-    fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
-        .ok()
-        .and_then(|free| free.trim().parse().ok())
-        .unwrap_or(0)
-}
 
 #[cfg(test)]
 mod tests {

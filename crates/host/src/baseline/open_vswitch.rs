@@ -7,10 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use super::step::{Owner, Ready, words};
-use super::testpmd::{AF_PACKET_FRAMES, driver_library};
-use super::{Baseline, Frames, Place, Reach, Step, free_huge_pages};
+use super::testpmd::AF_PACKET_FRAMES;
+use super::{Baseline, Frames, Place, Reach, Step};
 use crate::command::{is_installed, run};
 use crate::permissions::{Missing, can_load_xdp, can_open_packet_sockets};
+use crate::testpmd::{driver_library, free_huge_pages};
 
 const DAEMON: &str = "ovs-vswitchd";
 /// Debian's second build of the daemon, with DPDK.

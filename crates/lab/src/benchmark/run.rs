@@ -2,7 +2,7 @@
 //! there on; what is complete is kept.
 
 use super::{Benchmark, BenchmarkError, Head, Manifest, Plan, Surroundings};
-use crate::comparison::scratch;
+use crate::device::scratch;
 use crate::results::{LeftOut, PartsFolder};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! How long each part takes in each mode.
 
-use super::{Device, Way};
+use crate::device::{Device, DeviceKind};
 use crate::results::{Mode, Transport};
 use std::time::Duration;
 use taut_measure::SearchSettings;
@@ -76,9 +76,9 @@ impl Lengths {
         // Devices here saturate at around a third of the ladder's range; failed trials are repeated.
         let rungs = (search.max_pps / search.start_pps).ln() / self.factor.ln() * 0.75;
         let trials = rungs + 4.0 + 2.0 * f64::from(self.bisections);
-        let set_up = Duration::from_millis(match (device.way, device.transport()) {
+        let set_up = Duration::from_millis(match (device.kind, device.transport()) {
             // Programs that take a second to come up.
-            (Way::Baseline(_), _) => 2_000,
+            (DeviceKind::Baseline(_), _) => 2_000,
             (_, Transport::Memif | Transport::Vhost) => 150,
             (_, Transport::Veth) => 500,
         });

@@ -2,22 +2,16 @@
 //! measured at a constant rate and swept up to saturation, into one results folder.
 //! (Stylianopoulos et al., DEBS 2020, Figures 2 to 4.)
 
-mod devices;
 mod lengths;
-pub(crate) mod run;
-pub(crate) mod scratch;
-mod variant;
+mod run;
 
-pub(crate) use devices::chosen;
-pub use devices::{Choice, Device, Offer, Way, offers};
 pub use lengths::Lengths;
-pub use run::{RunError, Site, flow_through, ports_to};
-pub use scratch::Notes;
 
 pub(crate) use crate::report::show;
 pub(crate) use crate::results::COMPARISON_HEAD as HEAD;
 
 use crate::benchmark::{Manifest, Observer, Surroundings};
+use crate::device::{Choice, Device, RunError, chosen, scratch};
 use crate::results::{
     Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, PingPong as PingPongFacts,
     ResultsError, Settings,

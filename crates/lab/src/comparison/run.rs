@@ -1,29 +1,18 @@
 //! One device in one repetition: set up from nothing, measured, taken down again.
 
-use super::scratch::{self, Notes};
-use super::{Device, FRAME_SIZE_BYTES, Plan, Way};
+use super::{FRAME_SIZE_BYTES, Plan};
+use crate::device::{Device, Notes, RunError, Site, flow_through, with_instrument};
 use crate::results::{
-    CbrResult, Folder, MeasuredInterruptions, ResultsError, RunWriter, Sample, Sweep, SweepTrial,
+    CbrResult, Folder, MeasuredInterruptions, RunWriter, Sample, Sweep, SweepTrial,
 };
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
-use taut_host::baseline::{Baseline, Frames, ROUTED_HOSTS, Reach};
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
 use taut_host::energy::Reading;
-use taut_host::netns::{DEVICE_INTERFACES, DEVICE_MACS, GENERATOR_INTERFACES, GENERATOR_MACS};
-use taut_host::{
-    BaselineError, CorePlan, DeviceError, DeviceProcess, EnergyUse, Meter, Running, Snapshot,
-    Steering, Testbed, TestbedError,
-};
+use taut_host::{CorePlan, EnergyUse, Meter, Snapshot};
 use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
-use taut_port::{Clock, PortError, PortSpec};
-use taut_traffic::{
-    EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Traffic, Trial, TrialError,
-};
-use taut_wire::{Mac, UdpFlow};
-
-/// How long a device may take until its links are up.
-const PATIENCE: Duration = Duration::from_secs(5);
+use taut_port::Clock;
+use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Trial};
 
 /// What every run of an experiment shares.
 pub(super) struct Place<'a> {
@@ -32,63 +21,6 @@ pub(super) struct Place<'a> {
     pub(super) clock: Clock,
     pub(super) folder: &'a Folder,
     pub(super) repetition: u32,
-}
-
-/// Why a run did not become a result.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Told to stop.
-    #[error("stopped before it was done")]
-    Stopped,
-    /// The results cannot be written: the end of the experiment.
-    #[error(transparent)]
-    Results(#[from] ResultsError),
-    /// The instrument cannot be connected with the device.
-    #[error(transparent)]
-    Instrument(TrialError),
-    /// The generator's core cannot be used.
-    #[error(transparent)]
-    Core(#[from] taut_host::AffinityError),
-    /// This device does not work here.
-    #[error("{0}")]
-    Device(String),
-}
-
-impl From<TrialError> for RunError {
-    fn from(e: TrialError) -> Self {
-        match e {
-            TrialError::Stopped => Self::Stopped,
-            other => Self::Instrument(other),
-        }
-    }
-}
-
-impl From<PortError> for RunError {
-    fn from(e: PortError) -> Self {
-        Self::Instrument(e.into())
-    }
-}
-
-impl From<TestbedError> for RunError {
-    fn from(e: TestbedError) -> Self {
-        Self::Device(e.to_string())
-    }
-}
-
-impl From<DeviceError> for RunError {
-    fn from(e: DeviceError) -> Self {
-        Self::Device(e.to_string())
-    }
-}
-
-impl From<BaselineError> for RunError {
-    fn from(e: BaselineError) -> Self {
-        Self::Device(e.to_string())
-    }
-}
-
-fn io(what: &str) -> impl FnOnce(std::io::Error) -> RunError + '_ {
-    move |e| RunError::Device(format!("{what}: {e}"))
 }
 
 /// Measures `device`: constant rate, then the sweep.
@@ -102,7 +34,7 @@ pub(super) fn measure(
         FRAME_SIZE_BYTES as usize,
     )
     .map_err(|e| RunError::Device(e.to_string()))?;
-    let notes = Notes::new().map_err(io("making a folder for notes"))?;
+    let notes = Notes::new()?;
     let log = device.notes_interruptions().then(|| notes.path());
     let site = Site {
         program: &place.plan.program,
@@ -120,262 +52,6 @@ pub(super) fn measure(
     })?;
     writer.finish()?;
     Ok(())
-}
-
-/// Where a device is set up.
-#[derive(Debug, Clone, Copy)]
-pub struct Site<'a> {
-    /// The `taut` program.
-    pub program: &'a Path,
-    /// The generator's core; none: wherever the scheduler puts it.
-    pub generator_core: Option<usize>,
-    /// The core of a device that is made.
-    pub device_core: usize,
-    /// The clock of the stamps.
-    pub clock: Clock,
-    /// What the generator sends can be seen by a tap.
-    pub tapped: bool,
-    /// Where a device of ours notes when its core was taken away.
-    pub interruptions: Option<&'a Path>,
-}
-
-impl Site<'_> {
-    /// Keeps the calling thread, the generator, on its core.
-    pub(crate) fn pin(&self) -> Result<(), RunError> {
-        let Some(core) = self.generator_core else {
-            return Ok(());
-        };
-        Ok(taut_host::pin_current_thread(core)?)
-    }
-
-    /// The spec of a generator's port, so that a tap sees what it sends where it is to.
-    fn port(&self, spec: String) -> String {
-        if self.tapped && spec.starts_with("af_packet:") {
-            return spec + ",qdisc=yes";
-        }
-        spec
-    }
-}
-
-/// Sets `device` up from nothing, connects an instrument with it, measures, and takes it down again. On a
-/// thread of its own, pinned to the generator's core and inside the generator's namespace where there is
-/// one.
-pub(crate) fn with_instrument<T: Send>(
-    site: &Site<'_>,
-    device: &Device,
-    traffic: &Traffic,
-    stop: &AtomicBool,
-    measure: impl FnOnce(&mut Instrument) -> Result<T, RunError> + Send,
-) -> Result<T, RunError> {
-    let done = std::thread::scope(|scope| {
-        scope
-            .spawn(|| set_up_and_measure(site, device, traffic, stop, measure))
-            .join()
-    });
-    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-fn set_up_and_measure<T>(
-    site: &Site<'_>,
-    device: &Device,
-    traffic: &Traffic,
-    stop: &AtomicBool,
-    measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
-) -> Result<T, RunError> {
-    let scratch = scratch::folder().map_err(io("making a folder for sockets"))?;
-    let device_core = site.device_core;
-    let open = |specs: &[String]| -> Result<Instrument, RunError> {
-        let specs = specs
-            .iter()
-            .map(|s| PortSpec::parse(s))
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(Instrument::open(&specs, traffic.clone(), site.clock)?)
-    };
-    let start =
-        |mut command: std::process::Command, ends: [&str; 2]| -> Result<DeviceProcess, RunError> {
-            command.args(
-                device
-                    .arguments(ends, Some(device_core))
-                    .unwrap_or_default(),
-            );
-            if let Some(path) = site.interruptions {
-                command.arg("--interruptions").arg(path);
-            }
-            command.args(["--quiet", "--until-stdin-closes"]);
-            let mut process = DeviceProcess::start("device", command, device_core, scratch.path())?;
-            process.wait_for_line(|line| line.starts_with("forwarding"), PATIENCE)?;
-            Ok(process)
-        };
-    match device.way {
-        Way::Memif { .. } => {
-            let sockets =
-                ["west.sock", "east.sock"].map(|s| scratch.path().join(s).display().to_string());
-            site.pin()?;
-            let instrument = open(&sockets.clone().map(|s| format!("memif:{s}")))?;
-            let command = std::process::Command::new(site.program);
-            let process = start(command, [&sockets[0], &sockets[1]])?;
-            watch(device, instrument, process.into(), stop, measure)
-        }
-        Way::MemifLoop => {
-            let socket = scratch.path().join("loop.sock").display().to_string();
-            site.pin()?;
-            let instrument = open(&[
-                format!("memif:{socket}"),
-                format!("memif:{socket},role=client"),
-            ])?;
-            watch(device, instrument, Running::default(), stop, measure)
-        }
-        Way::Bridge => {
-            let testbed = Testbed::builder()
-                .bridge(true)
-                .steering(Steering::PacketSteering { cpu: device_core })
-                .build()?;
-            let _inside = testbed.enter_generator()?;
-            site.pin()?;
-            let instrument =
-                open(&GENERATOR_INTERFACES.map(|i| site.port(format!("af_packet:{i}"))))?;
-            watch(device, instrument, Running::default(), stop, measure)
-        }
-        Way::AfPacket { .. } | Way::AfXdp { .. } | Way::Kernel => {
-            let steering = match device.way {
-                Way::AfPacket { .. } => Steering::PacketSteering { cpu: device_core },
-                Way::Kernel => Steering::KernelThread { cpu: device_core },
-                _ => Steering::Sender,
-            };
-            let testbed = Testbed::builder()
-                .redirects(device.way == Way::Kernel)
-                .steering(steering)
-                .build()?;
-            let process = start(testbed.command_in_device(site.program), DEVICE_INTERFACES)?;
-            let _inside = testbed.enter_generator()?;
-            site.pin()?;
-            let instrument =
-                open(&GENERATOR_INTERFACES.map(|i| site.port(format!("af_packet:{i}"))))?;
-            watch(device, instrument, process.into(), stop, measure)
-        }
-        Way::Baseline(baseline) => {
-            let testbed = baseline
-                .on_interfaces()
-                .then(|| {
-                    let steering = baseline.steering(device_core);
-                    Testbed::builder().steering(steering).build()
-                })
-                .transpose()?;
-            let running = baseline.start(testbed.as_ref(), device_core, scratch.path())?;
-            let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
-            site.pin()?;
-            let instrument = open(&ports_to(baseline, scratch.path()).map(|spec| site.port(spec)))?;
-            watch(device, instrument, running, stop, |instrument| {
-                if baseline.reach == Reach::Vhost {
-                    until_it_passes(instrument, &site.clock, stop);
-                }
-                measure(instrument)
-            })
-        }
-        Way::VethLoop => {
-            let testbed = Testbed::builder().build()?;
-            let _inside = testbed.enter_generator()?;
-            site.pin()?;
-            let specs =
-                [GENERATOR_INTERFACES[0], DEVICE_INTERFACES[0]].map(|i| format!("af_packet:{i}"));
-            let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
-            // The far end lies in the device's namespace; a socket stays where it was opened.
-            let instrument =
-                Instrument::open_with(&specs, traffic.clone(), site.clock, |index, open| {
-                    let _far = if index == 1 {
-                        Some(testbed.enter_device()?)
-                    } else {
-                        None
-                    };
-                    open().map_err(RunError::from)
-                })?;
-            watch(device, instrument, Running::default(), stop, measure)
-        }
-    }
-}
-
-/// The frames that get through a device that wants them so, from the generator's first port to its
-/// second, or `back`.
-pub fn flow_through(frames: Frames, back: bool) -> UdpFlow {
-    let (from, to) = if back { (1, 0) } else { (0, 1) };
-    let plain = UdpFlow {
-        src_mac: Mac(GENERATOR_MACS[from]),
-        dst_mac: Mac(GENERATOR_MACS[to]),
-        src_ip: ROUTED_HOSTS[from].into(),
-        dst_ip: ROUTED_HOSTS[to].into(),
-        ..UdpFlow::default()
-    };
-    match frames {
-        Frames::Through => plain,
-        Frames::Routed => UdpFlow {
-            dst_mac: Mac(DEVICE_MACS[from]),
-            ..plain
-        },
-        Frames::SameUdpPorts => UdpFlow {
-            src_port: plain.dst_port,
-            ..plain
-        },
-    }
-}
-
-/// The specs of the generator's ports to a baseline that was started with `folder`.
-pub fn ports_to(baseline: &Baseline, folder: &Path) -> [String; 2] {
-    let sockets = Baseline::sockets(folder).map(|socket| socket.display().to_string());
-    match baseline.reach {
-        Reach::Veth { .. } => GENERATOR_INTERFACES.map(|name| format!("af_packet:{name}")),
-        Reach::Memif { tx_rings } => {
-            sockets.map(|socket| format!("memif:{socket},role=client,queues={tx_rings}"))
-        }
-        Reach::Vhost => [0, 1].map(|number| {
-            format!(
-                "dpdk:net_virtio_user{number},path={},queue_size=1024",
-                sockets[number]
-            )
-        }),
-    }
-}
-
-/// Measures with a device that is set up, and takes it down.
-fn watch<T>(
-    device: &Device,
-    mut instrument: Instrument,
-    mut running: Running,
-    stop: &AtomicBool,
-    measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
-) -> Result<T, RunError> {
-    let measured = instrument
-        .wait_for_links(PATIENCE, stop)
-        .map_err(RunError::from)
-        .and_then(|()| measure(&mut instrument));
-    // A device that died explains itself better than the packets that did not come back.
-    if !stop.load(Ordering::Relaxed) {
-        running.check()?;
-    }
-    if matches!(device.way, Way::Baseline(baseline) if matches!(baseline.reach, Reach::Memif { .. }))
-    {
-        // While its links are up: DPDK's memif driver may crash when a peer leaves a busy port.
-        running.stop()?;
-    } else {
-        drop(instrument);
-        running.stop()?;
-    }
-    measured
-}
-
-/// Sends a little until all of it comes back, or patience is over: Open vSwitch drops what comes in the first 0.2 s after a
-/// vhost-user link is up, as it sets up its queues anew.
-fn until_it_passes(instrument: &mut Instrument, clock: &Clock, stop: &AtomicBool) {
-    let trickle = Trial {
-        rate_pps: 1000.0,
-        duration: Duration::from_millis(20),
-    };
-    let begun = Instant::now();
-    while begun.elapsed() < PATIENCE && !stop.load(Ordering::Relaxed) {
-        let tally = instrument.run(trickle, &mut Summaries::new(clock), stop);
-        if tally.received == trickle.packets() {
-            break;
-        }
-    }
 }
 
 fn constant_rate(

@@ -5,6 +5,7 @@ use crate::results::LeftOut;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use taut_host::is_installed;
+use taut_host::testpmd::{Memory, Testpmd};
 
 /// Which program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,14 +102,16 @@ impl Wanted<'_> {
             }
             Program::Testpmd => {
                 let (device, mode) = port.rsplit_once(' ').unwrap_or((&port, "txonly"));
-                let length = self.frame_size_bytes - 4;
-                add(&["dpdk-testpmd", "--no-pci", "--no-telemetry", "--in-memory"]);
-                add(&["--single-file-segments", "-m", "64"]);
-                add(&["--lcores", &format!("0@{0},1@{0}", self.cpu)]);
-                add(&[&format!("--vdev={device}"), "--"]);
-                add(&[&format!("--forward-mode={mode}"), "--auto-start"]);
-                add(&["--nb-cores=1", "--total-num-mbufs=8192"]);
-                add(&[&format!("--txpkts={length}"), "--disable-link-check"]);
+                let length = format!("--txpkts={}", self.frame_size_bytes - 4);
+                let testpmd = Testpmd {
+                    cpu: self.cpu,
+                    memory: Memory::Shared,
+                    devices: &[device.to_string()],
+                    mode,
+                    buffers: 8192,
+                    more: &[&length, "--disable-link-check"],
+                };
+                line.extend(testpmd.words());
             }
             Program::Trafgen => {
                 add(&[

@@ -2,7 +2,7 @@
 
 use super::contender::{Contender, Program, RECEIVER_ADDRESS, Wanted};
 use crate::benchmark::{Failed, Rig, Unit};
-use crate::comparison::scratch;
+use crate::device::scratch;
 use crate::io_cost::Transport;
 use serde::{Deserialize, Serialize};
 use std::path::Path;

@@ -3,7 +3,7 @@
 
 use crate::results::LeftOut;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use taut_host::{is_installed, testpmd};
 use taut_port::{BATCH_CAPACITY, backends};
 
 /// Who forwards.
@@ -209,9 +209,9 @@ pub fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
     let wanted = |id: &str, label: &str, transport, devices| {
         Framework::new(id, label, Testpmd, transport, devices)
     };
-    if is_installed("dpdk-testpmd") {
+    if is_installed(testpmd::PROGRAM) {
         let mut add = |driver: &str, framework: Framework| {
-            if has_driver(driver) {
+            if testpmd::driver_library(driver).is_some() {
                 found.push(framework);
             } else {
                 left_out.push(missing(
@@ -279,28 +279,6 @@ fn missing(what: &str, why: &str, how: &str) -> LeftOut {
         why: why.to_string(),
         how: how.to_string(),
     }
-}
-
-fn is_installed(program: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
-}
-
-/// Whether DPDK's driver of that name lies where distributions put it.
-fn has_driver(driver: &str) -> bool {
-    ["/usr/lib", "/usr/local/lib"]
-        .iter()
-        .any(|root| has_file(Path::new(root), &format!("librte_{driver}.so"), 3))
-}
-
-fn has_file(folder: &Path, beginning: &str, depth: u32) -> bool {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| {
-        entry.file_name().to_string_lossy().starts_with(beginning)
-            || (depth > 0
-                && entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && has_file(&entry.path(), beginning, depth - 1))
-    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::framework::{Framework, Program, Transport};
 use crate::benchmark::{Failed, Rig};
-use crate::comparison::scratch;
+use crate::device::scratch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, CountersView, Flush, Worker};
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
+use taut_host::testpmd::{self, Memory, Testpmd};
 use taut_host::{DeviceProcess, Steering, Testbed};
 use taut_port::{BATCH_CAPACITY, Clock, Event, EventCounters, EventCounts, PortSpec, Resources};
 use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated};
@@ -298,7 +299,7 @@ impl Forwarder {
             return Self::start_thread(rig, &ports, work);
         }
         let program = match framework.program {
-            Program::Testpmd => std::path::Path::new("dpdk-testpmd"),
+            Program::Testpmd => std::path::Path::new(testpmd::PROGRAM),
             _ => rig.program,
         };
         let mut command = match &session.testbed {
@@ -452,19 +453,16 @@ fn taut_says(output: &str) -> Option<Own> {
 }
 
 fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, core: usize) {
-    command.args([
-        "--no-pci",
-        "--no-telemetry",
-        "--in-memory",
-        "--single-file-segments",
-    ]);
-    command.args(["-m", "64", "--lcores", &format!("0@{core},1@{core}")]);
-    for device in devices {
-        command.arg(format!("--vdev={device}"));
-    }
-    command.args(["--", "--forward-mode=io", "--auto-start", "--nb-cores=1"]);
-    command.args(["--total-num-mbufs=8192", "--record-core-cycles"]);
-    command.arg(format!("--burst={}", work.burst));
+    let burst = format!("--burst={}", work.burst);
+    let testpmd = Testpmd {
+        cpu: core,
+        memory: Memory::Shared,
+        devices,
+        mode: "io",
+        buffers: 8192,
+        more: &["--record-core-cycles", &burst],
+    };
+    command.args(&testpmd.words()[1..]);
 }
 
 /// What `dpdk-testpmd` prints at its end. It starts too slowly to be timed from outside, so that its

@@ -1,7 +1,6 @@
 //! The benchmarks of RFC 2544 on one device: throughput, latency, loss, back-to-back frames and a soak,
 //! into one results folder. (RFC 2544 section 26, RFC 9004.)
 
-mod device;
 mod evaluate;
 mod lengths;
 mod report;
@@ -10,7 +9,6 @@ mod session;
 mod soak;
 mod watched;
 
-pub use device::{DeviceUnderTest, UnknownDevice};
 pub use evaluate::{Evaluation, LatencyRow, LossRow, Missed, QuantileRow, SizeRow};
 pub use lengths::Lengths;
 pub(crate) use report::show;
@@ -18,7 +16,7 @@ pub(crate) use results::HEAD;
 pub use results::{Head, Limits, Part, Results, Settings};
 
 use crate::benchmark::{Manifest, Observer, Surroundings};
-use crate::comparison::{Notes, RunError, Site};
+use crate::device::{DeviceUnderTest, Notes, RunError, Site};
 use crate::results::{LeftOut, ResultsError, Stage};
 use results::Folder;
 use session::{Progress, Session};
@@ -99,7 +97,10 @@ pub fn run(
     } else {
         Vec::new()
     };
-    let notes = plan.device.notes()?;
+    let notes = plan
+        .device
+        .notes()
+        .map_err(|e| BenchError::Device(e.to_string()))?;
     let device_log = notes.as_ref().map(Notes::path);
     let device_log: Option<&Path> = device_log.or(plan.device_log.as_deref());
     let cores = choose_cores().with_generator(plan.core);

@@ -4,7 +4,7 @@ use super::results::{Burst, Counts, Folder, LoadLatency, Measured, Part, Setting
 use super::soak;
 use super::watched::{self, Account};
 use crate::benchmark::Observer;
-use crate::comparison::run::RunError;
+use crate::device::RunError;
 use crate::evaluate::SlowestPackets;
 use crate::quantity::{count, rate};
 use crate::results::{MeasuredInterruptions, buckets};

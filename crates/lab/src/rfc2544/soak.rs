@@ -6,7 +6,7 @@
 use super::results::{Part, Soak, SoakInterval};
 use super::session::{Session, counts};
 use super::watched::{self, Account};
-use crate::comparison::run::RunError;
+use crate::device::RunError;
 use crate::quantity::rate;
 use crate::results::ResultsError;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
 //! The device under test: ports to one that is there already, or one that taut sets up and takes down.
 
-use super::BenchError;
-use crate::comparison::run::with_instrument;
-use crate::comparison::{Choice, Device, Notes, RunError, Site, chosen, flow_through, scratch};
+use super::{
+    Choice, Device, Notes, RunError, Site, chosen, flow_through, scratch, with_instrument,
+};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_host::netns::GENERATOR_INTERFACES;
@@ -84,14 +84,13 @@ impl DeviceUnderTest {
     ///
     /// # Errors
     /// When there is no room for the notes.
-    pub fn notes(&self) -> Result<Option<Notes>, BenchError> {
+    pub fn notes(&self) -> Result<Option<Notes>, RunError> {
         let notes_itself = matches!(self, Self::Made(made) if made.notes_interruptions());
-        let notes = notes_itself.then(Notes::new).transpose();
-        notes.map_err(|e| BenchError::Device(format!("cannot make a folder for notes: {e}")))
+        notes_itself.then(Notes::new).transpose()
     }
 
     /// What it is and how to have it by itself.
-    pub(super) fn note(&self) -> String {
+    pub(crate) fn note(&self) -> String {
         match self {
             Self::Ports(_) => "was there already".to_string(),
             Self::Made(device) => {
@@ -135,7 +134,7 @@ impl DeviceUnderTest {
     }
 
     /// Frames of `size` that get through it, unless `fields` says otherwise.
-    pub(super) fn traffic(
+    pub(crate) fn traffic(
         &self,
         size: &Sizes,
         fields: &[(String, String)],

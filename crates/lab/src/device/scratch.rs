@@ -1,5 +1,6 @@
 //! A folder for the sockets and the output of a device while it is measured.
 
+use super::RunError;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -13,12 +14,13 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// In a fresh folder.
+    /// Makes room for notes in a fresh folder.
     ///
     /// # Errors
     /// What the system says.
-    pub fn new() -> std::io::Result<Self> {
-        let folder = folder()?;
+    pub fn new() -> Result<Self, RunError> {
+        let folder = folder()
+            .map_err(|e| RunError::Device(format!("cannot make a folder for notes: {e}")))?;
         Ok(Self {
             path: folder.path().join("interruptions"),
             _folder: folder,

@@ -1,6 +1,19 @@
-//! The devices of the comparison, and which of them this machine can have.
+//! Devices under test: what there is, which of it this machine can have, and how one is set up.
+//!
+//! A [`Device`] is `taut forward` in one of its forms, the kernel, a loop of the generator, or a forwarder that others wrote
+//! ([`taut_host::baseline`]). The demo, the benchmarks, `taut generate --device` and experiments all measure devices of
+//! this one list ([`offers`]). [`DeviceUnderTest`] is one of them, or whatever lies behind two ports.
 
-use super::variant;
+pub(crate) mod scratch;
+mod set_up;
+mod under_test;
+mod variant;
+
+pub use scratch::Notes;
+pub(crate) use set_up::with_instrument;
+pub use set_up::{RunError, Site, flow_through, ports_to};
+pub use under_test::{DeviceUnderTest, UnknownDevice};
+
 use crate::results::{DeviceInfo, Kind, LeftOut, Transport};
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +35,7 @@ const IDLE: Flush = Flush::Idle { n: 32 };
 
 /// How a device is reached and what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum DeviceKind {
     /// `taut forward` over memif.
     Memif {
         /// Its flush policy.
@@ -58,32 +71,32 @@ pub struct Device {
     /// Its name in tables.
     pub label: String,
     /// What it is.
-    pub way: Way,
+    pub kind: DeviceKind,
     /// What else `taut forward` is told.
     more: Vec<String>,
 }
 
 impl Device {
-    pub(super) fn new(id: &str, way: Way) -> Self {
-        let label = match way {
-            Way::Memif { flush } => flush.to_string(),
-            Way::AfPacket { flush } => format!("AF_PACKET {flush}"),
-            Way::AfXdp { flush } => format!("AF_XDP {flush}"),
-            Way::Bridge => "Linux bridge".to_string(),
-            Way::Kernel => "XDP redirect".to_string(),
-            Way::MemifLoop | Way::VethLoop => "generator loop".to_string(),
-            Way::Baseline(baseline) => baseline.label.to_string(),
+    pub(crate) fn new(id: &str, kind: DeviceKind) -> Self {
+        let label = match kind {
+            DeviceKind::Memif { flush } => flush.to_string(),
+            DeviceKind::AfPacket { flush } => format!("AF_PACKET {flush}"),
+            DeviceKind::AfXdp { flush } => format!("AF_XDP {flush}"),
+            DeviceKind::Bridge => "Linux bridge".to_string(),
+            DeviceKind::Kernel => "XDP redirect".to_string(),
+            DeviceKind::MemifLoop | DeviceKind::VethLoop => "generator loop".to_string(),
+            DeviceKind::Baseline(baseline) => baseline.label.to_string(),
         };
         Self {
             id: id.to_string(),
             label,
-            way,
+            kind,
             more: Vec::new(),
         }
     }
 
     /// The same with more words for `taut forward`, which its name tells.
-    pub(super) fn with_more(mut self, more: Vec<String>) -> Self {
+    pub(crate) fn with_more(mut self, more: Vec<String>) -> Self {
         self.more = more;
         self.label.push_str(&self.more_in_words());
         self
@@ -102,11 +115,14 @@ impl Device {
 
     /// Whether frames reach and leave it on veth wires, where a tap sees them.
     pub(crate) fn on_wires(&self) -> bool {
-        match self.way {
-            Way::Bridge | Way::AfPacket { .. } | Way::AfXdp { .. } => true,
-            Way::Baseline(baseline) => baseline.on_interfaces(),
+        match self.kind {
+            DeviceKind::Bridge | DeviceKind::AfPacket { .. } | DeviceKind::AfXdp { .. } => true,
+            DeviceKind::Baseline(baseline) => baseline.on_interfaces(),
             // Frames that XDP programs redirect are not seen.
-            Way::Memif { .. } | Way::MemifLoop | Way::VethLoop | Way::Kernel => false,
+            DeviceKind::Memif { .. }
+            | DeviceKind::MemifLoop
+            | DeviceKind::VethLoop
+            | DeviceKind::Kernel => false,
         }
     }
 
@@ -117,16 +133,16 @@ impl Device {
 
     /// The frames that get through it.
     pub(crate) fn frames(&self) -> Frames {
-        match self.way {
-            Way::Baseline(baseline) => baseline.frames,
+        match self.kind {
+            DeviceKind::Baseline(baseline) => baseline.frames,
             _ => Frames::Through,
         }
     }
 
-    pub(super) fn transport(&self) -> Transport {
-        match self.way {
-            Way::Memif { .. } | Way::MemifLoop => Transport::Memif,
-            Way::Baseline(baseline) => match baseline.reach {
+    pub(crate) fn transport(&self) -> Transport {
+        match self.kind {
+            DeviceKind::Memif { .. } | DeviceKind::MemifLoop => Transport::Memif,
+            DeviceKind::Baseline(baseline) => match baseline.reach {
                 Reach::Memif { .. } => Transport::Memif,
                 Reach::Vhost => Transport::Vhost,
                 Reach::Veth { .. } => Transport::Veth,
@@ -135,9 +151,11 @@ impl Device {
         }
     }
 
-    pub(super) fn flush(&self) -> Option<Flush> {
-        match self.way {
-            Way::Memif { flush } | Way::AfPacket { flush } | Way::AfXdp { flush } => Some(flush),
+    pub(crate) fn flush(&self) -> Option<Flush> {
+        match self.kind {
+            DeviceKind::Memif { flush }
+            | DeviceKind::AfPacket { flush }
+            | DeviceKind::AfXdp { flush } => Some(flush),
             _ => None,
         }
     }
@@ -149,40 +167,40 @@ impl Device {
 
     /// What the results folder says of it.
     pub fn info(&self) -> DeviceInfo {
-        let (io, note) = match self.way {
-            Way::Memif { .. } => (
+        let (io, note) = match self.kind {
+            DeviceKind::Memif { .. } => (
                 "memif",
                 "client on both links with one packet pool: frames are forwarded without a copy",
             ),
-            Way::MemifLoop => (
+            DeviceKind::MemifLoop => (
                 "memif",
                 "one hop instead of two, both ends on the generator's core",
             ),
-            Way::Bridge => (
+            DeviceKind::Bridge => (
                 "bridge",
                 "kernel work steered to the device's core by receive packet steering (RPS), which wakes it by an interrupt",
             ),
-            Way::AfPacket { .. } => (
+            DeviceKind::AfPacket { .. } => (
                 "AF_PACKET",
                 "kernel work on the receiving side steered to the device's core (RPS); mapped rings, TPACKET_V2",
             ),
-            Way::AfXdp { .. } => (
+            DeviceKind::AfXdp { .. } => (
                 "AF_XDP",
                 "the XDP program runs on the sender's core (XDP frames cannot be steered); copy mode, as veth has no other",
             ),
-            Way::Kernel => (
+            DeviceKind::Kernel => (
                 "XDP",
                 "XDP programs in a kernel thread on the device's core (threaded NAPI); the generator's ends have GRO on, without which veth takes no redirected frames",
             ),
-            Way::VethLoop => (
+            DeviceKind::VethLoop => (
                 "AF_PACKET",
                 "one veth hop instead of two, both ends on the generator's core",
             ),
-            Way::Baseline(baseline) => (baseline.io, baseline.note),
+            DeviceKind::Baseline(baseline) => (baseline.io, baseline.note),
         };
-        let command = match self.way {
-            Way::Bridge => one_after_the_other(&bridge_commands()),
-            Way::Baseline(baseline) => {
+        let command = match self.kind {
+            DeviceKind::Bridge => one_after_the_other(&bridge_commands()),
+            DeviceKind::Baseline(baseline) => {
                 let core = taut_host::choose_cores().device;
                 one_after_the_other(&baseline.commands(core, Path::new("FOLDER")))
             }
@@ -199,8 +217,8 @@ impl Device {
             id: self.id.to_string(),
             label: self.label.clone(),
             transport: self.transport(),
-            kind: match self.way {
-                Way::MemifLoop | Way::VethLoop => Kind::Calibration,
+            kind: match self.kind {
+                DeviceKind::MemifLoop | DeviceKind::VethLoop => Kind::Calibration,
                 _ => Kind::Forwarder,
             },
             // So that only devices are compared by their flush policies that differ in nothing else.
@@ -218,21 +236,24 @@ impl Device {
     }
 
     /// A command that runs it by itself.
-    pub(super) fn by_itself(&self) -> String {
-        match self.way {
+    pub(crate) fn by_itself(&self) -> String {
+        match self.kind {
             // Its own commands are many, and need a testbed around them.
-            Way::Baseline(_) => format!("taut demo --quick --devices {}", self.id),
+            DeviceKind::Baseline(_) => format!("taut demo --quick --devices {}", self.id),
             _ => self.info().command.join(" "),
         }
     }
 
     /// Arguments of `taut` that make this device of two sockets or interfaces; none for others.
-    pub(super) fn arguments(&self, ends: [&str; 2], core: Option<usize>) -> Option<Vec<String>> {
-        let ports = match self.way {
-            Way::Memif { .. } => ends.map(|e| format!("memif:{e},role=client")),
-            Way::AfPacket { .. } => ends.map(|e| format!("af_packet:{e}")),
-            Way::AfXdp { .. } | Way::Kernel => ends.map(|e| format!("af_xdp:{e}")),
-            Way::MemifLoop | Way::Bridge | Way::VethLoop | Way::Baseline(_) => return None,
+    pub(crate) fn arguments(&self, ends: [&str; 2], core: Option<usize>) -> Option<Vec<String>> {
+        let ports = match self.kind {
+            DeviceKind::Memif { .. } => ends.map(|e| format!("memif:{e},role=client")),
+            DeviceKind::AfPacket { .. } => ends.map(|e| format!("af_packet:{e}")),
+            DeviceKind::AfXdp { .. } | DeviceKind::Kernel => ends.map(|e| format!("af_xdp:{e}")),
+            DeviceKind::MemifLoop
+            | DeviceKind::Bridge
+            | DeviceKind::VethLoop
+            | DeviceKind::Baseline(_) => return None,
         };
         let mut arguments = vec!["forward".to_string()];
         arguments.extend_from_slice(&self.more);
@@ -242,7 +263,7 @@ impl Device {
         if let Some(flush) = self.flush() {
             arguments.extend(["--flush".to_string(), flush.to_string()]);
         }
-        if self.way == Way::Kernel {
+        if self.kind == DeviceKind::Kernel {
             arguments.push("--in-kernel".to_string());
         } else if let Some(core) = core {
             arguments.extend(["--core".to_string(), core.to_string()]);
@@ -327,29 +348,32 @@ fn all() -> Vec<Device> {
     let others = |transport: Transport| {
         let devices = baselines()
             .iter()
-            .map(|baseline| Device::new(baseline.id, Way::Baseline(baseline)));
+            .map(|baseline| Device::new(baseline.id, DeviceKind::Baseline(baseline)));
         devices.filter(move |device| device.transport() == transport)
     };
     let own = Device::new;
     let mut devices = vec![
-        own("memif-full", Way::Memif { flush: FULL }),
-        own("memif-every", Way::Memif { flush: EVERY }),
-        own("memif-each", Way::Memif { flush: Flush::Each }),
-        own("memif-idle", Way::Memif { flush: IDLE }),
+        own("memif-full", DeviceKind::Memif { flush: FULL }),
+        own("memif-every", DeviceKind::Memif { flush: EVERY }),
+        own("memif-each", DeviceKind::Memif { flush: Flush::Each }),
+        own("memif-idle", DeviceKind::Memif { flush: IDLE }),
     ];
     devices.extend(others(Transport::Memif));
-    devices.push(own("memif-loop", Way::MemifLoop));
+    devices.push(own("memif-loop", DeviceKind::MemifLoop));
     devices.extend(others(Transport::Vhost));
     devices.extend([
-        own("veth-bridge", Way::Bridge),
-        own("veth-af-packet-each", Way::AfPacket { flush: Flush::Each }),
-        own("veth-af-packet-idle", Way::AfPacket { flush: IDLE }),
-        own("veth-af-xdp-each", Way::AfXdp { flush: Flush::Each }),
-        own("veth-af-xdp-idle", Way::AfXdp { flush: IDLE }),
-        own("veth-xdp-redirect", Way::Kernel),
+        own("veth-bridge", DeviceKind::Bridge),
+        own(
+            "veth-af-packet-each",
+            DeviceKind::AfPacket { flush: Flush::Each },
+        ),
+        own("veth-af-packet-idle", DeviceKind::AfPacket { flush: IDLE }),
+        own("veth-af-xdp-each", DeviceKind::AfXdp { flush: Flush::Each }),
+        own("veth-af-xdp-idle", DeviceKind::AfXdp { flush: IDLE }),
+        own("veth-xdp-redirect", DeviceKind::Kernel),
     ]);
     devices.extend(others(Transport::Veth));
-    devices.push(own("veth-loop", Way::VethLoop));
+    devices.push(own("veth-loop", DeviceKind::VethLoop));
     devices
 }
 
@@ -368,19 +392,21 @@ fn probe(device: &Device) -> Result<String, Missing> {
     if device.transport() == Transport::Veth {
         can_make_namespaces()?;
     }
-    match device.way {
-        Way::Baseline(baseline) => {
+    match device.kind {
+        DeviceKind::Baseline(baseline) => {
             let found = baseline.probe()?;
             if baseline.reach == Reach::Vhost {
                 probe_port("dpdk")?;
             }
             Ok(found)
         }
-        Way::AfPacket { .. } => probe_port("af_packet"),
+        DeviceKind::AfPacket { .. } => probe_port("af_packet"),
         // What forwarding in the kernel takes, AF_XDP takes too.
-        Way::AfXdp { .. } | Way::Kernel => probe_port("af_xdp"),
-        Way::Bridge => Ok("the kernel's".to_string()),
-        Way::Memif { .. } | Way::MemifLoop | Way::VethLoop => Ok("part of taut".to_string()),
+        DeviceKind::AfXdp { .. } | DeviceKind::Kernel => probe_port("af_xdp"),
+        DeviceKind::Bridge => Ok("the kernel's".to_string()),
+        DeviceKind::Memif { .. } | DeviceKind::MemifLoop | DeviceKind::VethLoop => {
+            Ok("part of taut".to_string())
+        }
     }
 }
 
@@ -499,7 +525,7 @@ mod tests {
     fn the_commands_of_a_device_can_be_given_to_a_shell() {
         let lines = ["a b", "c &", "d e"].map(String::from);
         assert_eq!(one_after_the_other(&lines).join(" "), "a b; c & d e");
-        let bridge = Device::new("veth-bridge", Way::Bridge)
+        let bridge = Device::new("veth-bridge", DeviceKind::Bridge)
             .info()
             .command
             .join(" ");

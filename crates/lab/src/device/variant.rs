@@ -7,7 +7,7 @@
 //! option  = flush=POLICY | wait=POLICY | burst=N | function=NAME(KEY=VALUE, ...) | chain=FILE
 //! ```
 
-use super::{Device, Way};
+use super::{Device, DeviceKind};
 use std::path::Path;
 use taut_engine::{Chain, DEFAULT_BURST, Flush, MOST_BURST, NOT_IN_KERNEL, Stage, Wait};
 
@@ -45,23 +45,23 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
     let base = match name.as_str() {
         "memif" => Device::new(
             name,
-            Way::Memif {
+            DeviceKind::Memif {
                 flush: Flush::default(),
             },
         ),
         "af_packet" => Device::new(
             name,
-            Way::AfPacket {
+            DeviceKind::AfPacket {
                 flush: Flush::default(),
             },
         ),
         "af_xdp" => Device::new(
             name,
-            Way::AfXdp {
+            DeviceKind::AfXdp {
                 flush: Flush::default(),
             },
         ),
-        "xdp" => Device::new(name, Way::Kernel),
+        "xdp" => Device::new(name, DeviceKind::Kernel),
         id => match list.iter().find(|device| device.id == id) {
             Some(device) => device.clone(),
             None => return Err(unknown(id, list)),
@@ -78,18 +78,18 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
     }
     let chain_flush = given.chain.as_ref().map(|(_, chain)| chain.flush);
     let flush = |usual: Flush| given.flush.or(chain_flush).unwrap_or(usual);
-    let way = match base.way {
-        Way::Memif { flush: usual } => Way::Memif {
+    let kind = match base.kind {
+        DeviceKind::Memif { flush: usual } => DeviceKind::Memif {
             flush: flush(usual),
         },
-        Way::AfPacket { flush: usual } => Way::AfPacket {
+        DeviceKind::AfPacket { flush: usual } => DeviceKind::AfPacket {
             flush: flush(usual),
         },
-        Way::AfXdp { flush: usual } => Way::AfXdp {
+        DeviceKind::AfXdp { flush: usual } => DeviceKind::AfXdp {
             flush: flush(usual),
         },
-        Way::Kernel if given.is_for_kernel() => Way::Kernel,
-        Way::Kernel => return Err(wrong(NOT_IN_KERNEL.to_string())),
+        DeviceKind::Kernel if given.is_for_kernel() => DeviceKind::Kernel,
+        DeviceKind::Kernel => return Err(wrong(NOT_IN_KERNEL.to_string())),
         _ => {
             return Err(wrong(format!(
                 "options are those of taut forward, which {name} is not: put them behind {}",
@@ -97,7 +97,7 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
             )));
         }
     };
-    Ok(Device::new(&id, way).with_more(given.words()))
+    Ok(Device::new(&id, kind).with_more(given.words()))
 }
 
 /// A name for a folder: as it was written, without spaces and slashes.
