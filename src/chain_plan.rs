@@ -6,6 +6,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use taut_deploy::{BothWays, Cost, Estimate, Holds, Measured, RoundTrip, Settings, estimate};
 use taut_engine::{Chain, Place};
+use taut_lab::table;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -110,7 +111,7 @@ fn show(plan: &Estimate, settings: &Settings) {
                 let longest = format!("longest {}", quantity::ns(part.longest_ns));
                 let typical = quantity::ns(part.typical_ns);
                 vec![
-                    format!("  {}", part.what),
+                    format!(" {}", part.what),
                     typical,
                     longest,
                     part.basis.name().into(),
@@ -204,19 +205,8 @@ fn cycles(both: &BothWays, of: fn(&Cost) -> Option<Measured>) -> String {
     })
 }
 
-/// Columns as wide as their widest cell.
 fn print_table(rows: &[Vec<String>]) {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
-        let cells = row.iter().zip(&widths);
-        let line: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        print::line(line.join("  ").trim_end());
-    }
+    let mut table = table::plain();
+    table.add_rows(rows);
+    print::line(table::text(table, &[], None).trim_end());
 }
