@@ -131,17 +131,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     print::line(format!(
         "{} for {} s: {} of {packets} packets held up ({:.3} %), the longest latency is {}",
-        quantity::pps(scene.rate_pps),
+        quantity::rate(scene.rate_pps),
         scene.seconds,
         hits.len(),
         share * 100.0,
-        quantity::ns(worst_ns)
+        quantity::time(worst_ns)
     ));
     for (interrupt, beat) in scene.interrupts.iter().zip(&beats) {
         let lines = match (beat.line_s, beat.recurs_s) {
             (Some(line_s), Some(recurs_s)) => format!(
                 "finds packets {} {} each time: draws lines of {line_s:.3} s, one every {recurs_s:.3} s",
-                quantity::ns(beat.drift_ns.abs()),
+                quantity::time(beat.drift_ns.abs()),
                 if beat.drift_ns > 0.0 {
                     "later"
                 } else {
@@ -153,7 +153,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         print::line(format!(
             "{} a second for {}: {lines}",
             interrupt.per_second,
-            quantity::ns(interrupt.cost_ns)
+            quantity::time(interrupt.cost_ns)
         ));
     }
     Ok(())

@@ -167,9 +167,9 @@ pub fn show(folder: &Path, json: bool) -> Result<(), Failure> {
             print::line(format!(
                 "{}: {} predicted with {} cycles of load, {} measured (published: 7.3 and 7.1 Mpkt/s)",
                 row.label,
-                quantity::pps(predicted),
+                quantity::rate(predicted),
                 io_cost::CHECKED_LOAD,
-                quantity::pps(measured)
+                quantity::rate(measured)
             ));
         }
     }

@@ -87,7 +87,9 @@ fn show(plan: &Estimate, settings: &Settings) {
             row.push(cycles(cost, |cost| cost.alone));
             row.push(cycles(cost, |cost| cost.full));
             let alone = there_and_back(cost, |cost| cost.alone);
-            row.push(alone.map_or("?".into(), |[_, m, _]| quantity::ns(m / plan.tsc_hz * 1e9)));
+            row.push(alone.map_or("?".into(), |[_, m, _]| {
+                quantity::time(m / plan.tsc_hz * 1e9)
+            }));
         }
         row.push(function.placed.why.clone());
         rows.push(row);
@@ -101,15 +103,15 @@ fn show(plan: &Estimate, settings: &Settings) {
         print::line(format!(
             "\nround trip of {} B, without the ends: {}, longest {}",
             trip.payload_bytes,
-            quantity::ns(trip.typical_ns),
-            quantity::ns(trip.longest_ns)
+            quantity::time(trip.typical_ns),
+            quantity::time(trip.longest_ns)
         ));
         let rows: Vec<Vec<String>> = trip
             .parts
             .iter()
             .map(|part| {
-                let longest = format!("longest {}", quantity::ns(part.longest_ns));
-                let typical = quantity::ns(part.typical_ns);
+                let longest = format!("longest {}", quantity::time(part.longest_ns));
+                let typical = quantity::time(part.typical_ns);
                 vec![
                     format!(" {}", part.what),
                     typical,
@@ -125,8 +127,8 @@ fn show(plan: &Estimate, settings: &Settings) {
         print::line(format!(
             "highest rate at {} B: {} one way, {} with an answer each (busiest core: {})",
             rate.payload_bytes,
-            quantity::pps(rate.one_way_pps),
-            quantity::pps(rate.both_ways_pps),
+            quantity::rate(rate.one_way_pps),
+            quantity::rate(rate.both_ways_pps),
             rate.busiest
         ));
     }
@@ -136,7 +138,7 @@ fn show(plan: &Estimate, settings: &Settings) {
             Holds::Mostly => "holds for most packets, not for those that take longest",
             Holds::No => "cannot hold",
         };
-        print::line(format!("budget {}: {verdict}", quantity::ns(budget_ns)));
+        print::line(format!("budget {}: {verdict}", quantity::time(budget_ns)));
     }
     let n = plan
         .functions
@@ -155,18 +157,18 @@ fn show(plan: &Estimate, settings: &Settings) {
 
 /// Which part a budget breaks at.
 fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
-    let budget = quantity::ns(plan.budget_ns.unwrap_or_default());
+    let budget = quantity::time(plan.budget_ns.unwrap_or_default());
     let largest = trip.largest().map_or_else(String::new, |part| {
         format!(
             ", {} of it for {}",
-            quantity::ns(part.typical_ns),
+            quantity::time(part.typical_ns),
             part.what
         )
     });
     format!(
         "the budget of {budget} cannot hold: a round trip of {} B takes {}{largest}",
         trip.payload_bytes,
-        quantity::ns(trip.typical_ns)
+        quantity::time(trip.typical_ns)
     )
 }
 

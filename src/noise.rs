@@ -204,7 +204,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         noise.cpu,
         found.seconds,
         found.share * 100.0,
-        quantity::ns(found.longest_ns)
+        quantity::time(found.longest_ns)
     ));
     print::line(format!(
         "  a second: {:.1} over 1 µs, {:.1} over 10 µs, {:.2} over 100 µs, {:.2} over 1 ms",
@@ -226,7 +226,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         // By the logarithm: a single long gap matters.
         let share = ((bin.count + 1) as f64).ln() / ((most + 1) as f64).ln();
         let bar = "#".repeat((share * WIDTH as f64).round() as usize);
-        let from = quantity::ns(bin.from_ns);
+        let from = quantity::time(bin.from_ns);
         print::line(format!("  {from:>10} {:>9} {bar}", bin.count));
     }
     print::line(
@@ -237,8 +237,8 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
             "  {:<42} {:>10.2} {:>10} {:>10} {:>10.1} %",
             cause.name,
             cause.per_second,
-            quantity::ns(cause.median_ns),
-            quantity::ns(cause.longest_ns),
+            quantity::time(cause.median_ns),
+            quantity::time(cause.longest_ns),
             cause.share_of_lost * 100.0
         ));
     }
@@ -306,8 +306,8 @@ fn print_compared(heard: &Heard, compared: &[PeerFigures]) {
             print::line(format!(
                 "  {name:<30} {measures:<22} {:>18} {:>9} {:>10}",
                 over.map_or("-".to_owned(), |over| format!("{over:.1}")),
-                mean_ns.map_or("-".to_owned(), quantity::ns),
-                quantity::ns(longest_ns)
+                mean_ns.map_or("-".to_owned(), quantity::time),
+                quantity::time(longest_ns)
             ));
         };
     let found = &first.interruptions;

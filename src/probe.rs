@@ -358,7 +358,7 @@ fn print_report(report: &ProbeReport) {
         "sent {} probes of {} bytes, {} apart, to {}; received {}",
         counts.sent,
         report.size_bytes,
-        quantity::ns(report.interval_ns as f64),
+        quantity::time(report.interval_ns as f64),
         report.server,
         counts.received
     ));
@@ -386,15 +386,15 @@ fn print_report(report: &ProbeReport) {
     if let Some(mean) = &report.rtt_mean_ns {
         print::line(format!(
             "mean        {} (median repetition: {})",
-            quantity::ns(mean.point),
-            mean.words(quantity::ns)
+            quantity::time(mean.point),
+            mean.words(quantity::time)
         ));
     }
     if let Some(budget) = &report.budget {
         print::line(format!(
             "budget      {:.3} % within {}",
             budget.share * 100.0,
-            quantity::ns(budget.ns as f64)
+            quantity::time(budget.ns as f64)
         ));
     }
     if let Some(cpu) = &report.cpu {
@@ -483,7 +483,7 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
                     &format!(
                         "search {} of {repetitions}: {}",
                         number + 1,
-                        quantity::pps(wanted.rate_pps)
+                        quantity::rate(wanted.rate_pps)
                     ),
                 );
             }
@@ -531,7 +531,7 @@ fn show_rates(report: &RateReport) {
         let found = search
             .found
             .rate_pps
-            .map_or("none".to_string(), quantity::pps);
+            .map_or("none".to_string(), quantity::rate);
         let limit = match search.found.limited_by {
             Limit::Device => "the path",
             Limit::Generator => "this client",
@@ -546,8 +546,8 @@ fn show_rates(report: &RateReport) {
     if let (Some(mean), Some(bits)) = (&report.rate_pps, report.payload_bit_per_s) {
         print::line(format!(
             "mean        {} (median search: {}), {:.3} Mbit/s of payload in probes of {} bytes",
-            quantity::pps(mean.point),
-            mean.words(quantity::pps),
+            quantity::rate(mean.point),
+            mean.words(quantity::rate),
             bits / 1e6,
             report.size_bytes
         ));
