@@ -33,10 +33,10 @@ pub struct Arguments {
     #[arg(long, value_name = "RATE/s:TIME[@TIME]", required = true)]
     interrupt: Vec<Ticking>,
     /// For how long
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::duration)]
     duration: Duration,
     /// Latency of a packet that nothing holds up
-    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = quantity::duration)]
     latency: Duration,
     /// Draw the packets that are held up in this file
     #[arg(short, long, value_name = "FILE.svg")]
@@ -50,10 +50,6 @@ pub struct Arguments {
 #[derive(Debug, Clone, Copy)]
 struct Ticking(Interrupt);
 
-fn time(text: &str) -> Result<Duration, String> {
-    taut_port::duration(text).ok_or_else(|| "want a time, such as 6us, 2ms or 10s".to_owned())
-}
-
 impl FromStr for Ticking {
     type Err = String;
 
@@ -65,7 +61,7 @@ impl FromStr for Ticking {
         if !(1e-3..=1e6).contains(&per_second) {
             return Err("want 0.001 to 1000000 interrupts a second".to_owned());
         }
-        let ns = |text: &str| time(text).map(|time| time.as_nanos() as f64);
+        let ns = |text: &str| quantity::duration(text).map(|time| time.as_nanos() as f64);
         Ok(Self(Interrupt {
             per_second,
             cost_ns: ns(cost)?,

@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST")]
     cpus: String,
     /// For how long, such as 30s or 500ms
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::some_time)]
     duration: Duration,
     /// Run the loops at this real-time priority (SCHED_FIFO, 1 to 99); only on CPUs that nothing else needs
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
@@ -57,12 +57,6 @@ struct Results<'a> {
     /// Of other programs, in the same run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     compared: Vec<PeerFigures>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    taut_port::duration(text)
-        .filter(|time| !time.is_zero())
-        .ok_or_else(|| "want a time such as 30s or 500ms".to_owned())
 }
 
 impl From<NoiseError> for Failure {

@@ -1,6 +1,20 @@
-//! Numbers as people write them on the command line. How they are printed is the laboratory's.
+//! Numbers as people write them on the command line: times, shares. How they are printed is the laboratory's.
 
+use std::time::Duration;
 pub use taut_lab::quantity::{rate, summary, time};
+
+/// Reads a time with its unit, which may be none: `0us`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    taut_port::duration(text).ok_or_else(|| "want a time, such as 800ns, 5ms or 10s".to_string())
+}
+
+/// Reads a time with its unit that is longer than none.
+pub fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("want a time above 0, such as 800ns, 5ms or 10s".to_string()),
+        time => Ok(time),
+    }
+}
 
 /// Reads a number of seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
@@ -41,5 +55,18 @@ mod tests {
             assert!(share(wrong).is_err(), "{wrong}");
         }
         assert!(share("5").is_err_and(|e| e.contains("5 % is 5% or 0.05")));
+    }
+
+    #[test]
+    fn times_have_a_unit_and_are_above_zero_where_they_must() {
+        assert_eq!(some_time("1.5 ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(duration("0us"), Ok(Duration::ZERO));
+        assert!(some_time("0us").is_err_and(|e| e.contains("above 0")));
+        for wrong in ["50", "-1us", "NaN", "inf s", "1e30s", "", "us", "\u{65e5}s"] {
+            assert!(
+                duration(wrong).is_err_and(|e| e.contains("such as")),
+                "{wrong}"
+            );
+        }
     }
 }
