@@ -3,7 +3,6 @@
 use crate::exit::{self, Failure};
 use crate::{print, quantity};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -86,9 +85,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         true => compare(&plan, stop)?,
         false => (listen(&plan, stop)?, Vec::new()),
     };
-    if let Some((mut file, path)) = file {
-        std::io::Write::write_all(&mut file, csv(&heard).as_bytes())
-            .map_err(|e| unwritable(path, &e))?;
+    if let Some((file, path)) = file {
+        write_gaps(file, &heard).map_err(|e| unwritable(path, &e))?;
     }
     if arguments.json {
         let results = Results {
@@ -112,19 +110,17 @@ fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
     Failure::Input(format!("{}: {e}", path.display()))
 }
 
-fn csv(heard: &Heard) -> String {
-    let mut text = String::from("cpu,start_ns,length_ns,cause\n");
+fn write_gaps(file: std::fs::File, heard: &Heard) -> std::io::Result<()> {
+    let mut out = csv::Writer::from_writer(file);
+    out.write_record(["cpu", "start_ns", "length_ns", "cause"])?;
     for noise in &heard.cpus {
+        let cpu = noise.cpu.to_string();
         for gap in &noise.gaps {
-            let cause = gap.cause.replace(['"', ','], " ");
-            let _ = writeln!(
-                text,
-                "{},{},{:.0},{cause}",
-                noise.cpu, gap.start_ns, gap.length_ns
-            );
+            let [start, length] = [gap.start_ns.to_string(), format!("{:.0}", gap.length_ns)];
+            out.write_record([&cpu, &start, &length, &gap.cause])?;
         }
     }
-    text
+    out.flush()
 }
 
 /// Takes turns with the other programs.

@@ -360,14 +360,10 @@ pub(crate) fn quantity_of(metric: &str) -> Quantity {
 
 /// A line of a CSV file.
 pub(crate) fn csv_line(fields: impl IntoIterator<Item = String>) -> String {
-    let quoted = |field: String| {
-        if field.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", field.replace('"', "\"\""))
-        } else {
-            field
-        }
-    };
-    fields.into_iter().map(quoted).collect::<Vec<_>>().join(",") + "\n"
+    let mut line = csv::Writer::from_writer(Vec::new());
+    // Writing to memory does not fail.
+    let _ = line.write_record(fields);
+    String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
 }
 
 impl Experiment {
