@@ -33,10 +33,10 @@ pub struct Arguments {
     #[arg(long, value_name = "RATE/s:TIME[@TIME]", required = true)]
     interrupt: Vec<Ticking>,
     /// For how long
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::duration)]
     duration: Duration,
     /// Latency of a packet that nothing holds up
-    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = quantity::duration)]
     latency: Duration,
     /// Draw the packets that are held up in this file
     #[arg(short, long, value_name = "FILE.svg")]
@@ -50,10 +50,6 @@ pub struct Arguments {
 #[derive(Debug, Clone, Copy)]
 struct Ticking(Interrupt);
 
-fn time(text: &str) -> Result<Duration, String> {
-    taut_port::duration(text).ok_or_else(|| "want a time, such as 6us, 2ms or 10s".to_owned())
-}
-
 impl FromStr for Ticking {
     type Err = String;
 
@@ -65,7 +61,7 @@ impl FromStr for Ticking {
         if !(1e-3..=1e6).contains(&per_second) {
             return Err("want 0.001 to 1000000 interrupts a second".to_owned());
         }
-        let ns = |text: &str| time(text).map(|time| time.as_nanos() as f64);
+        let ns = |text: &str| quantity::duration(text).map(|time| time.as_nanos() as f64);
         Ok(Self(Interrupt {
             per_second,
             cost_ns: ns(cost)?,
@@ -131,17 +127,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     print::line(format!(
         "{} for {} s: {} of {packets} packets held up ({:.3} %), the longest latency is {}",
-        quantity::pps(scene.rate_pps),
+        quantity::rate(scene.rate_pps),
         scene.seconds,
         hits.len(),
         share * 100.0,
-        quantity::ns(worst_ns)
+        quantity::time(worst_ns)
     ));
     for (interrupt, beat) in scene.interrupts.iter().zip(&beats) {
         let lines = match (beat.line_s, beat.recurs_s) {
             (Some(line_s), Some(recurs_s)) => format!(
                 "finds packets {} {} each time: draws lines of {line_s:.3} s, one every {recurs_s:.3} s",
-                quantity::ns(beat.drift_ns.abs()),
+                quantity::time(beat.drift_ns.abs()),
                 if beat.drift_ns > 0.0 {
                     "later"
                 } else {
@@ -153,7 +149,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         print::line(format!(
             "{} a second for {}: {lines}",
             interrupt.per_second,
-            quantity::ns(interrupt.cost_ns)
+            quantity::time(interrupt.cost_ns)
         ));
     }
     Ok(())

@@ -301,8 +301,8 @@ fn seconds_lines(second: u64, status: &Status, during: &[CountersView]) -> Strin
         format!(
             "{second:>5} s  {:<16}rx {:>14}  tx {:>14}  dropped {}{}",
             segment.name,
-            quantity::pps(c.rx_packets as f64),
-            quantity::pps(c.tx_packets as f64),
+            quantity::rate(c.rx_packets as f64),
+            quantity::rate(c.tx_packets as f64),
             causes(c),
             condition(segment)
         )

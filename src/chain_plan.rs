@@ -6,6 +6,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use taut_deploy::{BothWays, Cost, Estimate, Holds, Measured, RoundTrip, Settings, estimate};
 use taut_engine::{Chain, Place};
+use taut_lab::table;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -86,7 +87,9 @@ fn show(plan: &Estimate, settings: &Settings) {
             row.push(cycles(cost, |cost| cost.alone));
             row.push(cycles(cost, |cost| cost.full));
             let alone = there_and_back(cost, |cost| cost.alone);
-            row.push(alone.map_or("?".into(), |[_, m, _]| quantity::ns(m / plan.tsc_hz * 1e9)));
+            row.push(alone.map_or("?".into(), |[_, m, _]| {
+                quantity::time(m / plan.tsc_hz * 1e9)
+            }));
         }
         row.push(function.placed.why.clone());
         rows.push(row);
@@ -100,17 +103,17 @@ fn show(plan: &Estimate, settings: &Settings) {
         print::line(format!(
             "\nround trip of {} B, without the ends: {}, longest {}",
             trip.payload_bytes,
-            quantity::ns(trip.typical_ns),
-            quantity::ns(trip.longest_ns)
+            quantity::time(trip.typical_ns),
+            quantity::time(trip.longest_ns)
         ));
         let rows: Vec<Vec<String>> = trip
             .parts
             .iter()
             .map(|part| {
-                let longest = format!("longest {}", quantity::ns(part.longest_ns));
-                let typical = quantity::ns(part.typical_ns);
+                let longest = format!("longest {}", quantity::time(part.longest_ns));
+                let typical = quantity::time(part.typical_ns);
                 vec![
-                    format!("  {}", part.what),
+                    format!(" {}", part.what),
                     typical,
                     longest,
                     part.basis.name().into(),
@@ -124,8 +127,8 @@ fn show(plan: &Estimate, settings: &Settings) {
         print::line(format!(
             "highest rate at {} B: {} one way, {} with an answer each (busiest core: {})",
             rate.payload_bytes,
-            quantity::pps(rate.one_way_pps),
-            quantity::pps(rate.both_ways_pps),
+            quantity::rate(rate.one_way_pps),
+            quantity::rate(rate.both_ways_pps),
             rate.busiest
         ));
     }
@@ -135,7 +138,7 @@ fn show(plan: &Estimate, settings: &Settings) {
             Holds::Mostly => "holds for most packets, not for those that take longest",
             Holds::No => "cannot hold",
         };
-        print::line(format!("budget {}: {verdict}", quantity::ns(budget_ns)));
+        print::line(format!("budget {}: {verdict}", quantity::time(budget_ns)));
     }
     let n = plan
         .functions
@@ -154,18 +157,18 @@ fn show(plan: &Estimate, settings: &Settings) {
 
 /// Which part a budget breaks at.
 fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
-    let budget = quantity::ns(plan.budget_ns.unwrap_or_default());
+    let budget = quantity::time(plan.budget_ns.unwrap_or_default());
     let largest = trip.largest().map_or_else(String::new, |part| {
         format!(
             ", {} of it for {}",
-            quantity::ns(part.typical_ns),
+            quantity::time(part.typical_ns),
             part.what
         )
     });
     format!(
         "the budget of {budget} cannot hold: a round trip of {} B takes {}{largest}",
         trip.payload_bytes,
-        quantity::ns(trip.typical_ns)
+        quantity::time(trip.typical_ns)
     )
 }
 
@@ -204,19 +207,8 @@ fn cycles(both: &BothWays, of: fn(&Cost) -> Option<Measured>) -> String {
     })
 }
 
-/// Columns as wide as their widest cell.
 fn print_table(rows: &[Vec<String>]) {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
-        let cells = row.iter().zip(&widths);
-        let line: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        print::line(line.join("  ").trim_end());
-    }
+    let mut table = table::plain();
+    table.add_rows(rows);
+    print::line(table::text(table, &[], None).trim_end());
 }

@@ -646,8 +646,8 @@ pub(crate) fn causes(c: &CountersView) -> String {
 pub(crate) fn line(second: u32, c: CountersView) -> String {
     format!(
         "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}  batch {:.1}  {}",
-        quantity::pps(c.rx_packets as f64),
-        quantity::pps(c.tx_packets as f64),
+        quantity::rate(c.rx_packets as f64),
+        quantity::rate(c.tx_packets as f64),
         causes(&c),
         c.average_batch(),
         worked(&c)
@@ -668,7 +668,7 @@ pub(crate) fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u6
         "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {} times, {:.2} % of the time{}",
         c.tx_packets,
         c.rx_packets,
-        quantity::pps(c.tx_packets as f64 / seconds.max(1e-9)),
+        quantity::rate(c.tx_packets as f64 / seconds.max(1e-9)),
         causes(c),
         c.average_batch(),
         worked(c),

@@ -84,8 +84,8 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
             || {
                 format!(
                     "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}",
-                    quantity::pps(during.rx_packets as f64),
-                    quantity::pps(during.tx_packets as f64),
+                    quantity::rate(during.rx_packets as f64),
+                    quantity::rate(during.tx_packets as f64),
                     causes(&during)
                 )
             },
@@ -114,7 +114,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
                 "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}{}",
                 total.tx_packets,
                 total.rx_packets,
-                quantity::pps(total.tx_packets as f64 / seconds.max(1e-9)),
+                quantity::rate(total.tx_packets as f64 / seconds.max(1e-9)),
                 causes(&total),
                 lines_of(&fates)
             )

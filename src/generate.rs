@@ -263,9 +263,9 @@ fn flood(arguments: &Arguments, device: DeviceUnderTest, traffic: Traffic) -> Re
             "sent {} packets in {:.3} s ({}), received {} ({}); without stamps, so nothing else was measured",
             flow.sent,
             flow.seconds,
-            quantity::pps(flow.sent_pps()),
+            quantity::rate(flow.sent_pps()),
             flow.received,
-            quantity::pps(flow.received_pps())
+            quantity::rate(flow.received_pps())
         ));
     }
     Ok(())
@@ -736,7 +736,7 @@ impl StreamReport<'_> {
                 stamped
                     .as_ref()
                     .map_or("no data".to_string(), quantity::summary),
-                quantity::ns(error_ns)
+                quantity::time(error_ns)
             ));
         }
         if self.unknown_stamps {
@@ -749,9 +749,9 @@ impl StreamReport<'_> {
             let interrupted = s.interrupted_gaps.summary().map_or(0, |gaps| gaps.count);
             print::line(format!(
                 "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns\u{b2}  (n = {}; {interrupted} more while the machine had the core)",
-                quantity::ns(gaps.asked_gap_ns),
-                quantity::ns(gaps.mean_gap_ns),
-                quantity::ns(gaps.median_absolute_error_ns as f64),
+                quantity::time(gaps.asked_gap_ns),
+                quantity::time(gaps.mean_gap_ns),
+                quantity::time(gaps.median_absolute_error_ns as f64),
                 gaps.mean_squared_error_ns2,
                 gaps.count
             ));
@@ -854,7 +854,7 @@ fn report(
                 print::line(format!(
                     "{}: asked for {}",
                     stream.name,
-                    quantity::pps(stream.asked_pps)
+                    quantity::rate(stream.asked_pps)
                 ));
             }
             stream.print();
@@ -982,7 +982,7 @@ fn verdict(arguments: &Arguments, streams: &[StreamReport<'_>]) -> Result<(), Fa
         };
         return Err(Failure::Limit(format!(
             "asked for {}, but the generator could not keep up: {unsent} of {owed} packets were never sent{starved}",
-            quantity::pps(streams.iter().map(|s| s.asked_pps).sum()),
+            quantity::rate(streams.iter().map(|s| s.asked_pps).sum()),
         )));
     }
     let longest = arguments.seconds * MOST_LATE + LATE_AT_LEAST_SECONDS;
@@ -990,8 +990,8 @@ fn verdict(arguments: &Arguments, streams: &[StreamReport<'_>]) -> Result<(), Fa
         return Err(Failure::Limit(format!(
             "asked for {}, but the machine kept the generator from its core: {} sent; give it a core of its own (--core, taut tune \
              audit), or ask for less",
-            quantity::pps(late.asked_pps),
-            quantity::pps(late.tally.sent as f64 / late.tally.seconds),
+            quantity::rate(late.asked_pps),
+            quantity::rate(late.tally.sent as f64 / late.tally.seconds),
         )));
     }
     let came_back = sum(|s| s.tally.received);
@@ -1049,7 +1049,7 @@ fn sent(tally: &Tally) -> String {
         tally.sent,
         tally.owed,
         tally.seconds,
-        quantity::pps(tally.sent as f64 / tally.seconds)
+        quantity::rate(tally.sent as f64 / tally.seconds)
     )
 }
 
@@ -1096,8 +1096,8 @@ fn print_text(
     if let Some(j) = jitter {
         print::line(format!(
             "jitter     avg {}  max {}",
-            quantity::ns(j.avg_ns),
-            quantity::ns(j.max_ns as f64)
+            quantity::time(j.avg_ns),
+            quantity::time(j.max_ns as f64)
         ));
     }
     if let Some(s) = slip {

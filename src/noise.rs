@@ -3,7 +3,6 @@
 use crate::exit::{self, Failure};
 use crate::{print, quantity};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,7 +23,7 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST")]
     cpus: String,
     /// For how long, such as 30s or 500ms
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::some_time)]
     duration: Duration,
     /// Run the loops at this real-time priority (SCHED_FIFO, 1 to 99); only on CPUs that nothing else needs
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
@@ -59,12 +58,6 @@ struct Results<'a> {
     compared: Vec<PeerFigures>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    taut_port::duration(text)
-        .filter(|time| !time.is_zero())
-        .ok_or_else(|| "want a time such as 30s or 500ms".to_owned())
-}
-
 impl From<NoiseError> for Failure {
     fn from(e: NoiseError) -> Self {
         Self::Missing(e.to_string())
@@ -92,9 +85,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         true => compare(&plan, stop)?,
         false => (listen(&plan, stop)?, Vec::new()),
     };
-    if let Some((mut file, path)) = file {
-        std::io::Write::write_all(&mut file, csv(&heard).as_bytes())
-            .map_err(|e| unwritable(path, &e))?;
+    if let Some((file, path)) = file {
+        write_gaps(file, &heard).map_err(|e| unwritable(path, &e))?;
     }
     if arguments.json {
         let results = Results {
@@ -118,19 +110,17 @@ fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
     Failure::Input(format!("{}: {e}", path.display()))
 }
 
-fn csv(heard: &Heard) -> String {
-    let mut text = String::from("cpu,start_ns,length_ns,cause\n");
+fn write_gaps(file: std::fs::File, heard: &Heard) -> std::io::Result<()> {
+    let mut out = csv::Writer::from_writer(file);
+    out.write_record(["cpu", "start_ns", "length_ns", "cause"])?;
     for noise in &heard.cpus {
+        let cpu = noise.cpu.to_string();
         for gap in &noise.gaps {
-            let cause = gap.cause.replace(['"', ','], " ");
-            let _ = writeln!(
-                text,
-                "{},{},{:.0},{cause}",
-                noise.cpu, gap.start_ns, gap.length_ns
-            );
+            let [start, length] = [gap.start_ns.to_string(), format!("{:.0}", gap.length_ns)];
+            out.write_record([&cpu, &start, &length, &gap.cause])?;
         }
     }
-    text
+    out.flush()
 }
 
 /// Takes turns with the other programs.
@@ -204,7 +194,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         noise.cpu,
         found.seconds,
         found.share * 100.0,
-        quantity::ns(found.longest_ns)
+        quantity::time(found.longest_ns)
     ));
     print::line(format!(
         "  a second: {:.1} over 1 µs, {:.1} over 10 µs, {:.2} over 100 µs, {:.2} over 1 ms",
@@ -226,7 +216,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         // By the logarithm: a single long gap matters.
         let share = ((bin.count + 1) as f64).ln() / ((most + 1) as f64).ln();
         let bar = "#".repeat((share * WIDTH as f64).round() as usize);
-        let from = quantity::ns(bin.from_ns);
+        let from = quantity::time(bin.from_ns);
         print::line(format!("  {from:>10} {:>9} {bar}", bin.count));
     }
     print::line(
@@ -237,8 +227,8 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
             "  {:<42} {:>10.2} {:>10} {:>10} {:>10.1} %",
             cause.name,
             cause.per_second,
-            quantity::ns(cause.median_ns),
-            quantity::ns(cause.longest_ns),
+            quantity::time(cause.median_ns),
+            quantity::time(cause.longest_ns),
             cause.share_of_lost * 100.0
         ));
     }
@@ -306,8 +296,8 @@ fn print_compared(heard: &Heard, compared: &[PeerFigures]) {
             print::line(format!(
                 "  {name:<30} {measures:<22} {:>18} {:>9} {:>10}",
                 over.map_or("-".to_owned(), |over| format!("{over:.1}")),
-                mean_ns.map_or("-".to_owned(), quantity::ns),
-                quantity::ns(longest_ns)
+                mean_ns.map_or("-".to_owned(), quantity::time),
+                quantity::time(longest_ns)
             ));
         };
     let found = &first.interruptions;

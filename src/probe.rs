@@ -68,7 +68,7 @@ struct Client {
     /// Where the server is: host, address, or either with a port
     server: String,
     /// From one probe to the next, such as 5ms
-    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = quantity::some_time)]
     interval: Duration,
     /// Payload of a probe in bytes, from 16
     #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u16).range(PROBE_BYTES as i64..=MOST_BYTES as i64))]
@@ -80,7 +80,7 @@ struct Client {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     repetitions: Option<u32>,
     /// Say which share of the probes came back within this time, such as 350us
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "search_rate")]
+    #[arg(long, value_name = "TIME", value_parser = quantity::some_time, conflicts_with = "search_rate")]
     budget: Option<Duration>,
     /// Also what the processors of this machine did meanwhile: user, system, softirq, guest, steal, idle
     #[arg(long)]
@@ -95,7 +95,7 @@ struct Client {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = quantity::seconds, requires = "search_rate")]
     trial: f64,
     /// How long to wait for answers after the last probe of a repetition
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = quantity::some_time)]
     patience: Duration,
     /// How many seconds to wait for the server
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
@@ -129,12 +129,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Server(arguments) => serve(arguments),
         What::Client(arguments) => ask(arguments),
     }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    taut_port::duration(text)
-        .filter(|time| !time.is_zero())
-        .ok_or("want a time, such as 5ms, 350us or 1s".to_string())
 }
 
 fn probes_per_second(text: &str) -> Result<f64, String> {
@@ -348,7 +342,7 @@ fn print_report(report: &ProbeReport) {
         "sent {} probes of {} bytes, {} apart, to {}; received {}",
         counts.sent,
         report.size_bytes,
-        quantity::ns(report.interval_ns as f64),
+        quantity::time(report.interval_ns as f64),
         report.server,
         counts.received
     ));
@@ -376,15 +370,15 @@ fn print_report(report: &ProbeReport) {
     if let Some(mean) = &report.rtt_mean_ns {
         print::line(format!(
             "mean        {} (median repetition: {})",
-            quantity::ns(mean.point),
-            mean.words(quantity::ns)
+            quantity::time(mean.point),
+            mean.words(quantity::time)
         ));
     }
     if let Some(budget) = &report.budget {
         print::line(format!(
             "budget      {:.3} % within {}",
             budget.share * 100.0,
-            quantity::ns(budget.ns as f64)
+            quantity::time(budget.ns as f64)
         ));
     }
     if let Some(cpu) = &report.cpu {
@@ -473,7 +467,7 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
                     &format!(
                         "search {} of {repetitions}: {}",
                         number + 1,
-                        quantity::pps(wanted.rate_pps)
+                        quantity::rate(wanted.rate_pps)
                     ),
                 );
             }
@@ -521,7 +515,7 @@ fn show_rates(report: &RateReport) {
         let found = search
             .found
             .rate_pps
-            .map_or("none".to_string(), quantity::pps);
+            .map_or("none".to_string(), quantity::rate);
         let limit = match search.found.limited_by {
             Limit::Device => "the path",
             Limit::Generator => "this client",
@@ -536,8 +530,8 @@ fn show_rates(report: &RateReport) {
     if let (Some(mean), Some(bits)) = (&report.rate_pps, report.payload_bit_per_s) {
         print::line(format!(
             "mean        {} (median search: {}), {:.3} Mbit/s of payload in probes of {} bytes",
-            quantity::pps(mean.point),
-            mean.words(quantity::pps),
+            quantity::rate(mean.point),
+            mean.words(quantity::rate),
             bits / 1e6,
             report.size_bytes
         ));

@@ -1,6 +1,20 @@
-//! Numbers as people write and read them: rates, times.
+//! Numbers as people write them on the command line: times, shares. How they are printed is the laboratory's.
 
-use taut_measure::Summary;
+use std::time::Duration;
+pub use taut_lab::quantity::{rate, summary, time};
+
+/// Reads a time with its unit, which may be none: `0us`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    taut_port::duration(text).ok_or_else(|| "want a time, such as 800ns, 5ms or 10s".to_string())
+}
+
+/// Reads a time with its unit that is longer than none.
+pub fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("want a time above 0, such as 800ns, 5ms or 10s".to_string()),
+        time => Ok(time),
+    }
+}
 
 /// Reads a number of seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
@@ -26,42 +40,6 @@ pub fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Packets per second, for people.
-pub fn pps(pps: f64) -> String {
-    match pps {
-        p if p >= 1e6 => format!("{:.3} Mpkt/s", p / 1e6),
-        p if p >= 1e3 => format!("{:.1} kpkt/s", p / 1e3),
-        p => format!("{p:.0} pkt/s"),
-    }
-}
-
-/// A time in the unit that suits it.
-pub fn ns(ns: f64) -> String {
-    match ns {
-        t if t >= 1e9 => format!("{:.2} s", t / 1e9),
-        t if t >= 1e6 => format!("{:.2} ms", t / 1e6),
-        t if t >= 1e3 => format!("{:.2} \u{b5}s", t / 1e3),
-        t => format!("{t:.0} ns"),
-    }
-}
-
-/// The usual percentiles on one line.
-pub fn summary(s: &Summary) -> String {
-    let percentile = |p: Option<u64>| p.map_or("n/a".to_string(), |v| ns(v as f64));
-    format!(
-        "min {}  avg {}  p50 {}  p99 {}  p99.9 {}  p99.99 {}  max {}  std {}  (n = {})",
-        ns(s.min_ns as f64),
-        ns(s.avg_ns),
-        percentile(s.p50_ns),
-        percentile(s.p99_ns),
-        percentile(s.p99_9_ns),
-        percentile(s.p99_99_ns),
-        ns(s.max_ns as f64),
-        ns(s.std_ns),
-        s.count
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,8 +58,15 @@ mod tests {
     }
 
     #[test]
-    fn times_take_the_unit_that_suits_them() {
-        assert_eq!(ns(999.0), "999 ns");
-        assert_eq!(ns(56_100.0), "56.10 \u{b5}s");
+    fn times_have_a_unit_and_are_above_zero_where_they_must() {
+        assert_eq!(some_time("1.5 ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(duration("0us"), Ok(Duration::ZERO));
+        assert!(some_time("0us").is_err_and(|e| e.contains("above 0")));
+        for wrong in ["50", "-1us", "NaN", "inf s", "1e30s", "", "us", "\u{65e5}s"] {
+            assert!(
+                duration(wrong).is_err_and(|e| e.contains("such as")),
+                "{wrong}"
+            );
+        }
     }
 }

@@ -26,7 +26,7 @@ enum What {
     Noise(noise::Arguments),
     /// Simulate what periodic interrupts do to packets at a constant rate
     Aliasing(aliasing::Arguments),
-    /// Print the page of a setting, or the names of all
+    /// Print what there is to know of a setting, or the names of all
     Explain(ExplainArguments),
 }
 
@@ -117,6 +117,9 @@ struct RevertArguments {
 struct ExplainArguments {
     /// The setting (default: list them)
     setting: Option<String>,
+    /// Print what there is to know of all settings, as one page of Markdown
+    #[arg(long, conflicts_with = "setting")]
+    all: bool,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -363,6 +366,10 @@ fn revert(arguments: &RevertArguments) -> Result<(), Failure> {
 }
 
 fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
+    if arguments.all {
+        print::line(tune::pages().trim_end());
+        return Ok(());
+    }
     let Some(name) = &arguments.setting else {
         for setting in tune::settings() {
             print::line(format!("{:<30} {}", setting.name, setting.what));

@@ -201,14 +201,14 @@ fn json_line(second: u32, streams: &[StreamView]) -> serde_json::Value {
 fn line(second: u32, streams: &[StreamView]) -> String {
     let mut line = format!(
         "{second:>5} s  sent {:>14}  received {:>14}",
-        quantity::pps(sum(streams, |s| s.last_counts.sent) as f64),
-        quantity::pps(sum(streams, |s| s.last_counts.received) as f64)
+        quantity::rate(sum(streams, |s| s.last_counts.sent) as f64),
+        quantity::rate(sum(streams, |s| s.last_counts.received) as f64)
     );
     // The first stream's, where somebody gathers them.
     if let Some(last) = streams.first().and_then(|stream| stream.last.as_ref()) {
         let at = |q| {
             let ns = last.latency.quantile(q);
-            ns.map_or("-".to_string(), |ns| quantity::ns(ns as f64))
+            ns.map_or("-".to_string(), |ns| quantity::time(ns as f64))
         };
         line += &format!(
             "  missing {}  latency p50 {}  p99 {}  max {}",

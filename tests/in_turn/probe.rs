@@ -209,7 +209,7 @@ fn wrong_input_is_told_in_a_line() {
             "want a host or an address",
         ),
         (&["client", &address, "--size", "15"], 2, "16"),
-        (&["client", &address, "--interval", "5"], 2, "such as 5ms"),
+        (&["client", &address, "--interval", "5"], 2, "want a time"),
         (
             &["client", &address, "--search-rate", "--max-rate", "1Gbit/s"],
             2,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use taut_lab::quantity::{Quantity, plain};
 use taut_lab::report::flatten;
-use taut_lab::table::{terminal_width, text};
+use taut_lab::table;
 use taut_measure::{Comparison, Finding, judge};
 use taut_port::suggestion;
 
@@ -747,15 +747,17 @@ impl std::fmt::Display for Comparisons {
             }
         }
         writeln!(f)?;
-        let mut table = comfy_table::Table::new();
-        table
-            .load_style(comfy_table::presets::NOTHING)
-            .set_header(HEADINGS);
+        let mut table = table::plain();
+        table.set_header(HEADINGS);
         for compared in &self.metrics {
             table.add_row(compared.cells());
         }
         let least_important = [(5, "effect"), (6, "p"), (0, "of")];
-        f.write_str(&text(table, &least_important, terminal_width()))?;
+        f.write_str(&table::text(
+            table,
+            &least_important,
+            table::terminal_width(),
+        ))?;
         for judgement in &self.limits {
             writeln!(f, "limit: {}", judgement.text)?;
         }

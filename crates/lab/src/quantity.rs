@@ -1,6 +1,7 @@
 //! Numbers as people read them: times, rates and shares with a unit that fits their size.
 
 use std::time::SystemTime;
+use taut_measure::Summary;
 
 /// What a number on an axis, in a table or in a tooltip stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +91,23 @@ impl Quantity {
 pub fn time(ns: f64) -> String {
     let (scaled, unit) = time_unit(ns);
     format!("{} {unit}", three_digits(scaled))
+}
+
+/// The usual percentiles of times on one line.
+pub fn summary(of: &Summary) -> String {
+    let percentile = |ns: Option<u64>| ns.map_or("n/a".to_owned(), |ns| time(ns as f64));
+    format!(
+        "min {}  avg {}  p50 {}  p99 {}  p99.9 {}  p99.99 {}  max {}  std {}  (n = {})",
+        time(of.min_ns as f64),
+        time(of.avg_ns),
+        percentile(of.p50_ns),
+        percentile(of.p99_ns),
+        percentile(of.p99_9_ns),
+        percentile(of.p99_99_ns),
+        time(of.max_ns as f64),
+        time(of.std_ns),
+        of.count
+    )
 }
 
 /// A point in time to the second: `2026-11-21T08:15:00Z` (RFC 3339).

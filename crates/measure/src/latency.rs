@@ -140,11 +140,6 @@ impl LatencyHistogram {
         self.moments.mean()
     }
 
-    /// Mean squared distance from the mean (population variance), ns², exact.
-    pub fn variance_ns2(&self) -> Option<f64> {
-        self.moments.variance()
-    }
-
     /// Standard deviation of the recorded values (population: every packet is here), ns, exact.
     pub fn std_ns(&self) -> Option<f64> {
         self.moments.standard_deviation()
@@ -426,7 +421,6 @@ mod tests {
         let latency = of(&[1_000_000_001, 1_000_000_003]);
         assert_eq!(latency.mean_ns(), Some(1_000_000_002.0));
         assert_eq!(latency.std_ns(), Some(1.0));
-        assert_eq!(latency.variance_ns2(), Some(1.0));
     }
 
     #[test]

@@ -154,16 +154,6 @@ pub fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
         .checksum()
 }
 
-/// The checksum after two covered 16-bit words, such as an IPv4 address, changed; see [`update_u16`].
-#[inline]
-pub fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
-    Sum::ZERO
-        .add_u16(!checksum)
-        .add_u32(!old)
-        .add_u32(new)
-        .checksum()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -229,18 +219,14 @@ mod tests {
 
         #[test]
         fn incremental_update_equals_recomputation(
-            mut bytes in proptest::collection::vec(any::<u8>(), 20..60), at in 0usize..8, new: u32,
+            mut bytes in proptest::collection::vec(any::<u8>(), 20..60), at in 0usize..8, new: u16,
         ) {
             bytes[18] = 0x45;
             let before = naive_checksum(&bytes);
             let at = at * 2;
-            let old = u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-            bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
-            prop_assert_eq!(update_u32(before, old, new), naive_checksum(&bytes));
-            let newer = !(new as u16);
-            let between = naive_checksum(&bytes);
-            bytes[at + 2..at + 4].copy_from_slice(&newer.to_be_bytes());
-            prop_assert_eq!(update_u16(between, new as u16, newer), naive_checksum(&bytes));
+            let old = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+            bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
+            prop_assert_eq!(update_u16(before, old, new), naive_checksum(&bytes));
         }
 
         #[test]

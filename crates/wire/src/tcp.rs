@@ -35,12 +35,8 @@ impl TcpFlags {
     pub const SYN: Self = Self(0x02);
     /// A connection is refused or broken off.
     pub const RST: Self = Self(0x04);
-    /// Deliver at once.
-    pub const PSH: Self = Self(0x08);
     /// The acknowledgement number counts.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer counts.
-    pub const URG: Self = Self(0x20);
 
     /// Whether all bits of `other` are set.
     pub fn contains(self, other: Self) -> bool {

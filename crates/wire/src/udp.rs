@@ -114,18 +114,6 @@ impl<B: ByteSlice> Udp<B> {
 }
 
 impl<B: ByteSliceMut> Udp<B> {
-    /// Sets the sender's port. The checksum is left as it is.
-    #[inline]
-    pub fn set_source_port(&mut self, port: u16) {
-        self.header.source_port.set(port);
-    }
-
-    /// Sets the receiver's port. The checksum is left as it is.
-    #[inline]
-    pub fn set_destination_port(&mut self, port: u16) {
-        self.header.destination_port.set(port);
-    }
-
     /// Computes and writes the checksum; a sum of 0 is written as 0xffff.
     #[inline]
     pub fn fill_checksum(&mut self, pseudo_header: Sum) {

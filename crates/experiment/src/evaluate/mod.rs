@@ -22,7 +22,7 @@ use std::path::Path;
 use taut_lab::quantity::Quantity;
 use taut_lab::report::LEAST_SENT;
 use taut_lab::results::{write_json, write_whole};
-use taut_lab::table::{terminal_width, text};
+use taut_lab::table;
 use taut_measure::{Interval, median_interval};
 
 /// Everything that a report shows.
@@ -203,10 +203,8 @@ impl Evaluation {
 impl Table {
     /// The table for a terminal.
     pub fn text(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table
-            .load_style(comfy_table::presets::NOTHING)
-            .set_header(&self.columns);
+        let mut table = table::plain();
+        table.set_header(&self.columns);
         for row in &self.rows {
             let cells = row.cells.iter().map(|cell| match cell {
                 Some(cell) => format!("{} ({})", cell.text, cell.spread),
@@ -224,7 +222,10 @@ impl Table {
         let columns = self.columns.iter().map(String::as_str).enumerate();
         let least_important: Vec<_> = columns.skip(of + 1).collect();
         let order: Vec<_> = least_important.into_iter().rev().collect();
-        format!("{title}\n{}", text(table, &order, terminal_width()))
+        format!(
+            "{title}\n{}",
+            table::text(table, &order, table::terminal_width())
+        )
     }
 
     pub(crate) fn csv(&self) -> String {
@@ -360,14 +361,10 @@ pub(crate) fn quantity_of(metric: &str) -> Quantity {
 
 /// A line of a CSV file.
 pub(crate) fn csv_line(fields: impl IntoIterator<Item = String>) -> String {
-    let quoted = |field: String| {
-        if field.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", field.replace('"', "\"\""))
-        } else {
-            field
-        }
-    };
-    fields.into_iter().map(quoted).collect::<Vec<_>>().join(",") + "\n"
+    let mut line = csv::Writer::from_writer(Vec::new());
+    // Writing to memory does not fail.
+    let _ = line.write_record(fields);
+    String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
 }
 
 impl Experiment {

@@ -1,10 +1,9 @@
 //! Tidy tables with one row per run and metric, for any tool that reads tables: `metrics.csv` and `metrics.parquet`.
 
-use super::{Runs, csv_line};
+use super::Runs;
 use crate::error::ExperimentError;
 use crate::run::text_of;
 use serde_json::Value;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use taut_lab::results::{Cells, write_table, write_whole_with};
 
@@ -21,18 +20,10 @@ pub(crate) fn write(dir: &Path, runs: &Runs) -> Result<(), ExperimentError> {
 
 fn write_csv(dir: &Path, runs: &Runs, names: &[String]) -> Result<(), ExperimentError> {
     let write = |file| {
-        let mut out = BufWriter::new(file);
-        let fixed = |words: &[&str]| {
-            words
-                .iter()
-                .map(|word| (*word).to_owned())
-                .collect::<Vec<_>>()
-        };
-        let head = fixed(&["run", "repetition"])
-            .into_iter()
-            .chain(names.iter().cloned())
-            .chain(fixed(&["metric", "value"]));
-        out.write_all(csv_line(head).as_bytes())?;
+        let mut out = csv::Writer::from_writer(file);
+        let names_of = names.iter().map(String::as_str);
+        let head = ["run", "repetition"].into_iter().chain(names_of);
+        out.write_record(head.chain(["metric", "value"]))?;
         for run in &runs.runs {
             let mut start = vec![run.id.clone(), run.repetition.to_string()];
             start.extend(
@@ -41,11 +32,7 @@ fn write_csv(dir: &Path, runs: &Runs, names: &[String]) -> Result<(), Experiment
                     .map(|name| run.variables.get(name).map(text_of).unwrap_or_default()),
             );
             for (metric, value) in &run.metrics {
-                let fields = start
-                    .iter()
-                    .cloned()
-                    .chain([metric.clone(), value.to_string()]);
-                out.write_all(csv_line(fields).as_bytes())?;
+                out.write_record(start.iter().chain([metric, &value.to_string()]))?;
             }
         }
         out.flush()

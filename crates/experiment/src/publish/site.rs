@@ -269,31 +269,15 @@ fn beginning(folder: &Path, log: &InsidePath) -> Option<String> {
 
 /// The head, the first lines, and how many there are more of our own CSV.
 fn lines(csv: &str) -> (Vec<String>, Vec<Vec<String>>, usize) {
-    let mut all = csv.lines().map(cells);
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .from_reader(csv.as_bytes());
+    let records = reader.records().map_while(Result::ok);
+    let mut all = records.map(|record| record.iter().map(ToOwned::to_owned).collect::<Vec<_>>());
     let head = all.next().unwrap_or_default();
-    let mut rows: Vec<Vec<String>> = all.collect();
-    let more = rows.len().saturating_sub(MOST_LINES);
-    rows.truncate(MOST_LINES);
-    (head, rows, more)
-}
-
-fn cells(line: &str) -> Vec<String> {
-    let mut cells = vec![String::new()];
-    let mut quoted = false;
-    let mut characters = line.chars().peekable();
-    while let Some(c) = characters.next() {
-        let last = cells.len() - 1;
-        match c {
-            '"' if quoted && characters.peek() == Some(&'"') => {
-                characters.next();
-                cells[last].push('"');
-            }
-            '"' => quoted = !quoted,
-            ',' if !quoted => cells.push(String::new()),
-            c => cells[last].push(c),
-        }
-    }
-    cells
+    let rows = all.by_ref().take(MOST_LINES).collect();
+    (head, rows, all.count())
 }
 
 fn save(path: &Path, page: &impl Template) -> Result<(), ExperimentError> {
@@ -309,6 +293,8 @@ mod tests {
 
     #[test]
     fn csv_is_split_where_it_is_meant_to() {
-        assert_eq!(cells("a,\"b,\"\"c\",,d"), ["a", "b,\"c", "", "d"]);
+        let (head, rows, more) = lines("a,b\nc,\"d,\n\"\"e\"\n");
+        assert_eq!((head, more), (vec!["a".to_owned(), "b".to_owned()], 0));
+        assert_eq!(rows, [["c", "d,\n\"e"]]);
     }
 }

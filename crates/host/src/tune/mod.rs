@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use apply::{Applied, Outcome, Reverted, apply, plan, revert, revert_plan};
 pub use boot::BootLine;
-pub use page::page;
+pub use page::{page, pages};
 pub use root::Root;
 pub use setting::{Finding, Group, Profile, Setting, State};
 pub use step::{Format, Step};

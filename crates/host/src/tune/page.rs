@@ -1,8 +1,30 @@
-//! A setting's page of the documentation.
+//! What the documentation says of settings.
 
-use super::Setting;
+use super::{Group, Setting, settings};
 
-/// The page of `setting` in `docs/reference/tune`, as Markdown.
+const INTRODUCTION: &str = "\
+# Settings that `taut tune` knows
+
+Of each setting: what it is, what it costs and why, how to see, change and undo it, and who says so. `taut tune audit`
+says how each stands on this machine, and [Quieten a machine](../how-to/quieten-a-machine.md) what to do about it.
+`taut tune explain NAME` prints one of them, `taut tune explain --all` this page.
+";
+
+/// The page of all settings, `docs/reference/tune.md`, as Markdown.
+#[must_use]
+pub fn pages() -> String {
+    let mut text = INTRODUCTION.to_owned();
+    for group in Group::ALL {
+        let name = group.to_string();
+        text += &format!("\n## {}{}\n", name[..1].to_uppercase(), &name[1..]);
+        for setting in settings().filter(|setting| setting.group == group) {
+            text += &format!("\n##{}", page(setting));
+        }
+    }
+    text
+}
+
+/// What the documentation says of `setting`, as Markdown.
 #[must_use]
 pub fn page(setting: &Setting) -> String {
     let or = |text: &str, otherwise: &str| match text {
@@ -47,12 +69,13 @@ pub fn page(setting: &Setting) -> String {
         .map(|profile| format!("`{profile:?}`").to_lowercase())
         .collect();
     rows.push(("Matters in profiles", profiles.join(", ")));
+    rows.push(("Group", format!("`{}`", setting.group)));
     let rows: String = rows
         .iter()
         .map(|(title, text)| format!("| {title} | {} |\n", text.replace('|', "\\|")))
         .collect();
     format!(
-        "# {}\n\n{}\n\n{}\n\n| | |\n|---|---|\n{rows}\nGroup `{}` of `taut tune`: [Quieten a machine](../../how-to/quieten-a-machine.md).\n",
-        setting.name, setting.what, setting.cost, setting.group
+        "# {}\n\n{}\n\n{}\n\n| | |\n|---|---|\n{rows}",
+        setting.name, setting.what, setting.cost
     )
 }

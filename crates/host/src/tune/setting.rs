@@ -103,7 +103,7 @@ impl Display for State {
 
 /// A setting that matters: what is always true of it, and how to look at it. Its page in the documentation is made of this.
 pub struct Setting {
-    /// Short, in the file names of the documentation.
+    /// Short, and a heading of the documentation.
     pub name: &'static str,
     /// Family of the setting.
     pub group: Group,

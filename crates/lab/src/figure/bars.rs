@@ -1,4 +1,4 @@
-//! One figure per thing as bars on a logarithmic axis, in groups, with the spread over the repetitions.
+//! One figure per thing as bars, in groups, with the spread over the repetitions.
 
 use crate::quantity::Quantity;
 
@@ -14,6 +14,8 @@ pub struct Item {
     pub series: Series,
     /// Smallest, median and largest over the repetitions, or why there is none.
     pub spread: Result<[f64; 3], String>,
+    /// Whether the value may be higher than what was found.
+    pub at_least: bool,
 }
 
 /// What the bars show.
@@ -27,21 +29,28 @@ pub struct Figure {
     pub x_title: &'static str,
     /// What the values are.
     pub quantity: Quantity,
+    /// Whether the axis is logarithmic; else it begins at zero.
+    pub logarithmic: bool,
     /// A value in words.
     pub text: fn(f64) -> String,
 }
 
 /// Draws the figure: all groups over one axis.
 pub fn draw(figure: &Figure, groups: &[Column<Item>]) -> String {
-    let chart = Chart::new(
-        figure.name,
-        figure.title,
-        "Bars: median over the repetitions; whiskers: smallest and largest. Logarithmic axis.",
-    );
+    let mut description =
+        "Bars: median over the repetitions; whiskers: smallest and largest.".to_string();
+    if figure.logarithmic {
+        description += " Logarithmic axis.";
+    }
+    let chart = Chart::new(figure.name, figure.title, &description);
     let items = groups.iter().flat_map(|group| &group.items);
     let values = items.filter_map(|item| item.spread.as_ref().ok()).flatten();
-    // Room below the smallest, or its bar would have no length.
-    let x = Scale::log(figure.quantity, values.flat_map(|v| [*v, v / 2.0]));
+    let x = if figure.logarithmic {
+        // Room below the smallest, or its bar would have no length.
+        Scale::log(figure.quantity, values.flat_map(|v| [*v, v / 2.0]))
+    } else {
+        Scale::linear_from_zero(figure.quantity, values.copied())
+    };
     rows::draw(
         &chart,
         (x, figure.x_title),
@@ -62,9 +71,9 @@ fn draw_row(svg: &mut Svg, figure: &Figure, panel: &Panel, item: &Item, y: f64) 
         }
     };
     let text = figure.text;
+    let found = format!("{}{}", if item.at_least { "≥ " } else { "" }, text(middle));
     let tip = format!(
-        "{label}|median {}|{} to {} over the repetitions",
-        text(middle),
+        "{label}|median {found}|{} to {} over the repetitions",
         text(low),
         text(high)
     );
@@ -84,12 +93,7 @@ fn draw_row(svg: &mut Svg, figure: &Figure, panel: &Panel, item: &Item, y: f64) 
             .for_each(|x| svg.line((x, y - 4.0), (x, y + 4.0), &whisker));
     }
     svg.close();
-    svg.text(
-        (end.max(to) + 8.0, y + 4.0),
-        Anchor::Start,
-        "label",
-        &text(middle),
-    );
+    svg.text((end.max(to) + 8.0, y + 4.0), Anchor::Start, "label", &found);
 }
 
 #[cfg(test)]
@@ -105,12 +109,14 @@ mod tests {
                 style: Style::of(0),
             },
             spread,
+            at_least: true,
         };
         let figure = Figure {
             name: "bars",
             title: "t",
             x_title: "x",
             quantity: Quantity::RatePps,
+            logarithmic: true,
             text: crate::quantity::rate,
         };
         let groups = [Column {
@@ -122,7 +128,7 @@ mod tests {
         }];
         let svg = draw(&figure, &groups);
         assert!(
-            svg.contains("cannot pace") && svg.contains("2.00 Mpkt/s"),
+            svg.contains("cannot pace") && svg.contains("≥ 2.00 Mpkt/s"),
             "{svg}"
         );
     }

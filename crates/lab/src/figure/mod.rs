@@ -17,7 +17,6 @@ pub mod jitter;
 pub mod load;
 pub mod percentiles;
 pub mod scatter;
-pub mod throughput;
 pub mod timeline;
 
 mod axes;

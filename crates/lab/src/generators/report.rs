@@ -287,6 +287,7 @@ fn draw_bandwidth(evaluation: &Evaluation<'_>) -> Drawn {
                     .as_ref()
                     .map(spread)
                     .ok_or_else(|| "no data".to_string()),
+                at_least: false,
             })
             .collect();
         if !items.is_empty() {
@@ -301,6 +302,7 @@ fn draw_bandwidth(evaluation: &Evaluation<'_>) -> Drawn {
         title: "Most packets per second",
         x_title: "64-byte frames at most (packets/s)",
         quantity: Quantity::RatePps,
+        logarithmic: true,
         text: rate,
     };
     Drawn {
@@ -324,6 +326,7 @@ fn draw_errors(evaluation: &Evaluation<'_>) -> Drawn {
                     None if row.no_rates.is_some() => Err(CANNOT_PACE.to_string()),
                     None => Err("no data".to_string()),
                 },
+                at_least: false,
             };
             groups.push(Column {
                 heading: format!("{} over {}", rate(*pps), rates.transport.name()),
@@ -339,6 +342,7 @@ fn draw_errors(evaluation: &Evaluation<'_>) -> Drawn {
         title: "Mean squared error of the gaps",
         x_title: "mean squared error against the asked gap (ns²)",
         quantity: Quantity::SquaredNs,
+        logarithmic: true,
         text: |value| format!("{} ns²", power(value)),
     };
     Drawn {

@@ -3,10 +3,10 @@
 use super::causes;
 use crate::evaluate::{Device, Evaluation, Spread, Timeline};
 use crate::figure::{
-    Column, Distribution, Item, Series, Style, cdf, histogram, jitter, load, percentiles,
-    throughput, timeline,
+    Column, Distribution, Item, Series, Style, bars, cdf, histogram, jitter, load, percentiles,
+    timeline,
 };
-use crate::quantity::count;
+use crate::quantity::{Quantity, count, rate};
 use crate::results::{Kind, Transport};
 use taut_model::Cause;
 
@@ -136,14 +136,28 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
                 "The highest offered rate at which every packet came back. Bars: median of {over}; whiskers: smallest and largest. \
                  “≥”: the search ended at what the generator could offer or was asked to offer, so the device may be faster."
             ),
-            svg: throughput::draw(&columns(&groups, |device| throughput::Item {
-                series: series(device),
-                pps: device.loss_free_spread().as_ref().map(triple),
-                at_least: device
-                    .limited_by
-                    .iter()
-                    .any(|limit| *limit != taut_measure::Limit::Device),
-            })),
+            svg: bars::draw(
+                &bars::Figure {
+                    name: "throughput",
+                    title: "Highest loss-free rate per device",
+                    x_title: "highest loss-free rate (packets/s)",
+                    quantity: Quantity::RatePps,
+                    logarithmic: false,
+                    text: rate,
+                },
+                &columns(&groups, |device| bars::Item {
+                    series: series(device),
+                    spread: device
+                        .loss_free_spread()
+                        .as_ref()
+                        .map(triple)
+                        .ok_or_else(|| "no loss-free rate found".to_string()),
+                    at_least: device
+                        .limited_by
+                        .iter()
+                        .any(|limit| *limit != taut_measure::Limit::Device),
+                }),
+            ),
             data: None,
         },
     ];

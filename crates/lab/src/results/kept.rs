@@ -2,7 +2,6 @@
 
 use super::{ResultsError, Sample, SampleReader};
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 /// Hands over every packet of `samples.parquet`, else of `samples.csv`, in the order of sending; false if the folder has
@@ -22,35 +21,18 @@ pub(crate) fn each_kept_sample(
         }
         return Ok(true);
     }
-    let csv = dir.join("samples.csv");
-    if !csv.is_file() {
+    let path = dir.join("samples.csv");
+    if !path.is_file() {
         return Ok(false);
     }
-    let file = File::open(&csv).map_err(ResultsError::io(&csv))?;
-    // The first line names the columns.
-    for (number, line) in (1_u64..).zip(BufReader::new(file).lines()).skip(1) {
-        let line = line.map_err(ResultsError::io(&csv))?;
-        let sample = parse(&line).ok_or_else(|| ResultsError::Samples {
-            path: csv.clone(),
-            reason: format!("line {number} is no sample"),
-        })?;
-        each(&sample);
+    let file = File::open(&path).map_err(ResultsError::io(&path))?;
+    for sample in csv::Reader::from_reader(file).deserialize() {
+        each(&sample.map_err(|e| ResultsError::Samples {
+            path: path.clone(),
+            reason: e.to_string(),
+        })?);
     }
     Ok(true)
-}
-
-fn parse(line: &str) -> Option<Sample> {
-    let mut fields = line.split(',');
-    let mut next = || fields.next();
-    Some(Sample {
-        sequence: next()?.parse().ok()?,
-        intended_send_ns: next()?.parse().ok()?,
-        slip_ns: next()?.parse().ok()?,
-        latency_ns: match next()? {
-            "" => None,
-            ns => Some(ns.parse().ok()?),
-        },
-    })
 }
 
 #[cfg(test)]
@@ -94,10 +76,14 @@ mod tests {
     fn no_file_is_none_and_a_damaged_one_is_named_with_its_line() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!each_kept_sample(dir.path(), |_| ()).unwrap());
-        std::fs::write(dir.path().join("samples.csv"), "head\n0,0,0,5\nx,1\n").unwrap();
+        std::fs::write(
+            dir.path().join("samples.csv"),
+            "sequence,intended_send_ns,slip_ns,latency_ns\n0,0,0,5\nx,1\n",
+        )
+        .unwrap();
         let error = kept(dir.path()).unwrap_err().to_string();
         assert!(
-            error.contains("samples.csv") && error.contains("line 3"),
+            error.contains("samples.csv") && error.contains("line: 3"),
             "{error}"
         );
     }

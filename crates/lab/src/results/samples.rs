@@ -12,11 +12,12 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
+use serde::Deserialize;
 
 use super::ResultsError;
 
 /// One packet of a measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Sample {
     /// Its number in the order of sending.
     pub sequence: u64,

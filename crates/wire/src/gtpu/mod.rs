@@ -269,12 +269,6 @@ impl<B: ByteSlice> Gtpu<B> {
 }
 
 impl<B: ByteSliceMut> Gtpu<B> {
-    /// Sets the tunnel endpoint identifier.
-    #[inline]
-    pub fn set_teid(&mut self, teid: u32) {
-        self.header.teid.set(teid);
-    }
-
     /// The payload, to be written.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
@@ -517,14 +511,6 @@ mod tests {
         }
         bytes[0] = 0x26;
         assert!(matches!(Gtpu::new(&bytes[..]), Err(Error::BadValue { .. })));
-    }
-
-    #[test]
-    fn tunnel_is_changed_in_place() {
-        let mut bytes = WITH_EXTENSIONS;
-        Gtpu::new(&mut bytes[..]).unwrap().set_teid(0xdead_beef);
-        assert_eq!(Gtpu::new(&bytes[..]).unwrap().teid(), 0xdead_beef);
-        assert_eq!(bytes[8..], WITH_EXTENSIONS[8..]);
     }
 
     #[test]

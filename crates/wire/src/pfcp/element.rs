@@ -22,7 +22,6 @@ impl ElementType {
     pub const UPDATE_PDR: Self = Self(9);
     pub const UPDATE_FAR: Self = Self(10);
     pub const UPDATE_FORWARDING_PARAMETERS: Self = Self(11);
-    pub const UPDATE_URR: Self = Self(13);
     pub const UPDATE_QER: Self = Self(14);
     pub const REMOVE_PDR: Self = Self(15);
     pub const REMOVE_FAR: Self = Self(16);
@@ -64,7 +63,6 @@ impl Cause {
     pub const ACCEPTED: Self = Self(1);
     pub const SESSION_NOT_FOUND: Self = Self(65);
     pub const MANDATORY_IE_MISSING: Self = Self(66);
-    pub const CONDITIONAL_IE_MISSING: Self = Self(67);
     pub const INVALID_LENGTH: Self = Self(68);
     pub const MANDATORY_IE_INCORRECT: Self = Self(69);
     pub const INVALID_F_TEID_ALLOCATION: Self = Self(71);
