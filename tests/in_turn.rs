@@ -35,6 +35,7 @@ mod in_turn {
     mod payload_chain;
     mod private_folders;
     mod probe;
+    mod reference;
     mod replay;
     mod routed;
     mod scripts;
