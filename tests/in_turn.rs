@@ -37,6 +37,7 @@ mod in_turn {
     mod probe;
     mod reference;
     mod replay;
+    mod rooms;
     mod routed;
     mod scripts;
     mod set_up;
