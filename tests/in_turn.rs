@@ -42,6 +42,7 @@ mod in_turn {
     mod scripts;
     mod set_up;
     mod stamps;
+    mod standards;
     mod switch;
     mod tap;
     mod testpmd;
