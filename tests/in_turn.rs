@@ -52,6 +52,7 @@ mod in_turn {
     mod updates;
     mod veth;
     mod waiting;
+    mod walks;
     mod watch;
     mod workers;
 }
