@@ -35,11 +35,14 @@ mod in_turn {
     mod payload_chain;
     mod private_folders;
     mod probe;
+    mod reference;
     mod replay;
+    mod rooms;
     mod routed;
     mod scripts;
     mod set_up;
     mod stamps;
+    mod standards;
     mod switch;
     mod tap;
     mod testpmd;
@@ -49,6 +52,7 @@ mod in_turn {
     mod updates;
     mod veth;
     mod waiting;
+    mod walks;
     mod watch;
     mod workers;
 }

@@ -1,10 +1,20 @@
-//! Network coding: random linear codes over GF(2^8), systematic, in blocks or over a sliding window, recoded at
-//! any hop. No I/O.
+//! Network coding: random linear codes over GF(2^8), systematic, in blocks or over a sliding window, recoded at any
+//! hop. No I/O.
 //!
-//! A *symbol* is what one packet carries, of the coder's size in bytes. Source symbols are numbered from 0 (`u64`).
-//! A *combination* of a range of source symbols is their sum, each multiplied by a coefficient. A block code and a
+//! A *symbol* is what one packet carries, of the coder's size in bytes. Source symbols are numbered from 0 (`u64`). A
+//! *combination* of a range of source symbols is their sum, each multiplied by a coefficient. A block code and a
 //! sliding window differ only in which ranges they combine, so there is one [`Decoder`] for both. (T. Ho et al., "A
 //! Random Linear Network Coding Approach to Multicast", 2006; Xiang et al., JSAC 2019, for block 32 and window 8.)
+//!
+//! The types to know: [`Encoder`], which passes source symbols on and makes repairs as its [`Scheme`] says;
+//! [`Decoder`], which keeps source symbols and [`Combination`]s until it can solve for what is missing; and
+//! [`Recoder`], which combines what passes a hop anew, without decoding it.
+//!
+//! The function `rlnc` in `taut-function` calls them, and knows how combinations travel in packets. Below them,
+//! [`kernel`] has the two operations that take the time, by vector instructions, and [`field`] the arithmetic and its
+//! tables.
+//!
+//! Begin with `encoder.rs`, then `decoder.rs`.
 
 pub mod coefficients;
 pub mod combination;

@@ -1,4 +1,20 @@
-//! A chain of functions spread over threads, processes, namespaces or machines: what it is made of, and who keeps it up.
+//! A chain of functions spread over threads, processes, namespaces or machines: what it is made of, and who keeps it
+//! up.
+//!
+//! The types to know:
+//!
+//! - [`Segment`]: a part of the chain whose functions share a worker, as a chain file of its own.
+//! - [`Deployment`]: a chain that is up, and its supervisor.
+//! - [`Estimate`]: what a chain will cost before it is up.
+//!
+//! `taut chain up` has [`segments`] split the chain, a pure function, and [`Deployment::up`] make the wires (`ends.rs`)
+//! and start `taut forward` for each segment (`process.rs`). [`Deployment::keep_up`] then hears what the processes say,
+//! starts again what dies, and answers at the control socket, where [`ask`] and [`down`] are the other side. `taut
+//! chain plan` calls [`estimate()`]: [`classify()`] says where each function runs, `measure.rs` what it costs here, and
+//! the rest is arithmetic. [`vm`] runs a chain in a virtual machine, [`manifest`] writes it down for Kubernetes and
+//! OpenStack.
+//!
+//! Begin with `segment.rs`, then `deployment.rs`.
 
 #![forbid(unsafe_code)]
 

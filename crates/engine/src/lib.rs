@@ -1,4 +1,19 @@
 //! The worker loop: receive, functions, send; flush and waiting policies, chain files, counters.
+//!
+//! The types to know:
+//!
+//! - [`Chain`]: a chain file as data: ports, functions, policies, how many workers.
+//! - [`Worker`]: one thread's loop over its ports and functions. It owns them, and all it counts.
+//! - [`Team`]: the workers of a chain, on threads of their own, and the [`Exchange`] by which others read counters and
+//!   change functions.
+//!
+//! `taut forward` parses a [`Chain`] and starts a [`Team`]; on each thread that opens the ports, makes the functions
+//! and runs a [`Worker`]. A round receives a burst, has each function see it, takes out what they have marked, and
+//! gives the rest to an outbox, which sends by the [`Flush`] policy. After rounds without packets the [`Wait`] policy
+//! says what is done. What functions punt goes to a thread beside (`slow.rs`), what is another worker's by a lane to
+//! that one (`handoff.rs`). [`InKernel`] and [`Beside`] run chains whose functions are XDP programs.
+//!
+//! Begin with `worker.rs`, where `run` and `round` are the loop; then `outbox.rs`, then `team.rs`.
 
 #![forbid(unsafe_code)]
 

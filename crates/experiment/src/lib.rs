@@ -1,5 +1,18 @@
-//! Experiments as code: one file says what is done on which machines, and what is made of the results.
-//! (The pos workflow: Gallenmüller, dissertation, TU München 2021, chapter 2.)
+//! Experiments as code: one file says what is done on which machines, and what is made of the results. (The pos
+//! workflow: Gallenmüller, dissertation, TU München 2021, chapter 2.)
+//!
+//! The types to know:
+//!
+//! - [`definition::Definition`]: the file as a person writes it, plain data.
+//! - [`Experiment`]: the same, read and checked, with one [`Variant`] for each combination of its variables.
+//! - [`folder::Folder`]: the results. A run's folder has its name only when the run is whole.
+//!
+//! [`open()`] finds an experiment, [`Experiment::plan`] says which runs there are, and [`run()`] makes those that are
+//! missing: for each it readies the nodes (`node/`), has [`agent::step`] run the commands there, and keeps what came of
+//! it. [`evaluate::evaluate`] reads the folder and makes tables, figures, verdicts and the page. [`compare`] holds two
+//! folders against each other, [`publish`] makes one that others can read and run again.
+//!
+//! Begin with `definition.rs`, then `run.rs`, where `one_run` is what happens in a run.
 
 #![forbid(unsafe_code)]
 

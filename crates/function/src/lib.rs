@@ -1,7 +1,20 @@
 //! Trait [`Function`] and one file per network function.
 //!
-//! Adding a function is one file of the shape of `forward.rs` or `mac_swap.rs` (its tests at the
-//! bottom) and one line in [`functions`].
+//! Adding a function is one file of the shape of `forward.rs` or `mac_swap.rs` (its tests at the bottom) and one line
+//! in [`functions`].
+//!
+//! The types to know:
+//!
+//! - [`Function`]: sees each batch and marks or changes packets. A worker owns it.
+//! - [`Entry`]: its name, what people read about it, and how to make it from a table of settings.
+//! - [`Context`]: what a function is told with a batch: the time, and the ports.
+//!
+//! A chain file names functions; [`build`] finds the [`Entry`] and makes each from its settings. The worker calls
+//! `prepare` once on its own core, then `process` for every batch. What a function punts goes to its [`Handler`] on the
+//! slow path. Functions that several workers share say how ([`Spread`]), and find in [`Shared`] what the first one
+//! made. `in_kernel.rs` says what the XDP programs of a function are told.
+//!
+//! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` and `gtpu/` are the large ones.
 
 #![forbid(unsafe_code)]
 

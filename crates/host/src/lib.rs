@@ -1,6 +1,21 @@
 //! The machine under us: facts, core choice, pinning, noise, namespaces, devices under test.
 //!
 //! Everything here is set-up and reading; nothing is on the path of a packet. Linux only.
+//!
+//! The types to know:
+//!
+//! - [`Testbed`]: two network namespaces and the veth pairs between them, the generator in one, the device in the
+//!   other. Gone when dropped.
+//! - [`DeviceProcess`]: a device under test as a child process on a CPU of its own, stopped with certainty.
+//! - [`Baseline`]: a forwarder that others wrote, as data: how it is reached, what it needs, which commands bring it
+//!   up.
+//!
+//! A comparison asks [`choose_cores`] for two CPUs, builds a [`Testbed`], starts the device in it as a
+//! [`DeviceProcess`] or [`Running`] baseline, and takes a [`Snapshot`] before and after a trial: their difference says
+//! what the machine did meanwhile. [`Wiring`] makes as many namespaces as an experiment has machines; [`tune`] reads
+//! and changes the settings of the machine, and writes down what it changed.
+//!
+//! Begin with `netns.rs` and `process.rs`; then one file of `baseline/`, such as `linux_routing.rs`.
 
 pub mod affinity;
 mod awake;

@@ -1,9 +1,21 @@
 //! Evaluation of measurements: latency histograms, jitter, sequence accounting, quantiles with confidence intervals,
 //! rate searches. No I/O.
 //!
-//! Values are whole nanoseconds (`u64`) unless a name says otherwise. The two functions that run
-//! once per packet, [`LatencyHistogram::record`] and [`SequenceTracker::record`], neither allocate
-//! nor fail.
+//! Values are whole nanoseconds (`u64`) unless a name says otherwise. The two functions that run once per packet,
+//! [`LatencyHistogram::record`] and [`SequenceTracker::record`], neither allocate nor fail.
+//!
+//! The types to know:
+//!
+//! - [`LatencyHistogram`]: all latencies of a trial, to a known error, and the [`Summary`] that tables show.
+//! - [`SequenceTracker`]: which packets were lost, copied, overtaken.
+//! - [`Interval`]: a value with its interval and what that is worth. Every claim has one.
+//!
+//! The generator records packets; the rest works on what it has kept. [`ThroughputSearch`] and [`BurstSearch`] do no
+//! trials themselves: they are asked for the next one and told what came of it. [`compare()`] and [`judge()`] say
+//! whether two groups of values differ, [`ratio_interval`] by how much. [`Crossings`] brings two sightings of a packet
+//! together, for taps.
+//!
+//! Begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.
 
 pub mod burst;
 pub mod compare;

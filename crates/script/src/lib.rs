@@ -1,8 +1,21 @@
-//! Lua scripts for the generator: a script configures streams and tasks, makes and changes packets, reads
-//! those that arrive, and counts.
+//! Lua scripts for the generator: a script configures streams and tasks, makes and changes packets, reads those that
+//! arrive, and counts.
 //!
-//! Whole batches cross into Lua, which LuaJIT compiles; packets are reached through `taut_port::lua`. Every
-//! task is a thread with a state of its own, in which the script's top level runs first.
+//! Whole batches cross into Lua, which LuaJIT compiles; packets are reached through `taut_port::lua`. Every task is a
+//! thread with a state of its own, in which the script's top level runs first.
+//!
+//! The types to know:
+//!
+//! - [`Script`]: a file and what it may use: ports, arguments, memory, time.
+//! - [`Ended`]: how it ended, and what it had counted by then.
+//! - [`Counted`]: its counters and histograms, summed over all its states.
+//!
+//! `taut script` fills a [`Script`] and calls [`Script::run`]. That makes a Lua state (`api.rs` has what the functions
+//! of the table `taut` do on this side, `taut.lua` the part in Lua), runs the file's top level and then its `main`. A
+//! trial is one of `taut_traffic::Instrument`, whose packets a hand makes and sees. `task.rs` starts more states, and
+//! values go between them by `value.rs`.
+//!
+//! Begin with `run.rs`, then `api.rs`; `explain.rs` makes one line of an error.
 
 #![forbid(unsafe_code)]
 

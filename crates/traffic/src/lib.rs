@@ -1,5 +1,20 @@
-//! The generator and the instrument: frames, patterns, stamps, receivers, in one loop on one core; the tap in line; probes
-//! over ordinary sockets.
+//! The generator and the instrument: frames, patterns, stamps, receivers, in one loop on one core; the tap in line;
+//! probes over ordinary sockets.
+//!
+//! The types to know:
+//!
+//! - [`Traffic`]: the streams to send, from options or a traffic file; a [`Stream`] makes its packets from templates.
+//! - [`Instrument`]: sends and receives in one loop on one core, for a [`Trial`] at a time, and returns a [`Tally`].
+//! - [`Record`]: who is told of each packet: sent, refused, received. [`Summaries`] keeps histograms, [`Observed`] all
+//!   there is.
+//!
+//! A caller opens an [`Instrument`] with [`Traffic`], waits for links, and runs trials with a record of its choice. The
+//! loop asks each stream's [`Schedule`] what is due, stamps packets last before it hands them over, and reads the time
+//! first after packets came. A [`Sampler`] hands every packet's times to another thread without waiting. [`Flood`]
+//! sends as fast as a port takes, [`Receiver`] measures other generators, [`InlineTap`] relays between a generator and
+//! a device, and [`probe`] measures round trips between sockets.
+//!
+//! Begin with `instrument.rs` (`run_with` is the loop), then `record.rs` and `stream.rs`.
 
 #![forbid(unsafe_code)]
 

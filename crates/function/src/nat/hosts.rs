@@ -1,4 +1,4 @@
-//! Counts of the mappings that each inside address has, for a limit of them (RFC 4787 section 11, RFC 6888 REQ-3).
+//! Counts of the mappings that each inside address has, for a limit of them (RFC 6888 REQ-4).
 //! Exact, of a fixed size, and never moved: the version in the kernel (ebpf/function/nat.h) is the same array, a lock
 //! to each bucket.
 

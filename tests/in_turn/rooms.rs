@@ -1,0 +1,68 @@
+//! The list of crates in docs/ARCHITECTURE.md against the crates: all are there, each below what it depends on.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+/// The crates that the list names, from the top.
+fn listed() -> Vec<String> {
+    let page = fs::read_to_string("docs/ARCHITECTURE.md").unwrap();
+    let (_, rooms) = page.split_once("\n## Rooms\n").unwrap();
+    let rooms = rooms.split("\n## ").next().unwrap();
+    let names = rooms.lines().filter_map(|line| {
+        let name = line.strip_prefix("    crates/")?;
+        Some(name.split_whitespace().next().unwrap().to_string())
+    });
+    names.collect()
+}
+
+/// What of the project a manifest depends on, dev-dependencies aside.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut counts = false;
+    for line in manifest.lines() {
+        if let Some(table) = line.strip_prefix('[') {
+            let table = table.trim_end_matches(']');
+            counts = table.ends_with("dependencies") && !table.ends_with("dev-dependencies");
+        } else if counts && let Some(rest) = line.strip_prefix("taut-") {
+            let name = rest.split(['.', ' ', '=']).next().unwrap();
+            found.insert(name.to_string());
+        }
+    }
+    found
+}
+
+#[test]
+fn the_list_names_every_crate_once() {
+    let listed = listed();
+    let folders = fs::read_dir("crates").unwrap();
+    let folders = folders.map(|it| it.unwrap().file_name().into_string().unwrap());
+    let folders: BTreeSet<String> = folders.collect();
+    let names: BTreeSet<String> = listed.iter().cloned().collect();
+    assert_eq!(names.len(), listed.len(), "twice in the list: {listed:?}");
+    assert_eq!(names, folders);
+}
+
+#[test]
+fn a_crate_depends_only_on_those_above_it() {
+    let listed = listed();
+    for (place, name) in listed.iter().enumerate() {
+        let manifest = fs::read_to_string(format!("crates/{name}/Cargo.toml")).unwrap();
+        let above: BTreeSet<String> = listed[..place].iter().cloned().collect();
+        let wrong: Vec<String> = dependencies(&manifest)
+            .difference(&above)
+            .cloned()
+            .collect();
+        assert!(
+            wrong.is_empty(),
+            "{name} depends on {wrong:?}, which are not above it"
+        );
+    }
+}
+
+#[test]
+fn dependencies_are_read_from_all_tables_but_those_of_tests() {
+    let manifest = "[dependencies]\ntaut-wire.workspace = true\nserde = \"1\"\n[dev-dependencies]\ntaut-lab.workspace = true\n\
+                    [target.'cfg(loom)'.dependencies]\ntaut-port = { workspace = true }\n[features]\ntaut-x = []\n";
+    let found: Vec<String> = dependencies(manifest).into_iter().collect();
+    assert_eq!(found, ["port", "wire"]);
+}
