@@ -51,7 +51,7 @@ pub struct Arguments {
 struct Ticking(Interrupt);
 
 fn time(text: &str) -> Result<Duration, String> {
-    taut_port::duration(text).ok_or_else(|| "want a time, such as 6us, 2ms or 10s".to_owned())
+    taut_settings::duration(text).ok_or_else(|| "want a time, such as 6us, 2ms or 10s".to_owned())
 }
 
 impl FromStr for Ticking {

@@ -60,7 +60,7 @@ struct Results<'a> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    taut_port::duration(text)
+    taut_settings::duration(text)
         .filter(|time| !time.is_zero())
         .ok_or_else(|| "want a time such as 30s or 500ms".to_owned())
 }

@@ -132,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    taut_port::duration(text)
+    taut_settings::duration(text)
         .filter(|time| !time.is_zero())
         .ok_or("want a time, such as 5ms, 350us or 1s".to_string())
 }

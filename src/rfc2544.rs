@@ -377,7 +377,7 @@ fn percent(text: &str) -> Result<f64, String> {
 
 /// A time such as 50us, in ns.
 fn time_ns(text: &str) -> Result<f64, String> {
-    taut_port::duration(text)
+    taut_settings::duration(text)
         .filter(|time| !time.is_zero())
         .map(|time| time.as_nanos() as f64)
         .ok_or_else(|| "want a time such as 800ns, 50us, 1.5ms or 1s".to_string())

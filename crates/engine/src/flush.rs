@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::time::Duration;
-use taut_port::{BATCH_CAPACITY, duration};
+use taut_port::BATCH_CAPACITY;
+use taut_settings::duration;
 
 /// When held packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use crate::definition::Definition;
 use crate::error::ExperimentError;
 use serde::{Deserialize, Serialize};
-use taut_port::suggestion;
+use taut_settings::suggestion;
 use toml::Spanned;
 
 /// What a person asks for other than the file says: shorter runs, fewer values, another number of repetitions.

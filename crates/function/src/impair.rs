@@ -12,7 +12,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError, duration};
+use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError};
+use taut_settings::duration;
 use taut_wire::claimed_stamp;
 
 pub(crate) const ENTRY: Entry = Entry {

@@ -47,7 +47,8 @@ pub use swapped::{InUse, Swapped};
 
 use serde::de::DeserializeOwned;
 use std::sync::atomic::AtomicBool;
-use taut_port::{Alarm, BATCH_CAPACITY, Batch, PortError, in_words, suggestion};
+use taut_port::{Alarm, BATCH_CAPACITY, Batch, PortError};
+use taut_settings::{in_words, suggestion};
 
 /// One network function: looks at the packets of a batch, changes them in place, and marks those that
 /// are to be dropped or punted. Used by one worker thread; called once per batch.

@@ -7,7 +7,8 @@ use crate::mix::mix;
 use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use std::time::Duration;
-use taut_port::{Batch, Clock, PortError, duration};
+use taut_port::{Batch, Clock, PortError};
+use taut_settings::duration;
 use taut_wire::{Ethernet, Mac};
 
 pub(crate) const ENTRY: Entry = Entry {

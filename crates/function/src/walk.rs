@@ -4,7 +4,8 @@
 use crate::{Class, Context, Entry, Function, SettingsError, Spread, Watcher, settings};
 use serde::Deserialize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError, Size};
+use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError};
+use taut_settings::Size;
 
 /// The smallest list: one page.
 const LEAST_BYTES: u64 = 4 << 10;

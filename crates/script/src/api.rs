@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use taut_measure::LatencyHistogram;
 use taut_port::lua::{Lent, LuaState};
-use taut_port::{Packet, PortSpec, suggestion, ticks};
+use taut_port::{Packet, PortSpec, ticks};
+use taut_settings::suggestion;
 use taut_traffic::{
     Arrival, Hand, Instrument, Pattern, Rate, Stream, Summaries, Traffic, Trial, TrialError,
     fill_checksums,

@@ -27,7 +27,8 @@ use senders::{Senders, Sent, Session, TooMany};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
-use taut_port::{Batch, Packet, PoolHandle, PortError, duration};
+use taut_port::{Batch, Packet, PoolHandle, PortError};
+use taut_settings::duration;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "aes",

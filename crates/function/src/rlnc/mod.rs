@@ -26,7 +26,8 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use std::time::Duration;
 use taut_code::{Combination, Encoder, Scheme};
-use taut_port::{Batch, Packet, PoolHandle, duration};
+use taut_port::{Batch, Packet, PoolHandle};
+use taut_settings::duration;
 use taut_wire::{Ethernet, IpProtocol, Ipv4, Ipv6, Udp};
 
 pub(crate) const ENTRY: Entry = Entry {

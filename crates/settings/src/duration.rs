@@ -11,8 +11,8 @@ const LONGEST_S: f64 = 86_400.0;
 /// ```
 /// use std::time::Duration;
 ///
-/// assert_eq!(taut_port::duration("1.5ms"), Some(Duration::from_micros(1500)));
-/// assert_eq!(taut_port::duration("5"), None);
+/// assert_eq!(taut_settings::duration("1.5ms"), Some(Duration::from_micros(1500)));
+/// assert_eq!(taut_settings::duration("5"), None);
 /// ```
 pub fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();

@@ -69,8 +69,8 @@ impl SettingsFileError {
 /// The one of `known` that `word` was probably meant to be, as the end of a sentence; empty if none is near.
 ///
 /// ```
-/// assert_eq!(taut_port::suggestion("xro", ["aes", "xor"]), "; did you mean `xor`?");
-/// assert_eq!(taut_port::suggestion("日本", ["aes", "xor"]), "");
+/// assert_eq!(taut_settings::suggestion("xro", ["aes", "xor"]), "; did you mean `xor`?");
+/// assert_eq!(taut_settings::suggestion("日本", ["aes", "xor"]), "");
 /// ```
 pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let length = word.chars().count();
