@@ -15,7 +15,8 @@ use std::time::Duration;
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::{CorePlan, DeviceProcess, Steering, Testbed};
 use taut_measure::ratio_interval;
-use taut_port::{Batch, Clock, PortSpec, Resources, ticks};
+use taut_port::{Batch, PortSpec, Resources};
+use taut_sys::{Clock, ticks};
 
 const REPETITIONS: usize = 9;
 const DURATION: Duration = Duration::from_millis(500);

@@ -23,7 +23,8 @@ use taut_lab::results::{
 use taut_lab::rfc2544::DeviceUnderTest;
 use taut_lab::tapped::{Inside, TrialTap};
 use taut_measure::{LatencyHistogram, SequenceReport, Summary};
-use taut_port::{Clock, LoggedInterruptions, PortCounters, PortError, PortSpec, StampClock};
+use taut_port::{PortCounters, PortError, PortSpec};
+use taut_sys::{Clock, LoggedInterruptions, StampClock};
 use taut_traffic::{
     Flood, Flow, FromIntended, Instrument, Observed, Pacing, Pattern, Rate, RateError, Sampler,
     SamplerAccount, Slowest, StreamView, Summaries,

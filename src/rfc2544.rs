@@ -19,7 +19,7 @@ use taut_lab::rfc2544::{
 };
 use taut_lab::table::terminal_width;
 use taut_measure::Method;
-use taut_port::{Clock, LoggedInterruptions};
+use taut_sys::{Clock, LoggedInterruptions};
 use taut_traffic::{Rate, Sizes};
 
 /// What every benchmark takes.

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use taut_port::PortError;
 use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{Clock, PortError, spawn_beside};
+use taut_sys::{Clock, spawn_beside};
 
 /// How long what the programs hand up waits at most: it is rare, and a core that looks for it all the time would be one
 /// that the kernel's own work lacks.

@@ -320,6 +320,12 @@ pub enum ChainError {
     Core(#[from] AffinityError),
 }
 
+impl From<taut_sys::Error> for ChainError {
+    fn from(e: taut_sys::Error) -> Self {
+        Self::Port(e.into())
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {

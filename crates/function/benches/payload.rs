@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use taut_function::{Context, Function, build, in_kernel};
 use taut_measure::ratio_interval;
 use taut_port::xdp_functions::{KernelFunctions, KernelStage};
-use taut_port::{Batch, PoolHandle, PortError, ticks};
+use taut_port::{Batch, PoolHandle, PortError};
+use taut_sys::ticks;
 use taut_wire::UdpFlow;
 
 const PAIRS: usize = 9;

@@ -8,7 +8,8 @@ use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::Deserialize;
 use std::time::Duration;
 use taut_port::xdp_functions::KernelFunction;
-use taut_port::{Batch, Clock, ClockReading, Packet, PoolHandle, PortError, StampClock, ticks};
+use taut_port::{Batch, Packet, PoolHandle, PortError};
+use taut_sys::{Clock, ClockReading, StampClock, ticks};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "ats",

@@ -11,7 +11,8 @@ use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use taut_measure::{Interval, mean_beside_median};
-use taut_port::{Batch, PoolHandle, PortError, ticks, wait_for_instructions};
+use taut_port::{Batch, PoolHandle, PortError};
+use taut_sys::{ticks, wait_for_instructions};
 
 /// Cycles per packet at most: a full batch then holds the worker for some hundredths of a second.
 const MOST_CYCLES: u32 = 1_000_000;

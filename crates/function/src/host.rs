@@ -10,7 +10,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::tap::{Tap, is_name};
-use taut_port::{Alarm, Batch, PortError, Punt};
+use taut_port::{Batch, PortError, Punt};
+use taut_sys::Alarm;
 use taut_wire::checksum::{Sum, pseudo_header_v6};
 use taut_wire::{
     EtherType, Ethernet, Headers, IcmpError, Icmpv4, IpProtocol, Ipv4, Ipv6, Layer3, Mac, Udp,

@@ -47,8 +47,9 @@ pub use swapped::{InUse, Swapped};
 
 use serde::de::DeserializeOwned;
 use std::sync::atomic::AtomicBool;
-use taut_port::{Alarm, BATCH_CAPACITY, Batch, PortError};
+use taut_port::{BATCH_CAPACITY, Batch, PortError};
 use taut_settings::{in_words, suggestion};
+use taut_sys::Alarm;
 
 /// One network function: looks at the packets of a batch, changes them in place, and marks those that
 /// are to be dropped or punted. Used by one worker thread; called once per batch.
@@ -209,7 +210,7 @@ impl std::fmt::Debug for Watcher<'_> {
 /// What a function may know beyond the packets.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Context {
-    /// When the worker began this round, in ticks of [`taut_port::ticks`].
+    /// When the worker began this round, in ticks of [`taut_sys::ticks`].
     pub now_ticks: u64,
     /// Number of the port that the packets came in through, in the order of the chain.
     pub from_port: usize,

@@ -7,8 +7,9 @@ use crate::mix::mix;
 use crate::{Class, Context, Entry, Function, SettingsError, settings};
 use serde::Deserialize;
 use std::time::Duration;
-use taut_port::{Batch, Clock, PortError};
+use taut_port::{Batch, PortError};
 use taut_settings::duration;
+use taut_sys::Clock;
 use taut_wire::{Ethernet, Mac};
 
 pub(crate) const ENTRY: Entry = Entry {

@@ -4,8 +4,9 @@
 use crate::{Class, Context, Entry, Function, SettingsError, Spread, Watcher, settings};
 use serde::Deserialize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError};
+use taut_port::{Batch, PortError};
 use taut_settings::Size;
+use taut_sys::{LINE_BYTES, LinkedLines};
 
 /// The smallest list: one page.
 const LEAST_BYTES: u64 = 4 << 10;

@@ -64,7 +64,7 @@ impl Both {
         packet.bytes_mut().copy_from_slice(frame);
         batch.push(packet);
         let context = Context {
-            now_ticks: taut_port::ticks(),
+            now_ticks: taut_sys::ticks(),
             from_port: 1 - to,
             to_port: to,
             ports: 2,

@@ -1,15 +1,14 @@
 //! Lua scripts for the generator: a script configures streams and tasks, makes and changes packets, reads
 //! those that arrive, and counts.
 //!
-//! Whole batches cross into Lua, which LuaJIT compiles; packets are reached through `taut_port::lua`. Every
+//! Whole batches cross into Lua, which LuaJIT compiles; packets are reached through `lua/`, the only part with `unsafe`. Every
 //! task is a thread with a state of its own, in which the script's top level runs first.
-
-#![forbid(unsafe_code)]
 
 mod api;
 mod counts;
 mod explain;
 mod headers;
+mod lua;
 mod results;
 mod run;
 mod task;

@@ -3,7 +3,8 @@
 
 use crate::sightings::SightingWriter;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_port::{BATCH_CAPACITY, Batch, Clock, Link, Port, PortCounters, ticks};
+use taut_port::{BATCH_CAPACITY, Batch, Link, Port, PortCounters};
+use taut_sys::{Clock, ticks};
 use taut_wire::{Stamp, claimed_stamp};
 
 /// Packets taken from a port at a time at most.

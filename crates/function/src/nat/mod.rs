@@ -23,7 +23,8 @@ pub(crate) use setting::Settings;
 use std::time::Duration;
 use table::{Refused, Table, Timeouts, key};
 use taut_port::xdp_functions::{KernelFunction, KernelNat};
-use taut_port::{BATCH_CAPACITY, Batch, Clock, Packet, PortError};
+use taut_port::{BATCH_CAPACITY, Batch, Packet, PortError};
+use taut_sys::Clock;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "nat",

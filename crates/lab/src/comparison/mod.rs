@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::{CorePlan, Machine, Snapshot, choose_cores, noise_sources};
-use taut_port::Clock;
+use taut_sys::Clock;
 use taut_traffic::{interruptions, ping_pong};
 
 /// Frame size in bytes, frame check sequence included: the reference's.

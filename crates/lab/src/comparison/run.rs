@@ -16,7 +16,8 @@ use taut_host::{
     Steering, Testbed, TestbedError,
 };
 use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
-use taut_port::{Clock, PortError, PortSpec};
+use taut_port::{PortError, PortSpec};
+use taut_sys::Clock;
 use taut_traffic::{
     EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Traffic, Trial, TrialError,
 };
@@ -413,7 +414,8 @@ fn constant_rate(
         )));
     }
     let own = instrument.interruptions();
-    let found = MeasuredInterruptions::of(own, device_log, &place.clock)?;
+    let found =
+        MeasuredInterruptions::of(own, device_log, &place.clock).map_err(PortError::from)?;
     writer.write_interruptions(&found)?;
     let meanwhile = Meanwhile {
         activity: serde_json::to_value(activity).unwrap_or_default(),

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::{Machine, Snapshot, choose_cores};
-use taut_port::Clock;
+use taut_sys::Clock;
 use trial::{Failed, Place};
 
 /// What to run.

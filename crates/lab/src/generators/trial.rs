@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::{CorePlan, DeviceError, DeviceProcess, Steering, Testbed, TestbedError};
 use taut_measure::Precision;
-use taut_port::{Clock, PortError, PortSpec};
+use taut_port::{PortError, PortSpec};
+use taut_sys::Clock;
 use taut_traffic::{Arrivals, Receiver, TrialError};
 use taut_wire::{Mac, UdpFlow};
 

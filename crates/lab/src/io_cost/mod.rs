@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_function::burn::{BurnError, measure_error};
 use taut_host::{CorePlan, Machine, Snapshot, choose_cores};
-use taut_port::Clock;
+use taut_sys::Clock;
 
 /// What to run.
 #[derive(Debug, Clone)]

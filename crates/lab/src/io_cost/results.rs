@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use taut_function::burn::BurnError;
 use taut_host::machine::Cache;
-use taut_port::{Event, EventCounters, PortError};
+use taut_sys::{Event, EventCounters};
 
 /// The whole of `io.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ impl HardwareCounters {
                 events: counters.events().collect(),
                 with_kernel: counters.counts_kernel(),
             },
-            Err(PortError::Missing { needs, .. }) => Self::NoData(format!("needs {needs}")),
+            Err(taut_sys::Error::Missing { needs, .. }) => Self::NoData(format!("needs {needs}")),
             Err(e) => Self::NoData(e.to_string()),
         }
     }

@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use taut_engine::{Chain, CountersView, Flush, Worker};
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::{CorePlan, DeviceError, DeviceProcess, Steering, Testbed, TestbedError};
-use taut_port::{
-    BATCH_CAPACITY, Clock, Event, EventCounters, EventCounts, PortError, PortSpec, Resources,
-};
+use taut_port::{BATCH_CAPACITY, PortError, PortSpec, Resources};
+use taut_sys::{Clock, Event, EventCounters, EventCounts};
 use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated, TrialError};
 use taut_wire::UdpFlow;
 

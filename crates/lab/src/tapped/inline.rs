@@ -8,7 +8,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use taut_host::affinity::{AffinityError, pin_current_thread};
 use taut_port::wire_tap::{Missed, Sighting};
-use taut_port::{Clock, Link, PortCounters, PortError, PortSpec, Resources};
+use taut_port::{Link, PortCounters, PortError, PortSpec, Resources};
+use taut_sys::Clock;
 use taut_traffic::{
     InlineTap, RelayAccount, SightingReader, SightingWriter, TappedWire, sightings,
 };

@@ -2,7 +2,6 @@
 
 use super::{Missed, Sighting};
 use crate::PortError;
-use crate::interface::{self, Interface};
 use crate::xdp_program::{as_io, load_adjusted, map, namespace_of};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -10,6 +9,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::io;
 use std::rc::Rc;
+use taut_sys::interface::{self, Interface};
 
 /// Compiled from `ebpf/wire_tap.bpf.c` by build.rs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wire_tap.bpf.o"));

@@ -3,12 +3,12 @@
 use super::direction::Direction;
 use super::refused::Refused;
 use super::{KernelCounters, KernelProgram};
-use crate::interface::{self, Interface};
 use crate::xdp_program::{Mode, takes_redirected, wait_for_replaced};
 use crate::{Link, Pairs, PortCounters, PortError, PortSpec};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
+use taut_sys::interface::{self, Interface};
 
 /// Backends whose specs name an interface.
 const BACKENDS: [&str; 2] = ["af_xdp", "af_packet"];
@@ -167,8 +167,8 @@ impl KernelForwarder {
         for side in &mut self.sides {
             let name = side.spec.target();
             let (index, link) = match Interface::find(&self.lookup, name) {
-                Ok(found) => (Some(found.index), found.link(name)),
-                Err(error) => (None, interface::lost(name, &error)),
+                Ok(found) => (Some(found.index), found.passes(name).into()),
+                Err(error) => (None, Link::Down(interface::lost(name, &error))),
             };
             changed.push(index != side.index || side.direction.mode().is_none());
             if index != side.index {

@@ -1,7 +1,6 @@
 //! The port of what a program hands up: frames come out of its ring, and go out of an interface past it. For few
 //! frames: each that is sent is a system call, and who receives sleeps while there are none.
 
-use crate::interface::{self, Interface};
 use crate::xdp_program::as_io;
 use crate::{Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec};
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
@@ -10,6 +9,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::cell::RefCell;
 use std::rc::Rc;
+use taut_sys::interface::{self, Interface};
 
 /// How long a receive call waits for the first frame.
 const WAIT: Timespec = Timespec {
@@ -162,9 +162,9 @@ impl Port for HandedUp {
         match Interface::find(self.socket.as_fd(), &self.name) {
             Ok(found) => {
                 self.index = found.index;
-                found.link(&self.name)
+                found.passes(&self.name).into()
             }
-            Err(error) => interface::lost(&self.name, &error),
+            Err(error) => Link::Down(interface::lost(&self.name, &error)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A shared mapping of a memory file: what pools and memif regions are made of.
 
-use crate::PortError;
+use crate::Error;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::File;
@@ -20,14 +20,14 @@ struct Page(#[allow(dead_code)] [u8; PAGE_BYTES]);
 /// A mapped memory file. The bytes may be shared with another process: nobody may make a Rust
 /// reference to a range that the ring protocol does not give this side at that moment.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     /// As many bytes are mapped: whole pages.
     mapped: usize,
     fd: Arc<OwnedFd>,
     /// Backed by huge pages.
-    pub(crate) huge: bool,
+    pub huge: bool,
 }
 
 // SAFETY: a mapping is an address range and a descriptor; it has no thread affinity. Access to the
@@ -39,7 +39,10 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Makes a new memory file of at least `len` bytes, on huge pages if there are any free.
     /// Sealed against shrinking, so that no peer can turn our loads into faults.
-    pub(crate) fn create(name: &str, len: usize) -> Result<Self, PortError> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(name: &str, len: usize) -> Result<Self, Error> {
         if let Ok(mapping) = Self::create_with(name, len.next_multiple_of(HUGE_PAGE_BYTES), true) {
             return Ok(mapping);
         }
@@ -47,22 +50,25 @@ impl Mapping {
     }
 
     /// Makes a new memory file on ordinary pages: for rings, which would waste a huge one.
-    pub(crate) fn create_small(name: &str, len: usize) -> Result<Self, PortError> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create_small(name: &str, len: usize) -> Result<Self, Error> {
         Self::create_with(name, len.next_multiple_of(PAGE_BYTES), false)
     }
 
-    fn create_with(name: &str, len: usize, huge: bool) -> Result<Self, PortError> {
+    fn create_with(name: &str, len: usize, huge: bool) -> Result<Self, Error> {
         let what = || format!("making {len} bytes of shared memory ({name})");
         if cfg!(miri) {
-            return Self::on_heap(len).map_err(|e| PortError::system(what(), e));
+            return Self::on_heap(len).map_err(|e| Error::system(what(), e));
         }
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         if huge {
             flags |= MemfdFlags::HUGETLB;
         }
-        let fd = memfd_create(name, flags).map_err(|e| PortError::system(what(), e))?;
-        ftruncate(&fd, len as u64).map_err(|e| PortError::system(what(), e))?;
-        fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|e| PortError::system(what(), e))?;
+        let fd = memfd_create(name, flags).map_err(|e| Error::system(what(), e))?;
+        ftruncate(&fd, len as u64).map_err(|e| Error::system(what(), e))?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|e| Error::system(what(), e))?;
         Self::map(Arc::new(fd), len, huge, MapFlags::POPULATE)
     }
 
@@ -80,16 +86,22 @@ impl Mapping {
     }
 
     /// Maps a file of ours.
-    pub(crate) fn of_file(fd: OwnedFd, len: usize) -> Result<Self, PortError> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn of_file(fd: OwnedFd, len: usize) -> Result<Self, Error> {
         Self::map(Arc::new(fd), len, false, MapFlags::POPULATE)
     }
 
     /// Maps a memory file that a peer sent, after checking that it is as long as the peer says.
-    pub(crate) fn adopt(fd: OwnedFd, len: usize) -> Result<Self, PortError> {
+    ///
+    /// # Errors
+    /// For a file that is shorter; what the system says.
+    pub fn adopt(fd: OwnedFd, len: usize) -> Result<Self, Error> {
         let what = "mapping a memif peer's region";
-        let stat = fstat(&fd).map_err(|e| PortError::system(what, e))?;
+        let stat = fstat(&fd).map_err(|e| Error::system(what, e))?;
         if len == 0 || (stat.st_size as u64) < len as u64 {
-            return Err(PortError::system(
+            return Err(Error::system(
                 what,
                 std::io::Error::other(format!(
                     "the peer says {len} bytes, its file has {}",
@@ -106,12 +118,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    fn map(
-        fd: Arc<OwnedFd>,
-        len: usize,
-        huge: bool,
-        populate: MapFlags,
-    ) -> Result<Self, PortError> {
+    fn map(fd: Arc<OwnedFd>, len: usize, huge: bool, populate: MapFlags) -> Result<Self, Error> {
         // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing; the result is
         // only used through raw pointers within `len`.
         let base = unsafe {
@@ -124,9 +131,9 @@ impl Mapping {
                 0,
             )
         }
-        .map_err(|e| PortError::system(format!("mapping {len} bytes of shared memory"), e))?;
+        .map_err(|e| Error::system(format!("mapping {len} bytes of shared memory"), e))?;
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| {
-            PortError::system("mapping shared memory", std::io::Error::other("address 0"))
+            Error::system("mapping shared memory", std::io::Error::other("address 0"))
         })?;
         Ok(Self {
             base,
@@ -138,21 +145,27 @@ impl Mapping {
     }
 
     /// Addresses of all that is mapped.
-    pub(crate) fn pages(&self) -> Range<usize> {
+    #[inline]
+    pub fn pages(&self) -> Range<usize> {
         let start = self.base.as_ptr() as usize;
         start..start + self.mapped
     }
 
-    pub(crate) fn base(&self) -> NonNull<u8> {
+    /// Where it begins.
+    #[inline]
+    pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Bytes that may be used.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> usize {
         self.len
     }
 
     /// The memory file, to hand to a peer.
-    pub(crate) fn fd(&self) -> Arc<OwnedFd> {
+    pub fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }
 }

@@ -2,7 +2,7 @@
 //! (perf_event_open(2); counters of a thread go on while it sleeps, and cost it nothing but what switching
 //! threads takes.)
 
-use crate::PortError;
+use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -110,8 +110,8 @@ impl EventCounters {
     /// cannot count are left out.
     ///
     /// # Errors
-    /// [`PortError::Missing`], and why, when it can count none of them.
-    pub fn open(thread: Option<u32>, events: &[Event]) -> Result<Self, PortError> {
+    /// [`Error::Missing`], and why, when it can count none of them.
+    pub fn open(thread: Option<u32>, events: &[Event]) -> Result<Self, Error> {
         let all = Self::open_group(thread, events, 0);
         match all {
             // What happens in the kernel is for the privileged.
@@ -154,28 +154,28 @@ impl EventCounters {
     ///
     /// # Errors
     /// When they cannot be read, or others have had the processor's counters all the time.
-    pub fn read(&self) -> Result<EventCounts, PortError> {
+    pub fn read(&self) -> Result<EventCounts, Error> {
         const HEAD: usize = 3;
         let what = "reading event counters";
         let Some((_, leader)) = self.files.first() else {
-            return Err(PortError::missing(what, "at least one event"));
+            return Err(Error::missing(what, "at least one event"));
         };
         let mut words = vec![0_u64; HEAD + self.files.len()];
         let bytes = words.len() * size_of::<u64>();
         // SAFETY: the buffer has as many bytes, and any bytes are numbers.
         let n = unsafe { libc::read(leader.as_raw_fd(), words.as_mut_ptr().cast(), bytes) };
         if n < 0 {
-            return Err(PortError::system(what, io::Error::last_os_error()));
+            return Err(Error::system(what, io::Error::last_os_error()));
         }
         let [count, enabled_ns, running_ns, values @ ..] = words.as_slice() else {
-            return Err(PortError::missing(what, "a kernel that answers whole"));
+            return Err(Error::missing(what, "a kernel that answers whole"));
         };
         if n as usize != bytes || *count as usize != values.len() {
-            return Err(PortError::missing(what, "a kernel that answers whole"));
+            return Err(Error::missing(what, "a kernel that answers whole"));
         }
         if *running_ns == 0 && *enabled_ns > 0 {
             let needs = "counters that nobody else has taken (perf, the kernel's watchdog)";
-            return Err(PortError::missing(what, needs));
+            return Err(Error::missing(what, needs));
         }
         let scale = *enabled_ns as f64 / (*running_ns).max(1) as f64;
         let counts = self.events().zip(values);
@@ -240,7 +240,7 @@ fn is_denied(e: &io::Error) -> bool {
 }
 
 /// Why none of `events` can be counted.
-fn explain(events: &[Event], e: &io::Error) -> PortError {
+fn explain(events: &[Event], e: &io::Error) -> Error {
     let hardware = events.iter().any(|event| Event::HARDWARE.contains(event));
     let what = if hardware {
         "hardware counters"
@@ -258,7 +258,7 @@ fn explain(events: &[Event], e: &io::Error) -> PortError {
         Some(libc::ESRCH) => "a thread that still runs".to_string(),
         _ => format!("the kernel to allow them ({e})"),
     };
-    PortError::missing(what, needs)
+    Error::missing(what, needs)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Threads that work beside the data path: on files, or on what a control plane says.
 
-use crate::PortError;
+use crate::Error;
 use rustix::process::getpid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use std::thread::JoinHandle;
@@ -10,10 +10,7 @@ use std::thread::JoinHandle;
 ///
 /// # Errors
 /// When the machine lets nobody have another thread.
-pub fn spawn(
-    name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, PortError> {
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     std::thread::Builder::new()
         .name(name.to_string())
         .spawn(move || {
@@ -23,5 +20,5 @@ pub fn spawn(
             }
             body();
         })
-        .map_err(|e| PortError::system(format!("starting thread {name}"), e))
+        .map_err(|e| Error::system(format!("starting thread {name}"), e))
 }

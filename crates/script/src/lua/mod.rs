@@ -4,8 +4,11 @@
 //! LuaJIT's `ffi`, which the script itself never gets to see, and checks every offset against the length of
 //! the packet at that time. Packets that are not lent have length 0, so a script that keeps one finds
 //! nothing in it.
+#![allow(
+    unsafe_code,
+    reason = "LuaJIT reads and writes packets by their addresses, and is stopped from another thread"
+)]
 
-use crate::{BATCH_CAPACITY, Packet};
 use mlua::ffi;
 use mlua::{LightUserData, Lua, LuaOptions, StdLib, Table};
 use std::cell::Cell;
@@ -13,6 +16,7 @@ use std::ffi::c_void;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use taut_port::{BATCH_CAPACITY, Packet};
 
 /// Headers of a packet that a script can name.
 pub const HEADERS: usize = 16;
@@ -331,7 +335,7 @@ fn hide_unsafe(lua: &Lua) -> mlua::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Batch, PoolHandle};
+    use taut_port::{Batch, PoolHandle};
 
     fn lent(_: usize, _: &[u8]) -> Lent {
         Lent {

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Filled by [`Port::arm`](crate::Port::arm), for one [`Alarm::wait`]. Allocates no more once it has held every file.
+/// Filled anew for each [`Alarm::wait`], by those who have something to wait for. Allocates no more once it has held every file.
 #[derive(Debug, Default)]
 pub struct Alarm {
     files: Vec<libc::pollfd>,
@@ -11,11 +11,13 @@ pub struct Alarm {
 
 impl Alarm {
     /// Forgets all files.
+    #[inline]
     pub fn clear(&mut self) {
         self.files.clear();
     }
 
     /// Rings when `file` is readable. It has to stay open until after [`Alarm::wait`].
+    #[inline]
     pub fn watch(&mut self, file: BorrowedFd<'_>) {
         self.files.push(libc::pollfd {
             fd: file.as_raw_fd(),

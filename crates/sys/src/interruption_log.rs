@@ -4,7 +4,7 @@
 //! then per place the start and the length, in ticks. One writer, which never waits; a reader that is overtaken notices.
 
 use crate::memory::Mapping;
-use crate::{Interruption, PortError};
+use crate::{Error, Interruption};
 use rustix::fs::{CWD, Mode, OFlags, ftruncate, openat};
 use std::fs;
 use std::path::Path;
@@ -30,12 +30,12 @@ impl InterruptionLog {
     ///
     /// # Errors
     /// What the system says.
-    pub fn create(path: &Path, hz: f64) -> Result<Self, PortError> {
-        let system = |e: rustix::io::Errno| PortError::system(path.display().to_string(), e);
+    pub fn create(path: &Path, hz: f64) -> Result<Self, Error> {
+        let system = |e: rustix::io::Errno| Error::system(path.display().to_string(), e);
         // A new file: one that is mapped by another writer keeps its length.
         match fs::remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(PortError::system(path.display().to_string(), e));
+                return Err(Error::system(path.display().to_string(), e));
             }
             _ => {}
         }
@@ -67,6 +67,7 @@ impl InterruptionLog {
     }
 
     /// Notes an interruption in the place of the oldest.
+    #[inline]
     pub fn push(&mut self, one: Interruption) {
         let at = FIRST_AT + 2 * (self.count as usize % PLACES);
         let words = self.words();
@@ -94,11 +95,11 @@ impl LoggedInterruptions {
     ///
     /// # Errors
     /// A file that cannot be read, or is none of these.
-    pub fn read(path: &Path) -> Result<Self, PortError> {
+    pub fn read(path: &Path) -> Result<Self, Error> {
         let words = read_words(path)?;
         let other = || {
             let text = "not a file of interruptions; taut forward --interruptions writes one";
-            PortError::system(path.display().to_string(), std::io::Error::other(text))
+            Error::system(path.display().to_string(), std::io::Error::other(text))
         };
         if words.len() != WORDS
             || words[0] != MAGIC
@@ -126,8 +127,8 @@ impl LoggedInterruptions {
     }
 }
 
-fn read_words(path: &Path) -> Result<Vec<u64>, PortError> {
-    let bytes = fs::read(path).map_err(|e| PortError::system(path.display().to_string(), e))?;
+fn read_words(path: &Path) -> Result<Vec<u64>, Error> {
+    let bytes = fs::read(path).map_err(|e| Error::system(path.display().to_string(), e))?;
     let (words, _) = bytes.as_chunks::<8>();
     Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }

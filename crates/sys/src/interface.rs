@@ -1,29 +1,29 @@
 //! A network interface as packet sockets see it: its number, its longest frame, whether it is up.
 
-use crate::{Link, PortError};
+use crate::Error;
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
 
 /// Bytes of an Ethernet header, which the interface's MTU does not count.
-pub(crate) const ETHERNET_HEADER_BYTES: usize = 14;
+pub const ETHERNET_HEADER_BYTES: usize = 14;
 
 /// Bytes of one VLAN tag, which the MTU does not count either.
-pub(crate) const VLAN_TAG_BYTES: usize = 4;
+pub const VLAN_TAG_BYTES: usize = 4;
 
 /// EtherTypes of a VLAN tag: 802.1Q and 802.1ad.
 const VLAN_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
 /// What the kernel says of an interface by that name at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Interface {
+pub struct Interface {
     /// The kernel's number for it; a new interface of the same name has another.
-    pub(crate) index: u32,
+    pub index: u32,
     /// Longest payload in bytes.
-    pub(crate) mtu_bytes: usize,
+    pub mtu_bytes: usize,
     /// Switched on (`ip link set NAME up`).
-    pub(crate) up: bool,
+    pub up: bool,
     /// Has a carrier: the other end is there and up.
-    pub(crate) running: bool,
+    pub running: bool,
 }
 
 impl Interface {
@@ -31,7 +31,7 @@ impl Interface {
     ///
     /// # Errors
     /// The kernel's answer, `ENODEV` if there is none of that name.
-    pub(crate) fn find(socket: impl AsFd, name: &str) -> io::Result<Self> {
+    pub fn find(socket: impl AsFd, name: &str) -> io::Result<Self> {
         let socket = socket.as_fd();
         let index = rustix::net::netdevice::name_to_index(socket, name)?;
         let mtu = request(socket, name, libc::SIOCGIFMTU)?;
@@ -46,14 +46,17 @@ impl Interface {
         })
     }
 
-    /// Its state as a port reports it.
-    pub(crate) fn link(&self, name: &str) -> Link {
+    /// Whether frames can pass.
+    ///
+    /// # Errors
+    /// Why not, and what would help.
+    pub fn passes(&self, name: &str) -> Result<(), String> {
         if !self.up {
-            Link::Down(format!("{name} is down: ip link set {name} up"))
+            Err(format!("{name} is down: ip link set {name} up"))
         } else if !self.running {
-            Link::Down(format!("{name} has no carrier: is its other end up?"))
+            Err(format!("{name} has no carrier: is its other end up?"))
         } else {
-            Link::Up
+            Ok(())
         }
     }
 }
@@ -66,9 +69,12 @@ fn request(socket: impl AsFd, name: &str, which: libc::Ioctl) -> io::Result<libc
 
 /// One request about the interface `name`, with what `fill` puts into it beside the name.
 ///
+/// # Errors
+/// The kernel's answer.
+///
 /// # Safety
 /// The kernel has to read and write one `ifreq`, and nothing else, for `which`.
-pub(crate) unsafe fn request_with(
+pub unsafe fn request_with(
     socket: impl AsFd,
     name: &str,
     which: libc::Ioctl,
@@ -121,8 +127,7 @@ pub fn switch_on(name: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's answer; some drivers have no name.
-#[cfg(feature = "xdp")]
-pub(crate) fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
+pub fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
     /// `ETHTOOL_GDRVINFO` and `SIOCETHTOOL` of linux/ethtool.h and linux/sockios.h.
     const GET_DRIVER_INFO: u32 = 3;
     const ETHTOOL: libc::Ioctl = 0x8946;
@@ -149,45 +154,39 @@ pub(crate) fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
 }
 
 /// What an interface that cannot be looked up means for an open port.
-pub(crate) fn lost(name: &str, error: &io::Error) -> Link {
+pub fn lost(name: &str, error: &io::Error) -> String {
     if error.raw_os_error() == Some(libc::ENODEV) {
-        Link::Down(format!("interface {name} is gone"))
+        format!("interface {name} is gone")
     } else {
-        Link::Down(format!("interface {name}: {error}"))
+        format!("interface {name}: {error}")
     }
 }
 
-/// Why a port on interface `name` cannot be opened, from the kernel's answer to the look-up.
-pub(crate) fn cannot_find(what: &str, name: &str, error: io::Error) -> PortError {
+/// Why there is no port or program on interface `name`, from the kernel's answer to the look-up.
+pub fn cannot_find(what: &str, name: &str, error: io::Error) -> Error {
     if error.raw_os_error() == Some(libc::ENODEV) {
-        PortError::missing(
+        Error::missing(
             what,
             format!("an interface \"{name}\"; list those here with: ip link"),
         )
     } else {
-        PortError::system(what, error)
+        Error::system(what, error)
     }
 }
 
 /// Why a packet socket could not be made.
-pub(crate) fn cannot_make_socket(
-    what: impl Into<String>,
-    kind: &str,
-    error: rustix::io::Errno,
-) -> PortError {
+pub fn cannot_make_socket(what: impl Into<String>, kind: &str, error: rustix::io::Errno) -> Error {
     use rustix::io::Errno;
     match error {
-        Errno::PERM | Errno::ACCESS => {
-            PortError::missing(what, "root or CAP_NET_RAW (run with sudo)")
-        }
-        Errno::AFNOSUPPORT => PortError::missing(what, format!("a kernel with {kind}")),
-        _ => PortError::system(what, error),
+        Errno::PERM | Errno::ACCESS => Error::missing(what, "root or CAP_NET_RAW (run with sudo)"),
+        Errno::AFNOSUPPORT => Error::missing(what, format!("a kernel with {kind}")),
+        _ => Error::system(what, error),
     }
 }
 
 /// Whether an interface of this MTU takes the frame: a tag may come on top.
 #[inline(always)]
-pub(crate) fn fits(frame: &[u8], mtu_bytes: usize) -> bool {
+pub fn fits(frame: &[u8], mtu_bytes: usize) -> bool {
     let longest = mtu_bytes + ETHERNET_HEADER_BYTES;
     frame.len() <= longest || (frame.len() <= longest + VLAN_TAG_BYTES && has_vlan_tag(frame))
 }
@@ -224,6 +223,6 @@ mod tests {
     fn a_name_longer_than_the_kernel_has_is_no_interface() {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
         let error = Interface::find(&socket, &"x".repeat(40)).expect_err("too long");
-        assert_eq!(lost("x", &error), Link::Down("interface x is gone".into()));
+        assert_eq!(lost("x", &error), "interface x is gone");
     }
 }

@@ -1,7 +1,7 @@
 //! Cache lines each of which names another: memory of a set size for a load that walks through it.
 //! (Gallenmüller 2021, sections 4.1.3 and 5.1.)
 
-use crate::PortError;
+use crate::Error;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,9 +35,9 @@ impl LinkedLines {
     /// Sets the memory aside, all of it now; `stop` ends that within moments.
     ///
     /// # Errors
-    /// [`PortError::Missing`] when the machine has not got as much to spare, [`PortError::System`]
+    /// [`Error::Missing`] when the machine has not got as much to spare, [`Error::System`]
     /// when the kernel refuses, or it was stopped.
-    pub fn new(lines: usize, stop: &AtomicBool) -> Result<Self, PortError> {
+    pub fn new(lines: usize, stop: &AtomicBool) -> Result<Self, Error> {
         let what = || {
             format!(
                 "setting aside {} bytes of memory",
@@ -47,9 +47,7 @@ impl LinkedLines {
         let bytes = lines
             .checked_mul(LINE_BYTES)
             .filter(|bytes| (1..=isize::MAX as usize - HUGE_PAGE_BYTES).contains(bytes))
-            .ok_or_else(|| {
-                PortError::missing(what(), "a number of lines that a machine can have")
-            })?;
+            .ok_or_else(|| Error::missing(what(), "a number of lines that a machine can have"))?;
         let huge_bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
         // The kernel keeps the huge pages of a mapping for it, so that they are there when they are touched.
         if let Ok(base) = map(huge_bytes, MapFlags::HUGETLB) {
@@ -70,14 +68,14 @@ impl LinkedLines {
         let available = available_bytes();
         if available.is_some_and(|a| a < bytes as u64 + SPARED_BYTES) {
             let free = available.unwrap_or(0) >> 20;
-            return Err(PortError::missing(
+            return Err(Error::missing(
                 what(),
                 format!(
                     "more memory: {free} MB are available, of which 256 MB stay free; ask for less"
                 ),
             ));
         }
-        let base = map(huge_bytes, MapFlags::empty()).map_err(|e| PortError::system(what(), e))?;
+        let base = map(huge_bytes, MapFlags::empty()).map_err(|e| Error::system(what(), e))?;
         let found = Self {
             base,
             lines,
@@ -90,7 +88,7 @@ impl LinkedLines {
         match found.populate(bytes, stop) {
             Ok(()) => Ok(found),
             Err(rustix::io::Errno::INTR) => Err(stopped(what())),
-            Err(e) => Err(PortError::system(what(), e)),
+            Err(e) => Err(Error::system(what(), e)),
         }
     }
 
@@ -117,6 +115,7 @@ impl LinkedLines {
     }
 
     /// How many lines there are.
+    #[inline]
     pub fn lines(&self) -> usize {
         self.lines
     }
@@ -134,6 +133,7 @@ impl LinkedLines {
     ///
     /// # Panics
     /// When there is no such line.
+    #[inline]
     pub fn next(&self, line: usize) -> usize {
         assert!(line < self.lines, "line {line} of {}", self.lines);
         self.follow(line, 1)
@@ -143,6 +143,7 @@ impl LinkedLines {
     ///
     /// # Panics
     /// When there is no such line.
+    #[inline]
     pub fn link(&mut self, from: usize, to: usize) {
         assert!(from < self.lines && to < self.lines, "{from} to {to}");
         // SAFETY: the line lies inside the mapping, is aligned, and `&mut self` makes the access unique.
@@ -177,9 +178,9 @@ impl Drop for LinkedLines {
     }
 }
 
-fn stopped(what: String) -> PortError {
+fn stopped(what: String) -> Error {
     let source = std::io::Error::new(std::io::ErrorKind::Interrupted, "stopped");
-    PortError::system(what, source)
+    Error::system(what, source)
 }
 
 fn map(bytes: usize, flags: MapFlags) -> rustix::io::Result<NonNull<u8>> {

@@ -25,7 +25,7 @@ pub struct Interruption {
 /// up its own times. Limits follow the averages whenever [`RoundWatch::adapt`] is called.
 ///
 /// ```
-/// use taut_port::{Clock, RoundWatch};
+/// use taut_sys::{Clock, RoundWatch};
 ///
 /// let clock = Clock { hz: 1e9, error_ppm: 0.0 };
 /// let mut watch = RoundWatch::new(&clock);

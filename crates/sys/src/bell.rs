@@ -5,7 +5,7 @@
 //! least one sees what the other wrote (Dekker's algorithm), so nobody sleeps on a frame. A sender whose receiver polls is not
 //! to wait for its stores, so it fences only once the receiver has said that it sleeps.
 
-use crate::{Alarm, PortError};
+use crate::{Alarm, Error};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,10 +26,10 @@ impl Bell {
     /// One that nobody has asked yet.
     ///
     /// # Errors
-    /// [`PortError::System`] when there are too many files.
-    pub fn new() -> Result<Self, PortError> {
+    /// [`Error::System`] when there are too many files.
+    pub fn new() -> Result<Self, Error> {
         let file = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        let file = file.map_err(|e| PortError::system("making a file to wake a worker", e))?;
+        let file = file.map_err(|e| Error::system("making a file to wake a worker", e))?;
         Ok(Self {
             sleeps: AtomicBool::new(false),
             asked: AtomicBool::new(false),
@@ -72,8 +72,7 @@ impl Bell {
     }
 
     /// Whether the receiver sleeps, or is about to.
-    #[cfg(test)]
-    pub(crate) fn is_asked(&self) -> bool {
+    pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 

@@ -1,6 +1,5 @@
 //! The time-stamp counter and its calibration against `CLOCK_MONOTONIC_RAW`.
 
-use crate::StampClock;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -106,6 +105,20 @@ impl Clock {
     }
 }
 
+/// Whose clock stamps of arrival are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StampClock {
+    /// The kernel's `CLOCK_REALTIME`, in units of so many ns.
+    Realtime {
+        /// ns.
+        unit_ns: u32,
+    },
+    /// The kernel's `CLOCK_MONOTONIC`, ns.
+    Monotonic,
+    /// One that cannot be related to this machine's.
+    Unknown,
+}
+
 /// How a clock of the kernel's stood to the ticks at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct ClockReading {
@@ -121,6 +134,7 @@ pub struct ClockReading {
 
 impl ClockReading {
     /// How far off times to the clock's stamps may be, ns: by the reading, and as stamps are cut to their unit.
+    #[inline]
     pub fn error_ns(&self, clock: &Clock) -> f64 {
         clock.to_ns(self.bracket_ticks) + f64::from(self.unit_ns - 1)
     }
@@ -128,6 +142,7 @@ impl ClockReading {
     /// Reads both clocks, close together: a hundred nanoseconds. The relation changes with every correction of
     /// the clock, up to 500 ns a millisecond, so ask anew every few milliseconds. None for a clock that nobody
     /// here can read.
+    #[inline]
     pub fn now(clock: StampClock) -> Option<Self> {
         let (id, unit_ns) = match clock {
             StampClock::Realtime { unit_ns } => (ClockId::Realtime, unit_ns),
