@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use taut_function::{Context, Function, build, in_kernel};
 use taut_measure::ratio_interval;
-use taut_port::xdp_functions::{KernelFunctions, KernelStage};
 use taut_port::{Batch, PoolHandle, PortError};
 use taut_sys::ticks;
 use taut_wire::UdpFlow;
+use taut_xdp::functions::{KernelFunctions, KernelStage};
 
 const PAIRS: usize = 9;
 const DURATION: Duration = Duration::from_millis(200);

@@ -7,9 +7,9 @@ use crate::resize::move_start;
 use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::Deserialize;
 use std::time::Duration;
-use taut_port::xdp_functions::KernelFunction;
 use taut_port::{Batch, Packet, PoolHandle, PortError};
 use taut_sys::{Clock, ClockReading, StampClock, ticks};
+use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "ats",

@@ -6,8 +6,8 @@ use crate::tuple::{Seen, Tuple};
 use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
-use taut_port::xdp_functions::{HOP_BUCKETS, KernelFunction};
 use taut_wire::{Ethernet, Mac};
+use taut_xdp::functions::{HOP_BUCKETS, KernelFunction};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "balance",

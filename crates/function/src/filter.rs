@@ -6,8 +6,8 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use taut_port::Batch;
-use taut_port::xdp_functions::{KernelFunction, KernelRule};
 use taut_wire::IpProtocol;
+use taut_xdp::functions::{KernelFunction, KernelRule};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "filter",

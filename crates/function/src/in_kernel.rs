@@ -7,9 +7,9 @@ use crate::{
     SettingsError, ats, balance, build, filter, forward, gtpu, mac_rewrite, mac_swap, nat,
     settings, xor,
 };
-use taut_port::xdp_forward::HeaderChange;
-use taut_port::xdp_functions::KernelFunction;
-use taut_port::xdp_gateway::GatewaySettings;
+use taut_xdp::forward::HeaderChange;
+use taut_xdp::functions::KernelFunction;
+use taut_xdp::gateway::GatewaySettings;
 
 /// Those that have a version in the kernel.
 const NAMES: [&str; 9] = [
@@ -78,7 +78,7 @@ fn why_not(name: &str) -> &'static str {
 }
 
 /// What programs of a gateway need to know of the function of that name; none where it is no gateway. Where a
-/// [`taut_port::xdp_gateway::KernelGateway`] is among what it shares ([`crate::Shared`]), it keeps what it decides by there as
+/// [`taut_xdp::gateway::KernelGateway`] is among what it shares ([`crate::Shared`]), it keeps what it decides by there as
 /// well, and the programs pass most packets without it.
 ///
 /// # Errors

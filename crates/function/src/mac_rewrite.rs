@@ -3,8 +3,8 @@
 use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
-use taut_port::xdp_forward::{Address, HeaderChange};
 use taut_wire::ethernet::{Ethernet, Mac};
+use taut_xdp::forward::{Address, HeaderChange};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "mac-rewrite",

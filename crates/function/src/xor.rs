@@ -5,7 +5,7 @@ use crate::datagram::Seen;
 use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
-use taut_port::xdp_functions::KernelFunction;
+use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "xor",

@@ -1,7 +1,12 @@
 //! Packet pool, [`Batch`], trait [`Port`], and one folder per backend.
 //!
-//! The only room with hardware, shared memory or foreign functions in it, and so the only one with
-//! `unsafe`. A port is opened from its textual spec ([`PortSpec`]) and used by exactly one thread.
+//! A [`Packet`] is a handle on memory of a [`Pool`] or of a port's ring, a [`Batch`] is up to 64 of them, and a [`Port`]
+//! receives and sends batches. A port is opened from its textual spec ([`PortSpec`]) with the pool and what else ports share
+//! ([`Resources`]), and used by exactly one thread. Each backend describes itself in a [`Backend`], of which [`backends`] is
+//! the list. What programs in the kernel need of ports is in [`in_kernel`].
+//!
+//! Begin with `port.rs`, then `null.rs`, the smallest backend. There is `unsafe` here, for rings and packet memory that are
+//! shared with the kernel, with devices and with other processes.
 //!
 //! ```
 //! use taut_port::{Batch, Port, PortSpec, Resources};
@@ -29,21 +34,16 @@ mod pool;
 mod port;
 mod registry;
 mod veth;
-#[cfg(feature = "xdp")]
-mod xdp_program;
 
 pub mod af_packet;
 pub mod af_xdp;
 pub mod dpdk;
+pub mod in_kernel;
 pub mod memif;
 pub mod null;
 pub mod pair;
 pub mod pcap;
 pub mod tap;
-pub mod wire_tap;
-pub mod xdp_forward;
-pub mod xdp_functions;
-pub mod xdp_gateway;
 
 pub use batch::{BATCH_CAPACITY, Batch, Mark, Marks, NO_PRIORITY, Punt};
 pub use error::PortError;

@@ -147,8 +147,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
     use taut_port::PoolHandle;
-    use taut_port::wire_tap::Sighting;
     use taut_wire::{StampLayout, UdpFlow};
+    use taut_xdp::wire_tap::Sighting;
 
     /// Frames under way from one end to the other.
     type Lane = Arc<Mutex<VecDeque<Vec<u8>>>>;

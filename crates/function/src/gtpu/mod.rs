@@ -54,11 +54,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use table::{Slot, Table};
-use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError, Punt};
 use taut_sys::Alarm;
 use taut_wire::gtpu::MessageType;
 use taut_wire::resolution;
+use taut_xdp::gateway::KernelGateway;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "gtpu",

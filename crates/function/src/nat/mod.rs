@@ -22,9 +22,9 @@ use setting::Checked;
 pub(crate) use setting::Settings;
 use std::time::Duration;
 use table::{Refused, Table, Timeouts, key};
-use taut_port::xdp_functions::{KernelFunction, KernelNat};
 use taut_port::{BATCH_CAPACITY, Batch, Packet, PortError};
 use taut_sys::Clock;
+use taut_xdp::functions::{KernelFunction, KernelNat};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "nat",
