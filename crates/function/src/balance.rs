@@ -3,7 +3,7 @@
 
 use crate::mix::mix;
 use crate::tuple::{Seen, Tuple};
-use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 use taut_wire::{Ethernet, Mac};
@@ -15,6 +15,9 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Basic,
     ports: Some("port"),
     build: |table| Ok(Box::new(Balance::new(settings(table)?)?) as Box<dyn Function>),
+    in_kernel: KernelVersion::Frames(|table, port| {
+        Ok(Balance::new(settings(table)?)?.in_kernel(port))
+    }),
 };
 
 /// So many that shares are even: with ten hops, within some percent.
@@ -80,7 +83,7 @@ impl Balance {
     }
 
     /// What the kernel does to frames that leave through that port.
-    pub(crate) fn in_kernel(&self, port: usize) -> KernelFunction {
+    fn in_kernel(&self, port: usize) -> KernelFunction {
         if port != self.port {
             // The second of the fates.
             return KernelFunction::Passes { fate: 1 };

@@ -4,7 +4,7 @@
 //! The worker only tells such packets from others; the answers are made on the slow path.
 
 use crate::slow::{ErrorLimit, Handler, Punted, Send};
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -24,6 +24,7 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Basic,
     ports: Some("port"),
     build: |table| Ok(Box::new(Host::new(settings(table)?)?) as Box<dyn Function>),
+    in_kernel: KernelVersion::No("it has no version there"),
 };
 
 /// Addresses of one port.

@@ -40,7 +40,7 @@ mod walk;
 mod xor;
 
 pub use class::Class;
-pub use in_kernel::{in_kernel, kernel_gateway};
+pub use in_kernel::{KernelVersion, in_kernel, kernel_gateway};
 pub use shared::Shared;
 pub use slow::{Handler, Punted, Send};
 pub use swapped::{InUse, Swapped};
@@ -233,6 +233,8 @@ pub struct Entry {
     pub ports: Option<&'static str>,
     /// Makes it from the keys of its table in the chain file.
     pub build: fn(toml::Table) -> Result<Box<dyn Function>, SettingsError>,
+    /// What does the same inside the kernel.
+    pub in_kernel: KernelVersion,
 }
 
 impl std::fmt::Debug for Entry {
@@ -295,17 +297,20 @@ fn each<T: DeserializeOwned, U>(
 /// # Errors
 /// When there is none of that name, or the settings are wrong.
 pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, SettingsError> {
-    match functions().iter().find(|f| f.name == name) {
-        Some(entry) => (entry.build)(table),
-        None => {
-            let known: Vec<_> = functions().iter().map(|f| f.name).collect();
-            let meant = suggestion(name, known.iter().copied());
-            Err(SettingsError(format!(
-                "no function \"{name}\"; there are {}{meant}",
-                known.join(", ")
-            )))
-        }
-    }
+    (entry(name)?.build)(table)
+}
+
+/// That of the function of that name; else which ones there are.
+fn entry(name: &str) -> Result<&'static Entry, SettingsError> {
+    let found = functions().iter().find(|entry| entry.name == name);
+    found.ok_or_else(|| {
+        let known: Vec<_> = functions().iter().map(|f| f.name).collect();
+        let meant = suggestion(name, known.iter().copied());
+        SettingsError(format!(
+            "no function \"{name}\"; there are {}{meant}",
+            known.join(", ")
+        ))
+    })
 }
 
 #[cfg(test)]

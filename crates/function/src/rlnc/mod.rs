@@ -17,7 +17,7 @@ mod symbol;
 mod tests;
 
 use crate::datagram::{Datagram, Seen};
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use decode::Decode;
 use encode::Encode;
 use header::{Header, LEN_BYTES};
@@ -36,6 +36,9 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Advanced,
     ports: Some("encode"),
     build: |table| simulated(table, SLOTS),
+    in_kernel: KernelVersion::No(
+        "it keeps packets and makes new ones, which an XDP program cannot",
+    ),
 };
 
 /// The function with memory for `slots` packets of its own, for simulations.

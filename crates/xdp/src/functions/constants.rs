@@ -12,6 +12,18 @@ pub(super) const RULE_BYTES: usize = 76;
 pub(super) const HOP_BYTES: usize = 8;
 const ANY_PROTOCOL: u16 = 256;
 
+/// `enum stage_kind` there.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Headers,
+    Xor,
+    Ats,
+    Filter,
+    Balance,
+    Passes,
+    Nat,
+}
+
 /// The constants of one direction's program, and what its maps hold.
 pub(super) struct Program {
     pub constants: Vec<u8>,
@@ -55,14 +67,13 @@ impl Program {
     fn add(&mut self, stage: &KernelStage) {
         let mut change = HeaderChange::NONE;
         let (mut first, mut count) = (0, 0);
-        // In the order of `enum stage_kind`.
         let (kind, value) = match &stage.function {
             KernelFunction::Headers(it) => {
                 change = *it;
-                (0, 0)
+                (Kind::Headers, 0)
             }
-            KernelFunction::Xor { key } => (1, u64::from(*key)),
-            KernelFunction::Ats { mtu } => (2, *mtu as u64),
+            KernelFunction::Xor { key } => (Kind::Xor, u64::from(*key)),
+            KernelFunction::Ats { mtu } => (Kind::Ats, *mtu as u64),
             KernelFunction::Filter {
                 rules,
                 default_drops,
@@ -70,18 +81,18 @@ impl Program {
                 first = self.rules.len() / RULE_BYTES;
                 count = rules.len();
                 self.rules.extend(rules.iter().flat_map(rule));
-                (3, u64::from(*default_drops))
+                (Kind::Filter, u64::from(*default_drops))
             }
             KernelFunction::Balance { buckets, seed } => {
                 first = self.buckets.len() / HOP_BYTES;
                 let hop = |&[a, b, c, d, e, f]: &[u8; 6]| [a, b, c, d, e, f, 0, 0];
                 self.buckets.extend(buckets.iter().flat_map(hop));
-                (4, *seed)
+                (Kind::Balance, *seed)
             }
-            KernelFunction::Passes { fate } => (5, *fate as u64),
-            KernelFunction::Nat { is_outwards, .. } => (6, u64::from(*is_outwards)),
+            KernelFunction::Passes { fate } => (Kind::Passes, *fate as u64),
+            KernelFunction::Nat { is_outwards, .. } => (Kind::Nat, u64::from(*is_outwards)),
         };
-        let numbers = [kind, stage.number as u32, first as u32, count as u32];
+        let numbers = [kind as u32, stage.number as u32, first as u32, count as u32];
         self.constants
             .extend(numbers.iter().flat_map(|n| n.to_ne_bytes()));
         self.constants.extend(value.to_ne_bytes());
@@ -106,4 +117,33 @@ fn rule(rule: &KernelRule) -> Vec<u8> {
     let asks_ports = rule.source_ports.is_some() || rule.destination_ports.is_some();
     bytes.extend([u8::from(asks_ports), u8::from(rule.drops)]);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn kinds_of_functions_have_the_numbers_that_the_program_knows_them_by() {
+        let header = include_str!("../../ebpf/function/settings.h");
+        let (_, rest) = header.split_once("enum stage_kind {").unwrap();
+        let (names, _) = rest.split_once('}').unwrap();
+        let there: Vec<_> = names.split(',').map(str::trim).zip(0..).collect();
+        let here = [
+            Kind::Headers,
+            Kind::Xor,
+            Kind::Ats,
+            Kind::Filter,
+            Kind::Balance,
+            Kind::Passes,
+            Kind::Nat,
+        ];
+        let here = here.map(|kind| (format!("{kind:?}").to_uppercase(), kind as u32));
+        assert!(
+            here.iter()
+                .map(|(name, number)| (name.as_str(), *number))
+                .eq(there)
+        );
+    }
 }
