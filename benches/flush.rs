@@ -8,7 +8,7 @@ use peers::{Forwarder, Program, Role, start};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_measure::{Summary, ratio_interval};
-use taut_port::Clock;
+use taut_sys::Clock;
 use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Trial, ping_pong};
 use taut_wire::UdpFlow;
 

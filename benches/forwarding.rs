@@ -7,7 +7,7 @@ mod peers;
 use peers::{Forwarder, Program, Role, flood, start};
 use std::time::Duration;
 use taut_measure::ratio_interval;
-use taut_port::Clock;
+use taut_sys::Clock;
 
 const REPETITIONS: usize = 9;
 const DURATION: Duration = Duration::from_millis(700);

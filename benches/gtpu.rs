@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_engine::{Flush, Worker};
 use taut_measure::ratio_interval;
-use taut_port::{Batch, Clock, Link, PoolHandle, Port, PortCounters};
+use taut_port::{Batch, Link, PoolHandle, Port, PortCounters};
+use taut_sys::Clock;
 use taut_wire::{Protocol, Tunnel, UdpFlow};
 
 /// Many short ones, as this decides about differences of a few percent on machines that others use as well.

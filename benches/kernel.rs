@@ -16,7 +16,8 @@ use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::testpmd::{Memory, Testpmd};
 use taut_host::{CorePlan, DeviceProcess, Steering, Testbed};
 use taut_measure::ratio_interval;
-use taut_port::{Batch, Clock, PortSpec, Resources, ticks};
+use taut_port::{Batch, PortSpec, Resources};
+use taut_sys::{Clock, ticks};
 
 const REPETITIONS: usize = 9;
 const DURATION: Duration = Duration::from_millis(500);

@@ -5,7 +5,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taut_port::{Batch, Clock, Port, PortSpec, Resources, ticks};
+use taut_port::{Batch, Port, PortSpec, Resources};
+use taut_sys::{Clock, ticks};
 use taut_traffic::{Stream, ping_pong};
 use taut_wire::{Received, StampLayout, UdpFlow, classify};
 

@@ -82,6 +82,12 @@ impl From<PortError> for Failure {
     }
 }
 
+impl From<taut_sys::Error> for Failure {
+    fn from(e: taut_sys::Error) -> Self {
+        PortError::from(e).into()
+    }
+}
+
 impl From<InlineError> for Failure {
     fn from(e: InlineError) -> Self {
         match e {

@@ -15,7 +15,8 @@ use taut_engine::{
     Placement, Report, Second, Shares, Stage, Start, Started, Summary, Team, Wait,
 };
 use taut_lab::metrics::{Endpoint, forwarder_metrics};
-use taut_port::{Clock, InterruptionLog, Link, PortSpec};
+use taut_port::{Link, PortSpec};
+use taut_sys::{Clock, InterruptionLog};
 
 #[derive(Clone, clap::Args)]
 #[command(after_help = "Examples:

@@ -7,7 +7,7 @@ use crate::print;
 use std::io::{BufRead, PipeReader};
 use std::sync::Arc;
 use taut_engine::{Chain, Event, Exchange, Order, Replaced, Report};
-use taut_port::Clock;
+use taut_sys::Clock;
 
 /// Chains whose functions can be replaced.
 pub(crate) type Controlled = Vec<(Chain, Arc<Exchange>)>;

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use taut_engine::{
     Beside, Chain, CountersView, Event, Order, Place, Programs, Report, Second, Started,
 };
-use taut_port::xdp_forward::KernelCounters;
-use taut_port::{Clock, Link};
+use taut_port::Link;
+use taut_sys::Clock;
+use taut_xdp::forward::KernelCounters;
 
 /// What runs, for who counts it and for who exchanges it; none once it has ended.
 type Shared = Arc<Mutex<Option<Running>>>;

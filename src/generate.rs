@@ -22,7 +22,8 @@ use taut_lab::results::{
 };
 use taut_lab::tapped::{Inside, TrialTap};
 use taut_measure::{LatencyHistogram, SequenceReport, Summary};
-use taut_port::{Clock, LoggedInterruptions, PortCounters, PortError, PortSpec, StampClock};
+use taut_port::{PortCounters, PortSpec};
+use taut_sys::{Clock, LoggedInterruptions, StampClock};
 use taut_traffic::{
     Flood, Flow, FromIntended, Instrument, Observed, Pacing, Pattern, Rate, RateError, Sampler,
     SamplerAccount, Slowest, StreamView, Summaries,
@@ -569,7 +570,7 @@ struct Outcome {
     activity: SystemActivity,
     energy: EnergyUse,
     /// When the cores of generator and device were taken away.
-    interruptions: Result<MeasuredInterruptions, PortError>,
+    interruptions: Result<MeasuredInterruptions, taut_sys::Error>,
     /// How far the receiving port's own stamps may be off; none where it has none.
     stamp_error_ns: Option<f64>,
     /// It was asked for stamps, but they are of a clock of its own.

@@ -5,7 +5,8 @@ pub use taut_lab::quantity::{rate, summary, time};
 
 /// Reads a time with its unit, which may be none: `0us`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    taut_port::duration(text).ok_or_else(|| "want a time, such as 800ns, 5ms or 10s".to_string())
+    taut_settings::duration(text)
+        .ok_or_else(|| "want a time, such as 800ns, 5ms or 10s".to_string())
 }
 
 /// Reads a time with its unit that is longer than none.

@@ -7,8 +7,9 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 use taut_measure::Summary;
-use taut_port::{Clock, PortSpec};
+use taut_port::PortSpec;
 use taut_script::{Counted, LAST_WORDS, Script, ScriptError};
+use taut_sys::Clock;
 
 #[derive(Args)]
 #[command(

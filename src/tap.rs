@@ -12,7 +12,7 @@ use taut_lab::tapped::{
     self, DirectionReport, Ends, RelayReport, RunningTap, Sightings, TapFolder, TapReport, Tapped,
 };
 use taut_port::PortSpec;
-use taut_port::wire_tap::{self, WireTap};
+use taut_xdp::wire_tap::{self, WireTap};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

@@ -13,7 +13,8 @@ use support::program::{PATIENCE, Program, run};
 use support::{Sockets, alone, is_installed, taut};
 use taut_engine::{Chain, Worker};
 use taut_function::{Context, Function};
-use taut_port::{Batch, Clock, Link, PoolHandle, Port, PortCounters, PortSpec, Resources};
+use taut_port::{Batch, Link, PoolHandle, Port, PortCounters, PortSpec, Resources};
+use taut_sys::Clock;
 use taut_traffic::{InlineTap, Instrument, Stream, Summaries, TappedWire, Trial, sightings};
 use taut_wire::{StampLayout, UdpFlow};
 

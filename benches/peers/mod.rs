@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use taut_host::{CorePlan, DeviceProcess};
-use taut_port::{Batch, Clock, PortSpec, Resources};
+use taut_port::{Batch, PortSpec, Resources};
+use taut_sys::Clock;
 
 /// Which end of memif the device takes; the generator takes the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,11 +149,11 @@ pub fn flood(specs: &[PortSpec; 2], clock: &Clock, duration: Duration) -> Result
     let pool = resources.pool();
     let (mut out, mut arrived) = (Batch::new(), Batch::new());
     let ticks = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
-    let start = taut_port::ticks() + ticks(duration / 10);
+    let start = taut_sys::ticks() + ticks(duration / 10);
     let end = start + ticks(duration);
     let mut received = 0_u64;
     loop {
-        let now = taut_port::ticks();
+        let now = taut_sys::ticks();
         if out.is_empty() {
             pool.fill(&mut out, 32, 60);
         }

@@ -4,7 +4,8 @@
 
 use std::cell::RefCell;
 use taut_function::{Context, Function, build};
-use taut_port::{Batch, Clock, PoolHandle};
+use taut_port::{Batch, PoolHandle};
+use taut_sys::Clock;
 use taut_wire::Sum;
 
 const UDP: u8 = 17;

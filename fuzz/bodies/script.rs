@@ -3,8 +3,9 @@
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use taut_port::{Clock, PortSpec};
+use taut_port::PortSpec;
 use taut_script::Script;
+use taut_sys::Clock;
 
 static CLOCK: LazyLock<Clock> = LazyLock::new(|| Clock::calibrate(Duration::from_millis(2)));
 

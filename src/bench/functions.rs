@@ -10,7 +10,7 @@ use taut_engine::{Chain, Stage};
 use taut_lab::benchmark::Observer;
 use taut_lab::parallel::{self, Measured, ParallelError, Plan};
 use taut_lab::table::terminal_width;
-use taut_port::Clock;
+use taut_sys::Clock;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

@@ -16,7 +16,7 @@ use taut_lab::live::Dashboard;
 use taut_lab::results::{LeftOut, Mode};
 use taut_lab::rfc2544::{self, BenchError, Lengths, Limits, Part, Plan, Settings};
 use taut_measure::Method;
-use taut_port::{Clock, LoggedInterruptions};
+use taut_sys::{Clock, LoggedInterruptions};
 use taut_traffic::{Rate, Sizes};
 
 /// What every benchmark takes.

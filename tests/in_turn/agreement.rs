@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 use taut_host::{Testbed, choose_cores};
-use taut_port::Clock;
+use taut_sys::Clock;
 
 /// What sockets of a busy shared machine can differ by from one minute to the next, µs.
 const NOISE_US: f64 = 40.0;

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use taut_host::baseline::{Baseline, Frames, Reach, Running, baselines};
 use taut_host::{Testbed, choose_cores, pin_current_thread};
 use taut_lab::device::{flow_through, offers, ports_to};
-use taut_port::{Clock, PortSpec};
+use taut_port::PortSpec;
+use taut_sys::Clock;
 use taut_traffic::{Instrument, Stream, Summaries, Tally, Trial};
 
 /// What any of them forwards, also on a busy machine.

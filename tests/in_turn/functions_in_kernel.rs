@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use std::process::Command;
 use taut_function::{Context, Function, build};
 use taut_host::Testbed;
-use taut_port::{Batch, ClockReading, PoolHandle, StampClock};
+use taut_port::{Batch, PoolHandle};
+use taut_sys::{ClockReading, StampClock};
 use taut_wire::UdpFlow;
 
 const XOR: &str = "key = 9\n";
@@ -38,7 +39,7 @@ fn in_user_space(
         batch.push(packet);
     }
     let context = Context {
-        now_ticks: taut_port::ticks(),
+        now_ticks: taut_sys::ticks(),
         from_port: from,
         to_port: 1 - from,
         ports: 2,

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use taut_host::Testbed;
 use taut_host::veth::sweep_stale_wires;
-use taut_port::listen_privately;
+use taut_sys::listen_privately;
 
 /// Time that a supervisor may take to answer: it may be changing functions, or taking a chain down.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use taut_engine::{Chain, Place, Placement, Wait};
-use taut_port::Clock;
+use taut_sys::Clock;
 
 /// Cycles for handing a batch's packet from one function of a worker to the next: the published c_chain of Snabb, an
 /// upper bound here. (Gallenmüller 2021, section 5.2.)

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use taut_engine::{Chain, InKernel, Stage};
 use taut_function::{Context, Function};
 use taut_measure::median_interval;
-use taut_port::{Batch, Clock, PoolHandle, Port, PortSpec, Resources, ticks};
+use taut_port::{Batch, PoolHandle, Port, PortSpec, Resources};
+use taut_sys::{Clock, ticks};
 use taut_wire::UdpFlow;
 
 const CONFIDENCE: f64 = 0.95;

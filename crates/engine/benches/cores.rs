@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_engine::{Chain, CountersView, Start, Team};
 use taut_measure::ratio_interval;
-use taut_port::{Clock, PortSpec};
+use taut_port::PortSpec;
+use taut_sys::Clock;
 
 const REPETITIONS: usize = 30;
 const DURATION: Duration = Duration::from_millis(100);

@@ -9,7 +9,8 @@ use std::time::Duration;
 use taut_engine::{Flush, Worker};
 use taut_function::{Context, Function};
 use taut_measure::{median, ratio_interval};
-use taut_port::{Batch, Clock, PortSpec, Resources};
+use taut_port::{Batch, PortSpec, Resources};
+use taut_sys::Clock;
 
 const REPETITIONS: usize = 30;
 const DURATION: Duration = Duration::from_millis(150);

@@ -8,7 +8,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use taut_engine::{Chain, CountersView, Worker};
 use taut_measure::{Interval, median, median_interval, ratio_interval};
-use taut_port::{Batch, Clock, PortSpec, Resources};
+use taut_port::{Batch, PortSpec, Resources};
+use taut_sys::Clock;
 
 const REPETITIONS: usize = 25;
 const DURATION: Duration = Duration::from_millis(20);

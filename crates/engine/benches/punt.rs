@@ -11,7 +11,8 @@ use std::time::Duration;
 use taut_engine::{CountersView, Flush, Worker};
 use taut_function::{Context, Function, Handler, Punted, Send};
 use taut_measure::{median, ratio_interval};
-use taut_port::{Batch, Clock, PoolHandle, PortSpec, Punt, Resources, ticks};
+use taut_port::{Batch, PoolHandle, PortSpec, Punt, Resources};
+use taut_sys::{Clock, ticks};
 
 const SHARES: [u32; 5] = [0, 1, 10, 50, 100];
 const REPETITIONS: usize = 25;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use taut_engine::{Flush, Worker};
 use taut_function::{Context, Function, InUse, Swapped};
 use taut_measure::quantile_interval;
-use taut_port::{Batch, Clock, PortSpec, Resources, ticks};
+use taut_port::{Batch, PortSpec, Resources};
+use taut_sys::{Clock, ticks};
 
 const ENTRIES: usize = 1_000_000;
 const SWAPS: usize = 1000;

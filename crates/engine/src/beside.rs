@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{Clock, PortError, spawn_beside};
+use taut_port::{PortError, in_kernel};
+use taut_sys::{Clock, spawn_beside};
+use taut_xdp::gateway::KernelGateway;
 
 /// Longest time that what the programs hand up waits: it is rare, and a core that looks for it all the time would be
 /// one that the kernel's own work lacks.
@@ -96,7 +97,7 @@ fn set_up(
 ) -> Result<Worker, ChainError> {
     let ports = chain.ports.iter().enumerate();
     let ports = ports
-        .map(|(number, spec)| gateway.port(number, spec))
+        .map(|(number, spec)| in_kernel::handed_up(gateway, number, spec))
         .collect::<Result<_, _>>()?;
     let shared = shared_by(&chain.functions);
     for each in &shared {

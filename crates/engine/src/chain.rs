@@ -19,7 +19,8 @@ use std::str::FromStr;
 use std::time::Duration;
 use taut_function::{Function, Member, SettingsError, Shared, Spread, Watcher};
 use taut_host::affinity::AffinityError;
-use taut_port::{PortError, PortSpec, SettingsFileError, backends, duration, place_in, suggestion};
+use taut_port::{PortError, PortSpec, backends};
+use taut_settings::{SettingsFileError, duration, place_in, suggestion};
 
 /// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
 pub const DEFAULT_BURST: usize = 32;
@@ -317,6 +318,12 @@ pub enum ChainError {
     /// A worker cannot have its core.
     #[error(transparent)]
     Core(#[from] AffinityError),
+}
+
+impl From<taut_sys::Error> for ChainError {
+    fn from(e: taut_sys::Error) -> Self {
+        Self::Port(e.into())
+    }
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! CoDel: keeps a queue from standing, by dropping packets at its front more and more often while they wait too long (RFC 8289,
 //! section 5).
 
-/// State of CoDel for one queue. All times are ticks of [`taut_port::ticks`].
+/// State of CoDel for one queue. All times are ticks of [`taut_sys::ticks`].
 #[derive(Debug)]
 pub(crate) struct Codel {
     target: u64,

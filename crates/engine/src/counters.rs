@@ -159,7 +159,7 @@ counters! {
     sleeps,
     /// Ticks spent in them.
     asleep_ticks,
-    /// Rounds in which the core was taken away: see [`taut_port::RoundWatch`].
+    /// Rounds in which the core was taken away: see [`taut_sys::RoundWatch`].
     interruptions,
     /// Ticks spent in them.
     interrupted_ticks,

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::time::Duration;
-use taut_port::{BATCH_CAPACITY, duration};
+use taut_port::BATCH_CAPACITY;
+use taut_settings::duration;
 
 /// Flush policy: when held packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

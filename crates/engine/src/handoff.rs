@@ -5,7 +5,8 @@ use crate::CountersView;
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_function::{ANY, Context, Function, Member};
 use taut_port::pair::Lane;
-use taut_port::{Alarm, BATCH_CAPACITY, Batch, PortError};
+use taut_port::{BATCH_CAPACITY, Batch, PortError};
+use taut_sys::Alarm;
 
 /// Packets that may wait between two workers, in each direction.
 const SLOTS: u32 = 512;

@@ -3,10 +3,10 @@
 use crate::chain::Stage;
 use crate::{Chain, ChainError, Fates};
 use std::sync::Arc;
-use taut_port::xdp_forward::{HeaderChange, KernelProgram};
-use taut_port::xdp_functions::{KernelFunction, KernelFunctions, KernelStage};
-use taut_port::xdp_gateway::KernelGateway;
 use taut_port::{Direction, Pairs};
+use taut_xdp::forward::{HeaderChange, KernelProgram};
+use taut_xdp::functions::{KernelFunction, KernelFunctions, KernelStage};
+use taut_xdp::gateway::KernelGateway;
 
 /// Form of a chain in the kernel. Lists have one entry for each port, for the frames that leave through it.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Place;
-    use taut_port::xdp_forward::Address;
+    use taut_xdp::forward::Address;
 
     fn chain(functions: &str) -> Chain {
         let text = format!("place = \"kernel\"\nports = [\"null:\", \"null:\"]\n{functions}");

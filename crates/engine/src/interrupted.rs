@@ -2,7 +2,7 @@
 
 use crate::CountersView;
 use crate::outbox::Outbox;
-use taut_port::{Clock, Interruption, InterruptionLog, RoundWatch};
+use taut_sys::{Clock, Interruption, InterruptionLog, RoundWatch};
 
 /// Counts interruptions, and notes each where somebody wants them.
 pub(crate) struct Interrupted {

@@ -3,7 +3,7 @@
 
 use crate::handoff::Handoff;
 use crate::slow::SlowPath;
-use taut_port::Alarm;
+use taut_sys::Alarm;
 
 #[derive(Default)]
 pub(crate) struct Lanes {

@@ -2,7 +2,8 @@
 
 use crate::queues::Queues;
 use crate::{Flush, QueueCounters};
-use taut_port::{BATCH_CAPACITY, Batch, Clock, NO_PRIORITY, Packet, Port, ticks};
+use taut_port::{BATCH_CAPACITY, Batch, NO_PRIORITY, Packet, Port};
+use taut_sys::{Clock, ticks};
 
 /// A [`Flush`] policy in ticks, and the packets it holds back. What the port has no room for when they are let go is dropped and
 /// counted, or waits in queues where there are some.

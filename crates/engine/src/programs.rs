@@ -2,8 +2,8 @@
 
 use crate::update::{Replaced, kept};
 use crate::{Chain, ChainError, Fates, InKernel, Stage, add_fates};
-use taut_port::xdp_forward::{KernelCounters, KernelForwarder};
-use taut_port::{Link, PortCounters};
+use taut_port::{Link, PortCounters, in_kernel};
+use taut_xdp::forward::{KernelCounters, KernelForwarder};
 
 /// The programs of a chain. Dropping it takes them off the interfaces.
 #[derive(Debug)]
@@ -20,12 +20,13 @@ impl Programs {
     /// Attaches what takes the place of the chain's worker to its ports' interfaces.
     ///
     /// # Errors
-    /// [`KernelForwarder::start`].
-    pub fn start(chain: &Chain, in_kernel: InKernel) -> Result<Self, ChainError> {
+    /// [`in_kernel::entrances`] and [`KernelForwarder::start`].
+    pub fn start(chain: &Chain, programs: InKernel) -> Result<Self, ChainError> {
+        let entrances = in_kernel::entrances(&chain.ports)?;
         Ok(Self {
             chain: chain.clone(),
-            forwarder: KernelForwarder::start(&chain.ports, in_kernel.program())?,
-            in_kernel,
+            forwarder: KernelForwarder::start(&entrances, programs.program())?,
+            in_kernel: programs,
             past_fates: Fates::new(),
         })
     }
@@ -67,14 +68,23 @@ impl Programs {
         self.forwarder.counters()
     }
 
-    /// Returns what has passed each port so far: [`KernelForwarder::ports`].
+    /// Returns what has passed each port so far: [`KernelForwarder::interfaces`].
     pub fn ports(&self) -> Vec<PortCounters> {
-        self.forwarder.ports()
+        let passed = self.forwarder.interfaces().into_iter();
+        passed
+            .map(|passed| PortCounters {
+                rx_packets: passed.rx_packets,
+                rx_bytes: passed.rx_bytes,
+                tx_packets: passed.tx_packets,
+                tx_bytes: passed.tx_bytes,
+                ..PortCounters::default()
+            })
+            .collect()
     }
 
     /// State of each interface: [`KernelForwarder::links`].
     pub fn links(&mut self) -> Vec<Link> {
-        self.forwarder.links()
+        self.forwarder.links().into_iter().map(Link::from).collect()
     }
 
     /// Describes what became of each direction, for people to read.

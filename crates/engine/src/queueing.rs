@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::time::Duration;
-use taut_port::{Size, duration};
+use taut_settings::{Size, duration};
 
 /// Packets of one queue.
 const MOST_PACKETS: usize = 65_536;

@@ -5,9 +5,8 @@ use crate::codel::Codel;
 use crate::queueing::DropPolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use taut_port::{
-    BATCH_CAPACITY, Batch, Clock, NO_PRIORITY, Packet, PoolHandle, Port, PortError, ticks,
-};
+use taut_port::{BATCH_CAPACITY, Batch, NO_PRIORITY, Packet, PoolHandle, Port, PortError};
+use taut_sys::{Clock, ticks};
 
 /// Packets that are offered to the port at a time.
 const AT_A_TIME: usize = 32;

@@ -5,7 +5,8 @@ use crate::outbox::Outbox;
 use crate::wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait};
 use std::time::Duration;
 use taut_function::Function;
-use taut_port::{Alarm, Clock, Port, ticks};
+use taut_port::Port;
+use taut_sys::{Alarm, Clock, ticks};
 
 /// A [`Wait`] policy in ticks, and where the worker stands in it.
 pub(crate) struct Rest {
@@ -66,7 +67,7 @@ impl Rest {
     pub(crate) fn begin(&mut self) {
         if !matches!(self.policy, Policy::Poll) {
             // Whoever else runs on the core would otherwise finish a turn of milliseconds before a packet.
-            taut_port::ask_for_short_turns();
+            taut_sys::ask_for_short_turns();
         }
         if matches!(self.policy, Policy::Sleep { .. }) {
             // The kernel would let sleeps run 50 us longer. Where it cannot be told, they are, and are counted as late.

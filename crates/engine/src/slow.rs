@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use taut_function::{Handler, Punted};
 use taut_port::pair::Lane;
-use taut_port::{Alarm, Batch, PortError, Punt, spawn_beside, ticks};
+use taut_port::{Batch, PortError, Punt};
+use taut_sys::{Alarm, spawn_beside, ticks};
 
 /// Packets that may wait in each direction.
 const SLOTS: u32 = 1024;

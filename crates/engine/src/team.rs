@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use taut_function::{Member, Shared, Watcher};
-use taut_port::{Clock, InterruptionLog, Link, Part, PortCounters, PortError, Resources};
+use taut_port::{Link, Part, PortCounters, PortError, Resources};
+use taut_sys::{Clock, InterruptionLog};
 
 /// Callback for messages to people. It gets one line at a time.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;

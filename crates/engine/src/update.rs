@@ -43,7 +43,7 @@ pub struct Replaced {
     pub kept: usize,
     /// Functions made anew.
     pub made: usize,
-    /// Time in which the worker looked at no port for it, in ticks of [`taut_port::ticks`]. What arrives meanwhile
+    /// Time in which the worker looked at no port for it, in ticks of [`taut_sys::ticks`]. What arrives meanwhile
     /// waits in the ports' rings.
     pub pause_ticks: u64,
 }

@@ -4,7 +4,7 @@ use crate::flush::short;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::time::Duration;
-use taut_port::duration;
+use taut_settings::duration;
 
 /// Waiting policy: how a worker waits for packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, Function, Member, Shared, Spread};
 use taut_port::{
-    BATCH_CAPACITY, Batch, Breakdown, Clock, Direction, InterruptionLog, Link, Packet, Pairs,
-    PoolHandle, Port, PortCounters, PortError, Supply, ticks,
+    BATCH_CAPACITY, Batch, Breakdown, Direction, Link, Packet, Pairs, PoolHandle, Port,
+    PortCounters, PortError, Supply,
 };
+use taut_sys::{Clock, InterruptionLog, ticks};
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
@@ -1586,7 +1587,7 @@ mod tests {
             n
         }
 
-        fn arm(&mut self, _: &mut taut_port::Alarm) -> bool {
+        fn arm(&mut self, _: &mut taut_sys::Alarm) -> bool {
             self.calls.borrow_mut().push("arm");
             self.there = usize::from(self.just_before);
             true
@@ -1766,7 +1767,7 @@ mod tests {
         worker.log_interruptions(InterruptionLog::create(&path, clock.hz).unwrap());
         worker.run(&stop);
         let counters = worker.counters().read();
-        let noted = taut_port::LoggedInterruptions::read(&path).unwrap().each;
+        let noted = taut_sys::LoggedInterruptions::read(&path).unwrap().each;
         // The machine may add some of its own.
         assert!(counters.interruptions >= 1);
         assert_eq!(noted.len() as u64, counters.interruptions);

@@ -6,7 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use taut_engine::{Counters, CountersView, Flush, Wait, Worker};
 use taut_function::{Context, Function, Handler, Punted, Send};
-use taut_port::{Batch, Clock, PoolHandle, Port, PortSpec, Punt, Resources};
+use taut_port::{Batch, PoolHandle, Port, PortSpec, Punt, Resources};
+use taut_sys::Clock;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// First byte of frames that are punted.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, End, Start, Team};
-use taut_port::{Batch, Clock, Port, PortSpec, Resources};
+use taut_port::{Batch, Port, PortSpec, Resources};
+use taut_sys::Clock;
 
 const WORKERS: usize = 4;
 const DIES: usize = 2;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, CountersView, End, Replaced, Updates, Worker};
-use taut_port::{Batch, Clock, Port, PortSpec, Resources};
+use taut_port::{Batch, Port, PortSpec, Resources};
+use taut_sys::Clock;
 
 /// Fewer than the slots of any ring on the way, so that none can overflow.
 const MOST_UNDER_WAY: u64 = 300;

@@ -3,7 +3,7 @@
 use crate::definition::Definition;
 use crate::error::ExperimentError;
 use serde::{Deserialize, Serialize};
-use taut_port::suggestion;
+use taut_settings::suggestion;
 use toml::Spanned;
 
 /// Changes that a person asks for to what the file says: shorter runs, fewer values, another number of repetitions.

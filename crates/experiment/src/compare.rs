@@ -15,7 +15,7 @@ use taut_lab::quantity::{Quantity, plain};
 use taut_lab::report::flatten;
 use taut_lab::table;
 use taut_measure::{Comparison, Finding, judge};
-use taut_port::suggestion;
+use taut_settings::suggestion;
 
 /// Probability with which an interval is to cover, from six runs on. With fewer it says what it covers.
 const CONFIDENCE: f64 = 0.95;

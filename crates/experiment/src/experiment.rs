@@ -16,7 +16,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
-use taut_port::{in_words, suggestion};
+use taut_settings::{in_words, suggestion};
 use toml::Spanned;
 
 /// An experiment file is no larger, bytes.
@@ -386,7 +386,7 @@ impl Experiment {
 }
 
 pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, ExperimentError> {
-    taut_port::duration(text)
+    taut_settings::duration(text)
         .filter(|time| !time.is_zero())
         .ok_or_else(|| {
             source.wrong_somewhere(format!("{name}: `{text}` is no time; write 500ms or 60s"))

@@ -9,7 +9,7 @@ use crate::folder::{Folder, Stage, State};
 use crate::run::now;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use taut_port::suggestion;
+use taut_settings::suggestion;
 
 macro_rules! built_in {
     ($($name:literal,)*) => {

@@ -7,7 +7,7 @@ use crate::node::Place;
 use crate::variables::{Templates, Values, scalar};
 use indexmap::IndexMap;
 use std::time::Duration;
-use taut_port::suggestion;
+use taut_settings::suggestion;
 use toml::Spanned;
 
 /// A node's part in the experiment.

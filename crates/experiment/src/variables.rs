@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use taut_port::{in_words, suggestion};
+use taut_settings::{in_words, suggestion};
 use toml::Spanned;
 
 /// Names and values, in the order of the file.

@@ -6,9 +6,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use taut_function::{Context, Function, build, in_kernel};
 use taut_measure::ratio_interval;
-use taut_port::xdp_functions::{KernelFunctions, KernelStage};
-use taut_port::{Batch, PoolHandle, PortError, ticks};
+use taut_port::{Batch, PoolHandle};
+use taut_sys::ticks;
 use taut_wire::UdpFlow;
+use taut_xdp::functions::{KernelFunctions, KernelStage};
 
 const PAIRS: usize = 9;
 const DURATION: Duration = Duration::from_millis(200);
@@ -57,7 +58,7 @@ fn in_the_kernel(name: &str, settings: &str, payload_bytes: usize) -> std::io::R
         number: 0,
         function,
     }];
-    let missing = |e: PortError| std::io::Error::other(e.to_string());
+    let missing = |e: taut_sys::Error| std::io::Error::other(e.to_string());
     let functions = KernelFunctions::new(vec![Vec::new(), stages]).map_err(missing)?;
     let program = functions.dry_run(1).map_err(missing)?;
     Ok(program.pass(&frame, 1_000_000)?.duration_ns)

@@ -4,11 +4,12 @@
 use crate::datagram::{Datagram, Seen};
 use crate::mtu::Mtu;
 use crate::resize::move_start;
-use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, settings};
 use serde::Deserialize;
 use std::time::Duration;
-use taut_port::xdp_functions::KernelFunction;
-use taut_port::{Batch, Clock, ClockReading, Packet, PoolHandle, PortError, StampClock, ticks};
+use taut_port::{Batch, Packet, PoolHandle, PortError};
+use taut_sys::{Clock, ClockReading, StampClock, ticks};
+use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "ats",
@@ -23,6 +24,7 @@ pub(crate) const ENTRY: Entry = Entry {
             counts: [0; FATES.len()],
         }) as Box<dyn Function>)
     },
+    in_kernel: KernelVersion::Frames(in_kernel),
 };
 
 /// Copies of packets that came without room in front, as many as wait to be sent at most.
@@ -40,7 +42,7 @@ struct Settings {
 }
 
 /// Returns what the kernel does to frames.
-pub(crate) fn in_kernel(table: toml::Table) -> Result<KernelFunction, SettingsError> {
+fn in_kernel(table: toml::Table, _: usize) -> Result<KernelFunction, SettingsError> {
     settings(table).map(|Settings { mtu }| KernelFunction::Ats { mtu: mtu.0 })
 }
 

@@ -3,11 +3,11 @@
 
 use crate::mix::mix;
 use crate::tuple::{Seen, Tuple};
-use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
-use taut_port::xdp_functions::{HOP_BUCKETS, KernelFunction};
 use taut_wire::{Ethernet, Mac};
+use taut_xdp::functions::{HOP_BUCKETS, KernelFunction};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "balance",
@@ -15,6 +15,9 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Basic,
     ports: Some("port"),
     build: |table| Ok(Box::new(Balance::new(settings(table)?)?) as Box<dyn Function>),
+    in_kernel: KernelVersion::Frames(|table, port| {
+        Ok(Balance::new(settings(table)?)?.in_kernel(port))
+    }),
 };
 
 /// Number of buckets, so many that shares are even: with ten hops, within some percent.
@@ -80,7 +83,7 @@ impl Balance {
     }
 
     /// Returns what the kernel does to frames that leave through that port.
-    pub(crate) fn in_kernel(&self, port: usize) -> KernelFunction {
+    fn in_kernel(&self, port: usize) -> KernelFunction {
         if port != self.port {
             // The second of the fates.
             return KernelFunction::Passes { fate: 1 };

@@ -7,11 +7,12 @@
 //! the worker is made. How long a call really took is read each time, as no loop of varying length ends
 //! without surprises for the processor, and what it missed is carried to the next: the mean is exact.
 
-use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, settings};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use taut_measure::{Interval, mean_beside_median};
-use taut_port::{Batch, PoolHandle, PortError, ticks, wait_for_instructions};
+use taut_port::{Batch, PoolHandle, PortError};
+use taut_sys::{ticks, wait_for_instructions};
 
 /// Cycles per packet at most: a full batch then holds the worker for some hundredths of a second.
 const MOST_CYCLES: u32 = 1_000_000;
@@ -26,6 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
             Ok(Box::new(Burn::new(settings.check()?.cycles)) as Box<dyn Function>)
         })
     },
+    in_kernel: KernelVersion::No("what it costs is meant for a core of its own"),
 };
 
 #[derive(Deserialize)]

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use taut_port::{Alarm, Bell, PortError};
+use taut_port::PortError;
+use taut_sys::{Alarm, Bell};
 
 /// Changes that may be on their way.
 pub(crate) const RING: usize = 4096;

@@ -1,13 +1,15 @@
 //! Accepts or drops packets by addresses, protocol and ports: the first rule that fits decides.
 
 use crate::tuple::{Seen, Tuple, mapped};
-use crate::{Class, Context, Entry, Function, SettingsError, Spread, each, settings};
+use crate::{
+    Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, each, settings,
+};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use taut_port::Batch;
-use taut_port::xdp_functions::{KernelFunction, KernelRule};
 use taut_wire::IpProtocol;
+use taut_xdp::functions::{KernelFunction, KernelRule};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "filter",
@@ -17,6 +19,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |table| {
         Filter::new(settings(table)?).map(|filter| Box::new(filter) as Box<dyn Function>)
     },
+    in_kernel: KernelVersion::Frames(|table, _| Filter::new(settings(table)?)?.in_kernel()),
 };
 
 /// Rules at most: they are gone through one by one.
@@ -261,7 +264,7 @@ impl Filter {
     ///
     /// # Errors
     /// When a rule gives a priority: nothing waits there.
-    pub(crate) fn in_kernel(&self) -> Result<KernelFunction, SettingsError> {
+    fn in_kernel(&self) -> Result<KernelFunction, SettingsError> {
         if let Some(at) = self.rules.iter().position(|rule| rule.priority.is_some()) {
             return Err(SettingsError(format!(
                 "rules {}: priority: the kernel has no queues: leave it out, or place = \"kernel\"",

@@ -1,8 +1,10 @@
 //! FWD: passes every packet on untouched. (Xiang et al., JSAC 2019; DPDK's testpmd calls it `io`.)
 
-use crate::{Class, Context, Entry, Function, Spread, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
+use taut_xdp::forward::HeaderChange;
+use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "forward",
@@ -10,6 +12,7 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Elementary,
     ports: None,
     build: |table| settings(table).map(|Settings {}| Box::new(Forward) as Box<dyn Function>),
+    in_kernel: KernelVersion::Frames(|_, _| Ok(KernelFunction::Headers(HeaderChange::NONE))),
 };
 
 #[derive(Deserialize)]

@@ -4,13 +4,14 @@
 //! The worker only tells such packets from others; the answers are made on the slow path.
 
 use crate::slow::{ErrorLimit, Handler, Punted, Send};
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::tap::{Tap, is_name};
-use taut_port::{Alarm, Batch, PortError, Punt};
+use taut_port::{Batch, PortError, Punt};
+use taut_sys::Alarm;
 use taut_wire::checksum::{Sum, pseudo_header_v6};
 use taut_wire::{
     EtherType, Ethernet, Headers, IcmpError, Icmpv4, IpProtocol, Ipv4, Ipv6, Layer3, Mac, Udp,
@@ -23,6 +24,7 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Basic,
     ports: Some("port"),
     build: |table| Ok(Box::new(Host::new(settings(table)?)?) as Box<dyn Function>),
+    in_kernel: KernelVersion::No("it has no version there"),
 };
 
 /// Addresses of one port.

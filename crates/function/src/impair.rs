@@ -5,14 +5,15 @@
 //! overtake, so that no ring waits for them, and lets go of them on empty batches too
 //! ([`Function::holds_packets`]).
 
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use fastrand::Rng;
 use serde::Deserialize;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError, duration};
+use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError};
+use taut_settings::duration;
 use taut_wire::claimed_stamp;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -24,6 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Impair::new(settings)?) as Box<dyn Function>)
     },
+    in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };
 
 /// Packets that may wait, or lie doubled, at a time.

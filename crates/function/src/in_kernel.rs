@@ -1,28 +1,21 @@
-//! The functions that the kernel can do as well, as XDP programs.
+//! What the functions that the kernel can do as well, as XDP programs, are there. Which those are, each says in its
+//! [`Entry`](crate::Entry).
 
-use crate::balance::Balance;
-use crate::filter::Filter;
-use crate::mac_rewrite::MacRewrite;
-use crate::{
-    SettingsError, ats, balance, build, filter, forward, gtpu, mac_rewrite, mac_swap, nat,
-    settings, xor,
-};
-use taut_port::xdp_forward::HeaderChange;
-use taut_port::xdp_functions::KernelFunction;
-use taut_port::xdp_gateway::GatewaySettings;
+use crate::{Entry, SettingsError, entry, functions};
+use taut_xdp::forward::HeaderChange;
+use taut_xdp::functions::KernelFunction;
+use taut_xdp::gateway::GatewaySettings;
 
-/// Names of the functions that have a version in the kernel.
-const NAMES: [&str; 9] = [
-    ats::ENTRY.name,
-    balance::ENTRY.name,
-    filter::ENTRY.name,
-    forward::ENTRY.name,
-    gtpu::ENTRY.name,
-    mac_rewrite::ENTRY.name,
-    mac_swap::ENTRY.name,
-    nat::ENTRY.name,
-    xor::ENTRY.name,
-];
+/// What does the same as a function inside the kernel.
+#[derive(Clone, Copy)]
+pub enum KernelVersion {
+    /// Nothing, for this reason.
+    No(&'static str),
+    /// What this makes of its settings, for the frames that leave through the port of that number.
+    Frames(fn(toml::Table, usize) -> Result<KernelFunction, SettingsError>),
+    /// Programs of a gateway, which this makes the settings of.
+    Gateway(fn(toml::Table) -> Result<GatewaySettings, SettingsError>),
+}
 
 /// Returns what the function of that name does in the kernel to frames that leave through port number `port`; of a
 /// gateway there is more to say ([`kernel_gateway`]).
@@ -34,52 +27,28 @@ pub fn in_kernel(
     table: toml::Table,
     port: usize,
 ) -> Result<KernelFunction, SettingsError> {
-    let is_one = crate::functions().iter().any(|entry| entry.name == name);
-    if is_one && !NAMES.contains(&name) {
-        return Err(SettingsError(format!(
-            "function \"{name}\" cannot run in the kernel ({}); these can: {}",
-            why_not(name),
-            NAMES.join(", ")
-        )));
-    }
-    // Says what is wrong with the name or the settings.
-    build(name, table.clone())?;
-    if name == mac_swap::ENTRY.name {
-        Ok(KernelFunction::Headers(HeaderChange::SWAP))
-    } else if name == forward::ENTRY.name {
-        Ok(KernelFunction::Headers(HeaderChange::NONE))
-    } else if name == mac_rewrite::ENTRY.name {
-        let change = MacRewrite::new(settings(table)?)?.header_change(port);
-        Ok(KernelFunction::Headers(change))
-    } else if name == gtpu::ENTRY.name {
-        gtpu::gateway_settings(table).map(|_| KernelFunction::Headers(HeaderChange::NONE))
-    } else if name == xor::ENTRY.name {
-        xor::in_kernel(table)
-    } else if name == ats::ENTRY.name {
-        ats::in_kernel(table)
-    } else if name == filter::ENTRY.name {
-        Filter::new(settings(table)?)?.in_kernel()
-    } else if name == balance::ENTRY.name {
-        Ok(Balance::new(settings(table)?)?.in_kernel(port))
-    } else {
-        nat::in_kernel(table, port)
+    let entry = entry(name)?;
+    // Says what is wrong with the settings.
+    let check = || (entry.build)(table.clone());
+    match entry.in_kernel {
+        KernelVersion::No(why) => {
+            let can = |entry: &&Entry| !matches!(entry.in_kernel, KernelVersion::No(_));
+            let names: Vec<_> = functions().iter().filter(can).map(|it| it.name).collect();
+            Err(SettingsError(format!(
+                "function \"{name}\" cannot run in the kernel ({why}); these can: {}",
+                names.join(", ")
+            )))
+        }
+        KernelVersion::Frames(make) => check().and_then(|_| make(table, port)),
+        KernelVersion::Gateway(settings) => check()
+            .and_then(|_| settings(table))
+            .map(|_| KernelFunction::Headers(HeaderChange::NONE)),
     }
 }
 
-/// Says what keeps a function out of the kernel.
-fn why_not(name: &str) -> &'static str {
-    match name {
-        "aes" => "XDP programs have no cipher whose keys they may use",
-        "burn" | "walk" => "what it costs is meant for a core of its own",
-        "impair" => "it keeps packets back, which an XDP program cannot",
-        "rlnc" => "it keeps packets and makes new ones, which an XDP program cannot",
-        _ => "it has no version there",
-    }
-}
-
-/// Returns what programs of a gateway need to know of the function of that name; none where it is no gateway. Where a
-/// [`taut_port::xdp_gateway::KernelGateway`] is among what it shares ([`crate::Shared`]), it keeps what it decides by
-/// there as well, and the programs pass most packets without it.
+/// What programs of a gateway need to know of the function of that name; none where it is no gateway. Where a
+/// [`taut_xdp::gateway::KernelGateway`] is among what it shares ([`crate::Shared`]), it keeps what it decides by there as
+/// well, and the programs pass most packets without it.
 ///
 /// # Errors
 /// When its settings are wrong, or cannot be in the kernel.
@@ -87,16 +56,16 @@ pub fn kernel_gateway(
     name: &str,
     table: toml::Table,
 ) -> Result<Option<GatewaySettings>, SettingsError> {
-    (name == gtpu::ENTRY.name)
-        .then(|| gtpu::gateway_settings(table))
-        .transpose()
+    match entry(name).map(|entry| entry.in_kernel) {
+        Ok(KernelVersion::Gateway(settings)) => settings(table).map(Some),
+        _ => Ok(None),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::functions;
 
     #[test]
     fn every_function_either_runs_in_the_kernel_or_is_named_as_one_that_does_not() {
@@ -111,9 +80,10 @@ mod tests {
                 _ => "",
             };
             let table = settings.parse().unwrap();
+            let runs_there = !matches!(entry.in_kernel, KernelVersion::No(_));
             match in_kernel(entry.name, table, 0) {
-                Ok(_) => assert!(NAMES.contains(&entry.name)),
-                Err(e) => assert!(!NAMES.contains(&entry.name), "{}: {e}", entry.name),
+                Ok(_) => assert!(runs_there, "{}", entry.name),
+                Err(e) => assert!(!runs_there, "{}: {e}", entry.name),
             }
         }
         let error = in_kernel("snort", toml::Table::new(), 0).unwrap_err();

@@ -53,14 +53,16 @@ mod walk;
 mod xor;
 
 pub use class::Class;
-pub use in_kernel::{in_kernel, kernel_gateway};
+pub use in_kernel::{KernelVersion, in_kernel, kernel_gateway};
 pub use shared::Shared;
 pub use slow::{Handler, Punted, Send};
 pub use swapped::{InUse, Swapped};
 
 use serde::de::DeserializeOwned;
 use std::sync::atomic::AtomicBool;
-use taut_port::{Alarm, BATCH_CAPACITY, Batch, PortError, in_words, suggestion};
+use taut_port::{BATCH_CAPACITY, Batch, PortError};
+use taut_settings::{in_words, suggestion};
+use taut_sys::Alarm;
 
 /// Network function: looks at the packets of a batch, changes them in place, and marks those that are to be dropped or
 /// punted. Used by one worker thread; called once per batch.
@@ -222,7 +224,7 @@ impl std::fmt::Debug for Watcher<'_> {
 /// Facts that a function may know beyond the packets.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Context {
-    /// Time at which the worker began this round, in ticks of [`taut_port::ticks`].
+    /// Time at which the worker began this round, in ticks of [`taut_sys::ticks`].
     pub now_ticks: u64,
     /// Number of the port that the packets came in through, in the order of the chain.
     pub from_port: usize,
@@ -245,6 +247,8 @@ pub struct Entry {
     pub ports: Option<&'static str>,
     /// Makes it from the keys of its table in the chain file.
     pub build: fn(toml::Table) -> Result<Box<dyn Function>, SettingsError>,
+    /// What does the same inside the kernel.
+    pub in_kernel: KernelVersion,
 }
 
 impl std::fmt::Debug for Entry {
@@ -307,17 +311,20 @@ fn each<T: DeserializeOwned, U>(
 /// # Errors
 /// When there is none of that name, or the settings are wrong.
 pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, SettingsError> {
-    match functions().iter().find(|f| f.name == name) {
-        Some(entry) => (entry.build)(table),
-        None => {
-            let known: Vec<_> = functions().iter().map(|f| f.name).collect();
-            let meant = suggestion(name, known.iter().copied());
-            Err(SettingsError(format!(
-                "no function \"{name}\"; there are {}{meant}",
-                known.join(", ")
-            )))
-        }
-    }
+    (entry(name)?.build)(table)
+}
+
+/// That of the function of that name; else which ones there are.
+fn entry(name: &str) -> Result<&'static Entry, SettingsError> {
+    let found = functions().iter().find(|entry| entry.name == name);
+    found.ok_or_else(|| {
+        let known: Vec<_> = functions().iter().map(|f| f.name).collect();
+        let meant = suggestion(name, known.iter().copied());
+        SettingsError(format!(
+            "no function \"{name}\"; there are {}{meant}",
+            known.join(", ")
+        ))
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! LOSE: drops one packet in N, evenly, to try how what stands behind it takes losses.
 
-use crate::{Class, Context, Entry, Function, Spread, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, Spread, settings};
 use serde::Deserialize;
 use std::num::NonZeroU32;
 use taut_port::Batch;
@@ -13,6 +13,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |table| {
         settings(table).map(|settings| Box::new(Lose::new(settings)) as Box<dyn Function>)
     },
+    in_kernel: KernelVersion::No("it has no version there"),
 };
 
 #[derive(Deserialize)]

@@ -1,10 +1,11 @@
 //! Gives frames the addresses that the next device expects: what a router does to the Ethernet header.
 
-use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
-use taut_port::xdp_forward::{Address, HeaderChange};
 use taut_wire::ethernet::{Ethernet, Mac};
+use taut_xdp::forward::{Address, HeaderChange};
+use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "mac-rewrite",
@@ -14,6 +15,10 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |table| {
         MacRewrite::new(settings(table)?).map(|rewrite| Box::new(rewrite) as Box<dyn Function>)
     },
+    in_kernel: KernelVersion::Frames(|table, port| {
+        let change = MacRewrite::new(settings(table)?)?.header_change(port);
+        Ok(KernelFunction::Headers(change))
+    }),
 };
 
 /// One address for all packets, or a list: one for each port that packets leave through.
@@ -94,7 +99,7 @@ impl MacRewrite {
     }
 
     /// Returns what happens to frames that leave through a port, as the kernel is told.
-    pub(crate) fn header_change(&self, port: usize) -> HeaderChange {
+    fn header_change(&self, port: usize) -> HeaderChange {
         let fixed =
             |macs: &Macs, otherwise| macs.of(port).map_or(otherwise, |m| Address::Fixed(m.0));
         HeaderChange {

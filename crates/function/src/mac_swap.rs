@@ -1,10 +1,12 @@
 //! Swaps source and destination MAC address, so that a frame can go back through a bridge to where it
 //! came from. (DPDK's testpmd calls it `macswap`.)
 
-use crate::{Class, Context, Entry, Function, Spread, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
 use taut_wire::ethernet::Ethernet;
+use taut_xdp::forward::HeaderChange;
+use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "mac-swap",
@@ -12,6 +14,7 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Basic,
     ports: None,
     build: |table| settings(table).map(|Settings {}| Box::new(MacSwap) as Box<dyn Function>),
+    in_kernel: KernelVersion::Frames(|_, _| Ok(KernelFunction::Headers(HeaderChange::SWAP))),
 };
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! A hash of 64 bits, the same here and in the kernel (ebpf/function/mix.h).
+//! A hash of 64 bits, the same here and in the kernel (crates/xdp/ebpf/function/mix.h).
 
 /// Spreads every bit of both over all of the result. (The last step of SplitMix64: Steele et al., OOPSLA 2014.)
 #[inline]

@@ -2,7 +2,8 @@
 
 use crate::budget::Budget;
 use std::time::{Duration, Instant};
-use taut_port::{Alarm, Punt};
+use taut_port::Punt;
+use taut_sys::Alarm;
 
 /// A packet that a worker has handed to its slow path.
 #[derive(Debug, Clone, Copy)]

@@ -4,10 +4,12 @@
 //! others while that is not known.
 
 use crate::mix::mix;
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use serde::Deserialize;
 use std::time::Duration;
-use taut_port::{Batch, Clock, PortError, duration};
+use taut_port::{Batch, PortError};
+use taut_settings::duration;
+use taut_sys::Clock;
 use taut_wire::{Ethernet, Mac};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -16,6 +18,7 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Basic,
     ports: None,
     build: |table| Ok(Box::new(Switch::new(settings(table)?)?) as Box<dyn Function>),
+    in_kernel: KernelVersion::No("it has no version there"),
 };
 
 /// Addresses that share a hash are looked for in so many places.

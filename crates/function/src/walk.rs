@@ -1,10 +1,14 @@
 //! WALK: takes `steps` steps per packet through a randomly permuted list of a set size, one cache line
 //! per element. (Gallenmüller 2021, section 5.1: SHEEP's cache loader.)
 
-use crate::{Class, Context, Entry, Function, SettingsError, Spread, Watcher, settings};
+use crate::{
+    Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, Watcher, settings,
+};
 use serde::Deserialize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_port::{Batch, LINE_BYTES, LinkedLines, PortError, Size};
+use taut_port::{Batch, PortError};
+use taut_settings::Size;
+use taut_sys::{LINE_BYTES, LinkedLines};
 
 /// The smallest list: one page.
 const LEAST_BYTES: u64 = 4 << 10;
@@ -27,6 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
             Ok(Box::new(Walk::new(settings.check()?)) as Box<dyn Function>)
         })
     },
+    in_kernel: KernelVersion::No("what it costs is meant for a core of its own"),
 };
 
 #[derive(Deserialize)]

@@ -2,10 +2,10 @@
 //! packet. Twice gives back what was. (Xiang et al., JSAC 2019.)
 
 use crate::datagram::Seen;
-use crate::{Class, Context, Entry, Function, SettingsError, Spread, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, settings};
 use serde::Deserialize;
 use taut_port::Batch;
-use taut_port::xdp_functions::KernelFunction;
+use taut_xdp::functions::KernelFunction;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "xor",
@@ -20,6 +20,7 @@ pub(crate) const ENTRY: Entry = Entry {
             malformed: 0,
         }) as Box<dyn Function>)
     },
+    in_kernel: KernelVersion::Frames(in_kernel),
 };
 
 #[derive(Deserialize)]
@@ -34,7 +35,7 @@ fn key(table: toml::Table) -> Result<u8, SettingsError> {
 }
 
 /// Returns what the kernel does to frames.
-pub(crate) fn in_kernel(table: toml::Table) -> Result<KernelFunction, SettingsError> {
+fn in_kernel(table: toml::Table, _: usize) -> Result<KernelFunction, SettingsError> {
     key(table).map(|key| KernelFunction::Xor { key })
 }
 

@@ -8,9 +8,9 @@ use frames::{FRAMES, STAMPS, frames, without_stamps};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
 use taut_function::{Context, Function, build, in_kernel};
-use taut_port::xdp_functions::{DryRun, KernelFunctions, KernelStage};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::{Ethernet, IpProtocol, Ipv4, Ipv4Repr, UdpFlow};
+use taut_xdp::functions::{DryRun, KernelFunctions, KernelStage};
 
 /// Stamps of one frame made by one and then by the other.
 const TOLERANCE_NS: u64 = 2_000_000_000;
@@ -64,7 +64,7 @@ impl Both {
         packet.bytes_mut().copy_from_slice(frame);
         batch.push(packet);
         let context = Context {
-            now_ticks: taut_port::ticks(),
+            now_ticks: taut_sys::ticks(),
             from_port: 1 - to,
             to_port: to,
             ports: 2,

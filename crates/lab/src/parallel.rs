@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use taut_engine::Stage;
 use taut_function::{Context, Function};
 use taut_measure::{Interval, LatencyHistogram, Summary, mean_beside_median};
-use taut_port::{Batch, Clock, PoolHandle, ticks};
+use taut_port::{Batch, PoolHandle};
+use taut_sys::{Clock, ticks};
 use taut_wire::UdpFlow;
 
 /// Bytes in front of a payload: Ethernet, IPv4, UDP.

@@ -65,3 +65,12 @@ impl PortError {
         }
     }
 }
+
+impl From<taut_sys::Error> for PortError {
+    fn from(error: taut_sys::Error) -> Self {
+        match error {
+            taut_sys::Error::Missing { what, needs } => Self::Missing { what, needs },
+            taut_sys::Error::System { what, source } => Self::System { what, source },
+        }
+    }
+}

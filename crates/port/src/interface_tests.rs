@@ -2,7 +2,7 @@
 //! backends' test files call these with their specs.
 #![allow(clippy::unwrap_used)]
 
-use crate::{Alarm, Batch, Link, Port, PortError, PortSpec, Resources};
+use crate::{Batch, Link, Port, PortError, PortSpec, Resources};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use taut_sys::Alarm;
 
 /// How long to wait for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,12 +6,12 @@
 //! The same type keeps the books of a port that receives *in place* (its slots are descriptors of
 //! the peer's ring, and "free" means "may be handed back to the peer").
 
-use crate::memory::Mapping;
 use crate::{Batch, Packet, PortError};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use taut_sys::Mapping;
 
 /// Bytes kept before each received frame, for headers that functions put in front.
 pub(crate) const HEADROOM_BYTES: u16 = 128;

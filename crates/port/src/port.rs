@@ -1,8 +1,9 @@
 //! The one interface every backend has: [`Port`].
 
-use crate::{Alarm, Batch};
+use crate::Batch;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
+use taut_sys::{Alarm, StampClock};
 
 /// Place where packets enter and leave. Used by one thread, polled, never blocking.
 ///
@@ -113,20 +114,6 @@ pub trait Port {
     }
 }
 
-/// Clock of arrival stamps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StampClock {
-    /// The kernel's `CLOCK_REALTIME`, in units of so many ns.
-    Realtime {
-        /// Unit of the stamps, ns.
-        unit_ns: u32,
-    },
-    /// The kernel's `CLOCK_MONOTONIC`, ns.
-    Monotonic,
-    /// A clock that cannot be related to this machine's.
-    Unknown,
-}
-
 /// Result of [`Port::relay`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relayed {
@@ -143,6 +130,13 @@ pub enum Link {
     Up,
     /// The other side is not there (yet, or any more); the text says what is awaited or what happened.
     Down(String),
+}
+
+/// Of an interface ([`taut_sys::interface::Interface::passes`]).
+impl From<Result<(), String>> for Link {
+    fn from(passes: Result<(), String>) -> Self {
+        passes.map_or_else(Self::Down, |()| Self::Up)
+    }
 }
 
 impl Link {

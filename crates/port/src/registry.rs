@@ -3,13 +3,14 @@
 //! Adding a backend is its folder, one line in [`backends`], and its docs page.
 
 use crate::{
-    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, dpdk, memif, null, pair, pcap,
-    suggestion, tap, veth,
+    Handling, PoolHandle, Port, PortError, af_packet, af_xdp, dpdk, memif, null, pair, pcap, tap,
+    veth,
 };
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
+use taut_settings::suggestion;
 
 /// Returns every backend that this build has.
 pub fn backends() -> &'static [Backend] {

@@ -2,6 +2,7 @@
 
 use crate::counts::{Cell, Recorded, StateNumber, record};
 use crate::headers::locate;
+use crate::lua::{Lent, LuaState};
 use crate::results::results;
 use crate::run::{Shared, lock};
 use crate::value::Plain;
@@ -15,8 +16,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use taut_measure::LatencyHistogram;
-use taut_port::lua::{Lent, LuaState};
-use taut_port::{Packet, PortSpec, suggestion, ticks};
+use taut_port::{Packet, PortSpec};
+use taut_settings::suggestion;
+use taut_sys::ticks;
 use taut_traffic::{
     Arrival, Hand, Instrument, Pattern, Rate, Stream, Summaries, Traffic, Trial, TrialError,
     fill_checksums,

@@ -1,6 +1,6 @@
 //! Places of the headers of a packet, so that a script can name their fields.
 
-use taut_port::lua::{ABSENT, HEADERS};
+use crate::lua::{ABSENT, HEADERS};
 use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, gtpu, icmp, ipv6, udp};
 
 // Places in the array; `taut.lua` has the same numbers.

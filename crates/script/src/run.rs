@@ -3,14 +3,15 @@
 use crate::api::State;
 use crate::counts::{Counted, Counts};
 use crate::explain;
+use crate::lua::Ends;
 use crate::task::Tasks;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use taut_port::lua::Ends;
-use taut_port::{Clock, PortSpec};
+use taut_port::PortSpec;
+use taut_sys::Clock;
 
 /// Time that a script which was told to stop may take to say its last words.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -6,7 +6,8 @@ use crate::Instrument;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taut_port::{BATCH_CAPACITY, ticks};
+use taut_port::BATCH_CAPACITY;
+use taut_sys::ticks;
 
 /// Packets handed over together at most.
 const BURST: u64 = 32;
@@ -186,7 +187,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Stream;
-    use taut_port::{Clock, PortSpec};
+    use taut_port::PortSpec;
+    use taut_sys::Clock;
     use taut_wire::UdpFlow;
 
     fn instrument() -> Instrument {

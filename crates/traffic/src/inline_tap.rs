@@ -3,7 +3,8 @@
 
 use crate::sightings::SightingWriter;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_port::{BATCH_CAPACITY, Batch, Clock, Link, Port, PortCounters, ticks};
+use taut_port::{BATCH_CAPACITY, Batch, Link, Port, PortCounters};
+use taut_sys::{Clock, ticks};
 use taut_wire::{Stamp, claimed_stamp};
 
 /// Packets taken from a port at a time at most.
@@ -146,8 +147,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
     use taut_port::PoolHandle;
-    use taut_port::wire_tap::Sighting;
     use taut_wire::{StampLayout, UdpFlow};
+    use taut_xdp::wire_tap::Sighting;
 
     /// Frames under way from one end to the other.
     type Lane = Arc<Mutex<VecDeque<Vec<u8>>>>;

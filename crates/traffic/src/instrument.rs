@@ -14,9 +14,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_port::{
-    BATCH_CAPACITY, Batch, Clock, ClockReading, Packet, PoolHandle, Port, PortCounters, PortError,
-    PortSpec, Resources, StampClock, ticks,
+    BATCH_CAPACITY, Batch, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources,
 };
+use taut_sys::{Clock, ClockReading, StampClock, ticks};
 use taut_wire::resolution::{LONGEST_BYTES, may_be_about_neighbours};
 use taut_wire::{Mac, PortRange, Received, StampLayout, Sum, claimed_stamp, classify};
 

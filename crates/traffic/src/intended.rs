@@ -2,7 +2,7 @@
 //! time. (G. Tene, "How NOT to measure latency": coordinated omission.)
 
 use taut_measure::LatencyHistogram;
-use taut_port::Clock;
+use taut_sys::Clock;
 
 /// Packets whose slip is remembered until they come back.
 const REMEMBERED: usize = 1 << 16;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taut_port::{Clock, Interruption, RoundWatch, ticks};
+use taut_sys::{Clock, Interruption, RoundWatch, ticks};
 
 /// Gaps longer than this are somebody else's: an iteration of the loop takes some nanoseconds.
 const SHORTEST_NS: f64 = 1_000.0;

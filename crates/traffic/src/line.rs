@@ -4,7 +4,7 @@
 
 use crate::{Traffic, instrument::Running, instrument::choose};
 use std::time::Duration;
-use taut_port::Clock;
+use taut_sys::Clock;
 use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};
 
 /// Time ahead of the line at which packets are handed over: what a stall may take without a gap in it.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use taut_measure::{GapRecorder, LatencyHistogram, SequenceTracker};
-use taut_port::Clock;
+use taut_sys::Clock;
 
 /// Packets listed as the worst of an interval.
 pub const WORST_LISTED: usize = 5;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-use taut_port::duration;
+use taut_settings::duration;
 
 /// Pattern: how a stream's packets are spaced.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

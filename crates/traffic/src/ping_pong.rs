@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use taut_port::{Clock, ticks};
+use taut_sys::{Clock, ticks};
 
 /// Round trips timed together, so that reading the clock does not count.
 const BLOCK: u64 = 64;

@@ -7,7 +7,8 @@
 use crate::TrialError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taut_port::{BATCH_CAPACITY, Batch, Clock, Port, PortSpec, Resources, ticks};
+use taut_port::{BATCH_CAPACITY, Batch, Port, PortSpec, Resources};
+use taut_sys::{Clock, ticks};
 
 /// A round of the loop that took longer was interrupted: 64 arrivals take a fraction of that.
 const LONGEST_ROUND: Duration = Duration::from_micros(2);

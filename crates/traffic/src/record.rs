@@ -1,7 +1,7 @@
 //! Records of every packet: all of it ([`EveryPacket`]) or running summaries ([`Summaries`]).
 
 use taut_measure::{GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
-use taut_port::Clock;
+use taut_sys::Clock;
 
 /// Record that is told about every packet of a trial, in the hot loop: inlined, no allocation.
 pub trait Record {

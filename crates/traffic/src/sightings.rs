@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use taut_port::wire_tap::Sighting;
-use taut_port::{Clock, ticks};
+use taut_sys::{Clock, ticks};
 use taut_wire::Stamp;
+use taut_xdp::wire_tap::Sighting;
 
 /// Low bits of a slot's first word that hold the side and whether the packet leaves; the ticks stand above them.
 const PLACE_BITS: u32 = 2;

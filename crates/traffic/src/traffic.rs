@@ -21,7 +21,7 @@ use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::path::Path;
-use taut_port::{SettingsFileError, in_words, place_in};
+use taut_settings::{SettingsFileError, in_words, place_in};
 use taut_wire::{Mac, Protocol, Tunnel, UdpFlow, VlanTag};
 
 /// Streams of one instrument at most: the stamps name them in four bits.

@@ -51,7 +51,7 @@ fn forward() -> io::Result<i32> {
     let control = line(CONTROL, OpenOptions::new().read(true))?;
     let events = line(EVENTS, OpenOptions::new().write(true))?;
     for interface in cards()? {
-        taut_port::switch_interface_on(&interface).map_err(|e| said(&interface, e))?;
+        taut_sys::interface::switch_on(&interface).map_err(|e| said(&interface, e))?;
     }
     let mut command = Command::new(PROGRAM);
     command.args(["forward", CHAIN, "--until-stdin-closes"]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use taut_measure::LatencyHistogram;
-use taut_port::suggestion;
+use taut_settings::suggestion;
 
 /// A histogram log is no larger, bytes: those of this program are a hundred times smaller.
 const MOST_LOG_BYTES: u64 = 16 << 20;

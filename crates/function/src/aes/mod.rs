@@ -18,7 +18,7 @@ pub use header::{Header, Mode};
 use crate::datagram::{self, Datagram, Seen};
 use crate::mtu::Mtu;
 use crate::resize::move_start;
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use cipher::Cipher;
 use clock::Clock;
 use key::{End, Master};
@@ -27,7 +27,8 @@ use senders::{Senders, Sent, Session, TooMany};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
-use taut_port::{Batch, Packet, PoolHandle, PortError, duration};
+use taut_port::{Batch, Packet, PoolHandle, PortError};
+use taut_settings::duration;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "aes",
@@ -35,6 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Advanced,
     ports: Some("encrypt"),
     build: |table| simulated(table, clock::of_the_machine, POOL_SLOTS),
+    in_kernel: KernelVersion::No("XDP programs have no cipher whose keys they may use"),
 };
 
 /// The function by another clock and with other memory, for simulations: `clock` gives the time since 1970, `slots` are

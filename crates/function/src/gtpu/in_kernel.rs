@@ -7,7 +7,7 @@ use super::{Checked, Settings};
 use crate::{SettingsError, settings};
 use std::io;
 use std::sync::Arc;
-use taut_port::xdp_gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
+use taut_xdp::gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
 
 /// The maps of the programs, where packets pass in the kernel.
 pub(super) type Kernel = Option<Arc<KernelGateway>>;

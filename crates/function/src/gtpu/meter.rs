@@ -1,7 +1,7 @@
 //! Policing: how fast bytes may come, by virtual scheduling (the generic cell rate algorithm, ITU-T I.371 annex A) with
 //! bytes in the place of cells. A meter is one moment, and what a byte costs.
 //!
-//! ebpf/xdp_gateway.bpf.c reckons alike.
+//! crates/xdp/ebpf/xdp_gateway.bpf.c reckons alike.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::num::NonZeroU64;

@@ -29,7 +29,6 @@ pub use churn::{Churned, bearers_of, churn};
 pub use control::{Control, Refused, Wish};
 pub use detached::Detached;
 pub use fate::{FATES, Fate};
-pub(crate) use in_kernel::gateway_settings;
 pub use limit::{Limit, Limits, MeterName};
 pub use policing::METERS_PER_BEARER;
 pub use server::{Answer, MOST_FILE_BYTES, Request};
@@ -37,7 +36,8 @@ pub use table::{BYTES_PER_BEARER, Matching};
 
 use crate::mac_rewrite::{self, Macs};
 use crate::{
-    Class, Context, Entry, Function, Handler, Member, SettingsError, Shared, Spread, settings,
+    Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared, Spread,
+    settings,
 };
 use answer::{Answering, EndMarkers};
 use bearer::Kind;
@@ -54,10 +54,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use table::{Slot, Table};
-use taut_port::xdp_gateway::KernelGateway;
-use taut_port::{Alarm, BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError, Punt};
+use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError, Punt};
+use taut_sys::Alarm;
 use taut_wire::gtpu::MessageType;
 use taut_wire::resolution;
+use taut_xdp::gateway::KernelGateway;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "gtpu",
@@ -68,6 +69,7 @@ pub(crate) const ENTRY: Entry = Entry {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Gateway::new(settings.check()?)) as Box<dyn Function>)
     },
+    in_kernel: KernelVersion::Gateway(in_kernel::gateway_settings),
 };
 
 /// Bearers there can be at most.

@@ -5,7 +5,7 @@ use super::table::{Matching, Slot, Table};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
-use taut_port::{Clock, filled_on_huge_pages, ticks};
+use taut_sys::{Clock, filled_on_huge_pages, ticks};
 
 /// Meters that a bearer may have: its session's and its flow's.
 pub const METERS_PER_BEARER: usize = 2;

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use taut_port::{PortError, listen_privately, spawn_beside};
+use taut_port::PortError;
+use taut_sys::{listen_privately, spawn_beside};
 
 /// Time after which a thread sees at the latest that it is to end.
 const LOOK: Duration = Duration::from_millis(50);

@@ -6,7 +6,8 @@
 //! al. (CNSM 2015), kept for study.
 
 use serde::Deserialize;
-use taut_port::{BATCH_CAPACITY, filled_on_huge_pages};
+use taut_port::BATCH_CAPACITY;
+use taut_sys::filled_on_huge_pages;
 
 /// Way in which a table is searched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

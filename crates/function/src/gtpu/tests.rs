@@ -784,8 +784,8 @@ fn a_rate_is_held_over_time_by_all_bearers_of_its_meter_together() {
     let mut gateway = limiting("0x10,decapsulate\n0x11,decapsulate\n0x12,decapsulate");
     hold_to(&mut gateway, 8000, 1, &[0x10, 0x11].map(Match::Teid));
     let frame = |teid, bytes: usize| tunnelled(true, true, teid, 50 + bytes);
-    gateway.now_ticks = taut_port::ticks();
-    let ticks_per_ms = taut_port::Clock::calibrate(std::time::Duration::from_millis(20)).hz / 1e3;
+    gateway.now_ticks = taut_sys::ticks();
+    let ticks_per_ms = taut_sys::Clock::calibrate(std::time::Duration::from_millis(20)).hz / 1e3;
     let begun = gateway.now_ticks as f64;
     let mut passed = 0;
     // 8000 kbit/s are 1000 bytes a millisecond: 3 come in two tunnels, and as much in the one that has no meter.

@@ -14,7 +14,7 @@ pub(super) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
 pub(super) const ACK: u8 = 16;
 
-/// Flags of what has been seen. Numbers as in ebpf/function/nat.h.
+/// Flags of what has been seen. Numbers as in crates/xdp/ebpf/function/nat.h.
 pub(super) mod state {
     /// A packet other than a RST came from outside.
     pub const ANSWERED: u8 = 1;

@@ -1,6 +1,6 @@
 //! Fates of packets: every packet is counted under exactly one of these.
 
-/// Fate of a packet. Numbers as in ebpf/function/nat.h.
+/// Fate of a packet. Numbers as in crates/xdp/ebpf/function/nat.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     ToOutside,

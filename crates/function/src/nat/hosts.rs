@@ -1,10 +1,10 @@
 //! Counts of the mappings that each inside address has, for a limit of them (RFC 6888 REQ-4).
-//! Exact, of a fixed size, and never moved: the version in the kernel (ebpf/function/nat.h) is the same array, a lock
+//! Exact, of a fixed size, and never moved: the version in the kernel (crates/xdp/ebpf/function/nat.h) is the same array, a lock
 //! to each bucket.
 
 use crate::mix::mix;
 
-/// Hosts of a bucket. Numbers as in ebpf/function/nat.h.
+/// Hosts of a bucket. Numbers as in crates/xdp/ebpf/function/nat.h.
 const HOSTS: usize = 15;
 
 /// An inside address that has mappings; a count of 0 is an empty place.

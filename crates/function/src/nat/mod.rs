@@ -12,7 +12,8 @@ mod table;
 mod tests;
 
 use crate::{
-    ANY, Class, Context, Entry, Function, Member, SettingsError, Shared, Spread, settings,
+    ANY, Class, Context, Entry, Function, KernelVersion, Member, SettingsError, Shared, Spread,
+    settings,
 };
 use connection::{Connection, state};
 use fate::{FATES, Fate};
@@ -22,8 +23,9 @@ use setting::Checked;
 pub(crate) use setting::Settings;
 use std::time::Duration;
 use table::{Refused, Table, Timeouts, key};
-use taut_port::xdp_functions::{KernelFunction, KernelNat};
-use taut_port::{BATCH_CAPACITY, Batch, Clock, Packet, PortError};
+use taut_port::{BATCH_CAPACITY, Batch, Packet, PortError};
+use taut_sys::Clock;
+use taut_xdp::functions::{KernelFunction, KernelNat};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "nat",
@@ -39,6 +41,7 @@ pub(crate) const ENTRY: Entry = Entry {
             counts: [0; FATES.len()],
         }) as Box<dyn Function>)
     },
+    in_kernel: KernelVersion::Frames(in_kernel),
 };
 
 /// Timeouts are of seconds.
@@ -53,7 +56,7 @@ struct Nat {
 }
 
 /// Returns what the kernel does to frames that leave through that port.
-pub(crate) fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunction, SettingsError> {
+fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunction, SettingsError> {
     let checked = settings::<Settings>(table)?.check()?;
     let is_outwards = checked.outside.contains(&port);
     let Checked {

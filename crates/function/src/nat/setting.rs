@@ -145,7 +145,7 @@ impl Settings {
         }
         let time = |key: &str, text: Option<String>, otherwise_s: u64| match text {
             None => Ok(Duration::from_secs(otherwise_s)),
-            Some(text) => match taut_port::duration(&text) {
+            Some(text) => match taut_settings::duration(&text) {
                 Some(time) if time >= Duration::from_secs(1) => Ok(time),
                 _ => Err(SettingsError(format!(
                     "{key} = \"{text}\": want 1s to 86400s, such as \"{otherwise_s}s\""

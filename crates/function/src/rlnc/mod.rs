@@ -17,7 +17,7 @@ mod symbol;
 mod tests;
 
 use crate::datagram::{Datagram, Seen};
-use crate::{Class, Context, Entry, Function, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use decode::Decode;
 use encode::Encode;
 use header::{Header, LEN_BYTES};
@@ -26,7 +26,8 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use std::time::Duration;
 use taut_code::{Combination, Encoder, Scheme};
-use taut_port::{Batch, Packet, PoolHandle, duration};
+use taut_port::{Batch, Packet, PoolHandle};
+use taut_settings::duration;
 use taut_wire::{Ethernet, IpProtocol, Ipv4, Ipv6, Udp};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -35,6 +36,9 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Advanced,
     ports: Some("encode"),
     build: |table| simulated(table, SLOTS),
+    in_kernel: KernelVersion::No(
+        "it keeps packets and makes new ones, which an XDP program cannot",
+    ),
 };
 
 /// The function with memory for `slots` packets of its own, for simulations.

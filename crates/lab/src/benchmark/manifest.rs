@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::{AffinityError, CorePlan, Machine, Snapshot, noise_sources};
-use taut_port::Clock;
+use taut_sys::Clock;
 use taut_traffic::interruptions;
 
 /// How long both cores are watched for what the machine takes from them.

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_host::{AffinityError, CorePlan, DeviceError, TestbedError, choose_cores};
-use taut_port::{Clock, PortError};
+use taut_port::PortError;
+use taut_sys::Clock;
 use taut_traffic::TrialError;
 
 /// Hears how far a measurement is, between trials and never during one.

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::{CorePlan, choose_cores};
-use taut_port::Clock;
+use taut_sys::Clock;
 use taut_traffic::ping_pong;
 
 /// Frame size in bytes, frame check sequence included: the reference's.

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use taut_host::energy::Reading;
 use taut_host::{CorePlan, EnergyUse, Meter, Snapshot};
 use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
-use taut_port::Clock;
+use taut_sys::Clock;
 use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Trial};
 
 /// What every run of an experiment shares.

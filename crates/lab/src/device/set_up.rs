@@ -11,7 +11,8 @@ use taut_host::netns::{DEVICE_INTERFACES, DEVICE_MACS, GENERATOR_INTERFACES, GEN
 use taut_host::{
     BaselineError, DeviceError, DeviceProcess, Running, Steering, Testbed, TestbedError,
 };
-use taut_port::{Clock, PortError, PortSpec};
+use taut_port::{PortError, PortSpec};
+use taut_sys::Clock;
 use taut_traffic::{Instrument, Summaries, Traffic, Trial, TrialError};
 use taut_wire::{Mac, UdpFlow};
 
@@ -50,6 +51,12 @@ impl From<TrialError> for RunError {
 impl From<PortError> for RunError {
     fn from(e: PortError) -> Self {
         Self::Instrument(e.into())
+    }
+}
+
+impl From<taut_sys::Error> for RunError {
+    fn from(e: taut_sys::Error) -> Self {
+        PortError::from(e).into()
     }
 }
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::{DeviceProcess, Steering, Testbed};
 use taut_measure::Precision;
-use taut_port::{Clock, PortSpec};
+use taut_port::PortSpec;
+use taut_sys::Clock;
 use taut_traffic::{Arrivals, Receiver};
 use taut_wire::{Mac, UdpFlow};
 

@@ -10,7 +10,7 @@ use comfy_table::CellAlignment;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use taut_measure::{Interval, IntervalMethod, median, median_interval};
-use taut_port::Event;
+use taut_sys::Event;
 
 const CONFIDENCE: f64 = 0.95;
 

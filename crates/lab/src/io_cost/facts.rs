@@ -6,7 +6,7 @@ use crate::benchmark;
 use serde::{Deserialize, Serialize};
 use taut_function::burn::BurnError;
 use taut_host::machine::Cache;
-use taut_port::{Event, EventCounters, PortError};
+use taut_sys::{Event, EventCounters};
 
 /// A results folder read back.
 pub type Results = benchmark::Results<IoCost>;
@@ -59,7 +59,7 @@ impl HardwareCounters {
                 events: counters.events().collect(),
                 with_kernel: counters.counts_kernel(),
             },
-            Err(PortError::Missing { needs, .. }) => Self::NoData(format!("needs {needs}")),
+            Err(taut_sys::Error::Missing { needs, .. }) => Self::NoData(format!("needs {needs}")),
             Err(e) => Self::NoData(e.to_string()),
         }
     }

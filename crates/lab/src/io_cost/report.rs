@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use taut_function::burn::BurnError;
-use taut_port::Event;
+use taut_sys::Event;
 
 /// Steps of a random access in cycles, as published (Gallenmüller 2021, section 5.1): up to which size of
 /// the list, and how many.

@@ -14,7 +14,8 @@ use taut_engine::{Chain, CountersView, Flush, Worker};
 use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::testpmd::{self, Memory, Testpmd};
 use taut_host::{DeviceProcess, Steering, Testbed};
-use taut_port::{BATCH_CAPACITY, Clock, Event, EventCounters, EventCounts, PortSpec, Resources};
+use taut_port::{BATCH_CAPACITY, PortSpec, Resources};
+use taut_sys::{Clock, Event, EventCounters, EventCounts};
 use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated};
 use taut_wire::UdpFlow;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_measure::Summary;
-use taut_port::EventCounts;
+use taut_sys::EventCounts;
 use taut_traffic::Flow;
 
 /// What is varied.
@@ -344,7 +344,7 @@ fn capacity(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use taut_port::Event;
+    use taut_sys::Event;
 
     #[test]
     fn counts_are_shared_among_the_packets_and_nothing_counted_is_nothing() {

@@ -243,7 +243,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use std::time::Duration;
     use taut_measure::SequenceTracker;
-    use taut_port::Clock;
+    use taut_sys::Clock;
 
     fn text(width: u16, height: u16, streams: &[StreamView], problems: &[String]) -> String {
         drawn(width, height, streams, problems, None, 0)

@@ -107,7 +107,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use taut_measure::SequenceTracker;
-    use taut_port::Clock;
+    use taut_sys::Clock;
 
     #[test]
     fn buckets_grow_up_to_the_count_and_percentiles_are_seconds() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use taut_model::Gap;
-use taut_port::{Clock, Interruption, LoggedInterruptions, PortError};
+use taut_sys::{Clock, Interruption, LoggedInterruptions};
 use taut_traffic::LoopInterruptions;
 
 /// The interruptions of a measurement, in its own time.
@@ -37,7 +37,7 @@ impl MeasuredInterruptions {
         own: &LoopInterruptions,
         device_log: Option<&Path>,
         clock: &Clock,
-    ) -> Result<Self, PortError> {
+    ) -> Result<Self, taut_sys::Error> {
         let began = own.start_ticks();
         let device = device_log
             .map(|path| LoggedInterruptions::read(path).map(|log| device(&log, began, clock)))

@@ -23,8 +23,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use taut_measure::LatencyHistogram;
-use taut_port::Clock;
 use taut_port::pcap::{Annotated, write_annotated};
+use taut_sys::Clock;
 use taut_traffic::{Arrived, Blocks, Sampled, Sampler, sampler};
 
 /// The latencies of a stream as an HdrHistogram log.

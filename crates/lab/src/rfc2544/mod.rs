@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_host::choose_cores;
-use taut_port::Clock;
+use taut_sys::Clock;
 use taut_traffic::{Live, Sizes};
 
 /// What to run.

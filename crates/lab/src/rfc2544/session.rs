@@ -16,7 +16,7 @@ use taut_measure::{
     BurstSearch, LatencyHistogram, SequenceReport, SequenceTracker, Summary, ThroughputSearch,
     ThroughputSettings, TrialOutcome,
 };
-use taut_port::Clock;
+use taut_sys::Clock;
 use taut_traffic::{Instrument, Live, Record, Sizes, Slowest, Tally, Traffic, Trial};
 
 /// Before a trial counts, the same rate is offered for this share of it, so that caches, queues and what

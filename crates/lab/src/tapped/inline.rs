@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use taut_host::affinity::{AffinityError, pin_current_thread};
-use taut_port::wire_tap::{Missed, Sighting};
-use taut_port::{Clock, Link, PortCounters, PortError, PortSpec, Resources};
+use taut_port::{Link, PortCounters, PortError, PortSpec, Resources};
+use taut_sys::Clock;
 use taut_traffic::{
     InlineTap, RelayAccount, SightingReader, SightingWriter, TappedWire, sightings,
 };
+use taut_xdp::wire_tap::{Missed, Sighting};
 
 /// Sightings that have room between two calls of [`Sightings::take`]: 16 MiB, 0.1 s at 5 million packets a second.
 const ROOM: usize = 1 << 20;

@@ -4,7 +4,7 @@ use super::{Ends, Tapped};
 use serde::{Deserialize, Serialize};
 use taut_measure::{LatencyHistogram, Summary};
 use taut_port::PortError;
-use taut_port::wire_tap::{self, WireTap};
+use taut_xdp::wire_tap::{self, WireTap};
 
 /// Packets of a trial as seen on the device's wires.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use crate::results::ResultsError;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use taut_measure::{Crossed, CrossingAccount, Crossings};
-use taut_port::wire_tap::{Missed, Sighting, WireTap};
+use taut_xdp::wire_tap::{Missed, Sighting, WireTap};
 
 /// How long after it entered a packet may leave.
 pub const PATIENCE: Duration = Duration::from_millis(500);

@@ -3,7 +3,7 @@
 use super::{RelayReport, Sightings, Tapped};
 use serde::{Deserialize, Serialize};
 use taut_measure::{CrossingAccount, Summary};
-use taut_port::wire_tap::Missed;
+use taut_xdp::wire_tap::Missed;
 
 /// Everything that a tap found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -12,17 +12,17 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface, VLAN_TAG_BYTES};
 use crate::pool::HEADROOM_BYTES;
-use crate::{
-    Alarm, Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
-};
-use crate::{BATCH_CAPACITY, Part, PortSpec, Receives, Resources, Sends, Split, StampClock};
+use crate::{BATCH_CAPACITY, Part, PortSpec, Receives, Resources, Sends, Split};
+use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
 use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
 use socket::{PacketSocket, RingMemory, Shape};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use taut_sys::Alarm;
+use taut_sys::StampClock;
+use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface, VLAN_TAG_BYTES};
 
 /// `af_packet:INTERFACE[,ring=N][,qdisc=yes][,stamps=kernel]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -330,7 +330,7 @@ impl Port for AfPacketPort {
     fn link(&mut self) -> Link {
         let now = match Interface::find(&self.receiver.socket, &self.name) {
             Ok(now) => now,
-            Err(error) => return interface::lost(&self.name, &error),
+            Err(error) => return Link::Down(interface::lost(&self.name, &error)),
         };
         if now.index != self.interface.index {
             // Deleted and made again under the same name.
@@ -339,7 +339,7 @@ impl Port for AfPacketPort {
             }
         }
         self.interface = now;
-        now.link(&self.name)
+        now.passes(&self.name).into()
     }
 
     fn arm(&mut self, alarm: &mut Alarm) -> bool {

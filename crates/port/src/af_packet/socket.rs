@@ -5,7 +5,6 @@
 //! document and `net/packet/af_packet.c`.
 
 use crate::PortError;
-use crate::interface::{Interface, cannot_make_socket};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -13,6 +12,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socke
 use std::io;
 use std::mem::size_of;
 use std::ptr::NonNull;
+use taut_sys::interface::{Interface, cannot_make_socket};
 
 /// Memory the kernel allocates in one piece; whole frames fit into it without a gap.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -75,7 +75,7 @@ impl PacketSocket {
             None,
         )
         .map(Self)
-        .map_err(|e| cannot_make_socket(what, "CONFIG_PACKET", e))
+        .map_err(|e| cannot_make_socket(what, "CONFIG_PACKET", e).into())
     }
 
     /// Makes and maps the ring that frames are received in, each after `headroom_bytes` of ours.

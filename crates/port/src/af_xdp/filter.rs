@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Rules that the XDP program has room for (`RULES` in ebpf/xdp_to_socket.bpf.c).
+/// Rules that the XDP program has room for (`RULES` in crates/xdp/ebpf/xdp_to_socket.bpf.c).
 const MOST_RULES: usize = 8;
 
 /// Bytes of one of its rules.

@@ -4,12 +4,9 @@ use super::program::Program;
 use super::socket::{Binding, Release, Rings, XdpSocket};
 use super::stamp;
 use super::wanted::Wanted;
-use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 use crate::pool::Pool;
-use crate::{
-    Alarm, BATCH_CAPACITY, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError,
-};
-use crate::{Part, PortSpec, Resources, StampClock};
+use crate::{BATCH_CAPACITY, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError};
+use crate::{Part, PortSpec, Resources};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
@@ -19,6 +16,9 @@ use std::fs;
 use std::mem;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
+use taut_sys::Alarm;
+use taut_sys::StampClock;
+use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 
 /// Calls to the kernel at most to get one batch sent: it sends 32 frames per call or more, and
 /// returns early for each frame that the driver drops.
@@ -607,7 +607,7 @@ impl Port for AfXdpPort {
         let now = match Interface::find(&self.lookup, name) {
             Ok(now) => now,
             Err(error) => {
-                let link = interface::lost(name, &error);
+                let link = Link::Down(interface::lost(name, &error));
                 self.end();
                 return link;
             }
@@ -621,7 +621,7 @@ impl Port for AfXdpPort {
             }
         }
         self.interface = now;
-        let link = now.link(self.wanted.name());
+        let link = Link::from(now.passes(self.wanted.name()));
         if link.is_up() {
             self.kick();
         }

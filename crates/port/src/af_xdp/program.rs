@@ -2,13 +2,11 @@
 
 use super::filter::Filter;
 use crate::PortError;
-use crate::xdp_program::{Attachment, Mode, as_io, load, map};
 use libbpf_rs::{MapCore, MapFlags, Object};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-
-/// Compiled from `ebpf/xdp_to_socket.bpf.c` by build.rs.
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_to_socket.bpf.o"));
+use taut_xdp::Mode;
+use taut_xdp::program::{Attachment, TO_SOCKET, as_io, load, map};
 
 /// Settings that the program gets when it is loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +39,7 @@ impl Program {
     }
 
     pub(super) fn load(what: &str, settings: &Settings) -> Result<Object, PortError> {
-        load(what, OBJECT, &settings.constants())
+        Ok(load(what, TO_SOCKET, &settings.constants())?)
     }
 
     /// Attaches the program to the interface with this index, in the first of `modes` that works.

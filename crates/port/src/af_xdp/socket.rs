@@ -1,7 +1,6 @@
 //! An AF_XDP socket with its four rings mapped: every system call of the backend's data path.
 
 use super::ring::{Consumer, Layout, Producer};
-use crate::memory::Mapping;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -17,6 +16,7 @@ use std::mem::size_of;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
+use taut_sys::Mapping;
 
 /// Packets that the kernel sends per call at most, where it can be told (Linux 6.17).
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;

@@ -1,5 +1,5 @@
 //! The stamp of arrival that the XDP program writes in front of a frame (`struct arrival` in
-//! ebpf/xdp_to_socket.bpf.c).
+//! crates/xdp/ebpf/xdp_to_socket.bpf.c).
 
 use crate::Packet;
 

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use super::program::{Program, Settings};
-use crate::interface::Interface;
 use crate::interface_tests::{self as each_backend, Testbed, both_ends, frame_bytes, open};
-use crate::xdp_program::Mode;
-use crate::{Batch, ClockReading, PortSpec, Resources, StampClock};
+use crate::{Batch, PortSpec, Resources};
+use taut_sys::interface::Interface;
+use taut_sys::{ClockReading, StampClock};
+use taut_xdp::Mode;
 
 #[test]
 fn frames_cross_both_ways_in_order() {

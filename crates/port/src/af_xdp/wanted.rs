@@ -4,11 +4,11 @@ use super::filter::Filter;
 use super::program::Settings;
 use super::socket::Binding;
 use super::{queues, ring_entries};
-use crate::interface;
-use crate::xdp_program::Mode;
 use crate::{PortError, PortSpec};
 use rustix::io::Errno;
 use std::ops::RangeInclusive;
+use taut_sys::interface;
+use taut_xdp::Mode;
 
 /// Party that copies frames between the driver's memory and the packet memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Wanted {
                 ("copy", Copying::Copy),
             ],
         )?;
-        let mut modes = Mode::wanted(spec)?;
+        let mut modes = Mode::wanted(spec.option("mode")).map_err(|reason| spec.error(reason))?;
         if copying == Copying::Zero {
             if modes == [Mode::Generic] {
                 return Err(spec.error("copy=zero is the driver's work: leave out mode=generic"));
@@ -125,7 +125,7 @@ impl Wanted {
                 format!("a driver with AF_XDP zero copy behind {name}; copy=auto does without"),
             ),
             Errno::PERM | Errno::ACCESS | Errno::AFNOSUPPORT => {
-                interface::cannot_make_socket(what, "CONFIG_XDP_SOCKETS", error)
+                interface::cannot_make_socket(what, "CONFIG_XDP_SOCKETS", error).into()
             }
             _ => PortError::system(what, error),
         }

@@ -8,11 +8,11 @@ use super::memory::{MbufPool, Memory};
 use super::path::{Counts, Path};
 use crate::{
     BATCH_CAPACITY, Batch, Link, Part, Port, PortCounters, PortError, PortSpec, Relayed, Resources,
-    StampClock,
 };
 use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use taut_sys::StampClock;
 
 /// Drivers whose error counter counts again what they refused and the caller still has.
 const COUNT_REFUSED: [&str; 2] = ["net_af_xdp", "net_tap"];

@@ -9,10 +9,10 @@ use super::ring::Ring;
 pub use super::ring::{Descriptor, FLAG_NEXT, MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
 use super::server_queue::ServerQueue;
 use super::{Link, Queue};
-use crate::memory::Mapping;
 use crate::{Batch, Packet, PoolHandle, PortCounters, PortError};
 use std::ops::Range;
 use std::sync::Arc;
+use taut_sys::Mapping;
 
 /// Bytes of the region that rings and buffers lie in.
 pub const REGION_BYTES: usize = 16 << 10;

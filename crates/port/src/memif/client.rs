@@ -6,12 +6,12 @@ use super::connection::{Connection, Fault, Handovers, Regions, RingPlace, interr
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{MIN_LOG2_RING_SIZE, Ring};
 use super::{APPLICATION_NAME, Identity};
-use crate::memory::Mapping;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use taut_sys::Mapping;
 
 /// How long to wait before trying again to reach a server that is not there.
 const RETRY_MS: i64 = 20;
@@ -181,7 +181,7 @@ fn shake_hands(
     let system = |e: crate::PortError| ChannelError::System(e.to_string());
     let ring_bytes = Ring::bytes(log2_size).next_multiple_of(4096);
     let bytes = usize::from(tx_rings + rx_rings) * ring_bytes;
-    let rings = Mapping::create_small("taut-rings", bytes).map_err(system)?;
+    let rings = Mapping::create_small("taut-rings", bytes).map_err(|e| system(e.into()))?;
     let place = |nth: u16| -> Result<RingPlace, ChannelError> {
         Ok(RingPlace {
             region: 0,

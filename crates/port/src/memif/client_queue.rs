@@ -5,7 +5,8 @@ use super::in_turn;
 use super::knock::Knocker;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
 use super::wakes::{self, Wakes};
-use crate::{Alarm, Batch, Packet, PoolHandle, PortCounters};
+use crate::{Batch, Packet, PoolHandle, PortCounters};
+use taut_sys::Alarm;
 
 /// Empty buffers are offered this many at a time while packets keep coming, and at once when they pause.
 const REFILL_BATCH: u16 = 64;

@@ -2,13 +2,13 @@
 
 use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE, Ring};
 use super::shrink::Guard;
-use crate::memory::Mapping;
 use crate::{PortCounters, PortError};
 use rustix::io::write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use taut_sys::Mapping;
 
 /// Place of a ring, as the client announced it, and its interrupt file.
 #[derive(Debug)]

@@ -27,9 +27,7 @@ mod shrink;
 mod tests;
 mod wakes;
 
-use crate::{
-    Alarm, Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives,
-};
+use crate::{Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives};
 use crate::{Part, Resources, Sends, Split};
 use client_queue::ClientQueue;
 use connection::{Connection, Handover, Handovers, interrupt_file};
@@ -41,6 +39,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use taut_sys::Alarm;
 
 /// Name by which either side calls itself.
 const APPLICATION_NAME: &str = concat!("taut ", env!("CARGO_PKG_VERSION"));

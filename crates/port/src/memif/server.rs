@@ -7,7 +7,6 @@ use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
 use super::shrink::Guard;
 use super::{APPLICATION_NAME, Identity};
 use crate::PortError;
-use crate::memory::Mapping;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
@@ -16,6 +15,7 @@ use rustix::net::{
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use taut_sys::Mapping;
 
 /// Regions a client may add. Real ones use two; DPDK's zero-copy client one per memory segment list.
 const MAX_REGIONS: u16 = 64;

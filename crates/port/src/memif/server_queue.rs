@@ -6,8 +6,9 @@ use super::in_turn;
 use super::knock::Knocker;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
 use super::wakes::{self, Wakes};
-use crate::{Alarm, Batch, Packet, PoolHandle, PortCounters};
+use crate::{Batch, Packet, PoolHandle, PortCounters};
 use std::ptr::NonNull;
+use taut_sys::Alarm;
 
 pub(super) struct ServerQueue {
     /// Pool for frames that come in pieces.

@@ -5,8 +5,7 @@ use super::channel::Channel;
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
 use super::server::Listener;
-use crate::memory::Mapping;
-use crate::{Alarm, Batch, Link, Port, PortSpec, Resources};
+use crate::{Batch, Link, Port, PortSpec, Resources};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
@@ -14,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use taut_sys::Alarm;
+use taut_sys::Mapping;
 use tempfile::TempDir;
 
 fn folder() -> (TempDir, PathBuf) {

@@ -2,10 +2,10 @@
 
 use super::connection::RingPlace;
 use super::ring::Ring;
-use crate::Alarm;
 use rustix::io::{IoSliceMut, ReadWriteFlags, preadv2};
 use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
+use taut_sys::Alarm;
 
 /// A receiver that has not slept during this many sends is taken for one that polls.
 const REMEMBERED_SENDS: u32 = 1 << 16;

@@ -2,7 +2,8 @@
 
 use super::ring::ROOM_BYTES;
 use super::{OPEN, PairPort};
-use crate::{Alarm, BATCH_CAPACITY, Batch, PortError};
+use crate::{BATCH_CAPACITY, Batch, PortError};
+use taut_sys::Alarm;
 
 /// One end of a lane. Both ends are opened by the same name, each on the thread that it belongs to; a name serves once.
 pub struct Lane {

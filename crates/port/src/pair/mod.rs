@@ -9,14 +9,13 @@ mod ring;
 
 pub use lane::Lane;
 
-use crate::{
-    Alarm, Backend, Batch, Bell, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError,
-};
+use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
 use crate::{Part, PortSpec, Receives, Resources, Sends, Split, Supply};
 use ring::{ROOM_BYTES, Receiver, Ring, Sender};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use taut_sys::{Alarm, Bell};
 
 /// `pair:NAME[,ring=N]`.
 pub(crate) const BACKEND: Backend = Backend {

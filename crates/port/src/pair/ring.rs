@@ -6,11 +6,11 @@
 
 use crate::PortError;
 use crate::frame_copy::copy_frame;
-use crate::memory::Mapping;
 use crate::pool::HEADROOM_BYTES;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use taut_sys::Mapping;
 
 /// Slot size: as in packet pools, an odd number of cache lines.
 const STRIDE_BYTES: usize = 2112;

@@ -2,8 +2,8 @@
 //! thread and the packets that lie in them.
 
 use crate::PortError;
-use crate::memory::Mapping;
 use std::ptr::NonNull;
+use taut_sys::Mapping;
 
 /// Bytes of one block: a read of the file.
 const BLOCK_BYTES: usize = 512 << 10;
@@ -21,7 +21,10 @@ unsafe impl Sync for Blocks {}
 
 impl Blocks {
     pub(super) fn new() -> Result<Self, PortError> {
-        Mapping::create_small("taut-pcap", BLOCKS * BLOCK_BYTES).map(Self)
+        Ok(Self(Mapping::create_small(
+            "taut-pcap",
+            BLOCKS * BLOCK_BYTES,
+        )?))
     }
 
     /// The start of a block.

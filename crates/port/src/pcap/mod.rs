@@ -16,9 +16,7 @@ mod writer;
 
 pub use annotated::{Annotated, write_annotated};
 
-use crate::{
-    Backend, Batch, Breakdown, Clock, Handling, Link, Port, PortCounters, PortError, PortSpec,
-};
+use crate::{Backend, Batch, Breakdown, Handling, Link, Port, PortCounters, PortError, PortSpec};
 use crate::{Receives, Resources, Sends, Split, Supply};
 use index::End;
 use reader::Reader;
@@ -26,6 +24,7 @@ use record::Format;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::time::Duration;
+use taut_sys::Clock;
 use writer::Writer;
 
 /// `pcap:FILE[,role=read|write][,out=FILE][,timing=fast|original][,repeat=N][,format=pcap|pcapng]`.

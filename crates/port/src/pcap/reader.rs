@@ -3,12 +3,13 @@
 
 use super::blocks::{BLOCKS, Blocks};
 use super::index::{End, Entry, Filled, Index};
-use crate::background::spawn;
-use crate::{Batch, Clock, Packet, PoolHandle, PortCounters, PortError, ticks};
+use crate::{Batch, Packet, PoolHandle, PortCounters, PortError};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
+use taut_sys::spawn_beside;
+use taut_sys::{Clock, ticks};
 
 /// A block on its way to the thread, with the list to note its frames in.
 type Empty = (usize, Vec<Entry>);
@@ -104,7 +105,7 @@ impl Reader {
             None
         } else {
             let blocks = Arc::clone(&blocks);
-            Some(spawn("pcap-read", move || {
+            Some(spawn_beside("pcap-read", move || {
                 read_ahead(index, &blocks, &take_empty, &give_full);
             })?)
         };

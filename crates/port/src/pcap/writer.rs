@@ -4,7 +4,6 @@
 //! back to its last whole frame when the disk is full.
 
 use super::record::Format;
-use crate::background::spawn;
 use crate::{Batch, PortError};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -14,6 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use taut_sys::spawn_beside;
 
 /// Bytes that are written at a time.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -100,7 +100,7 @@ impl Writer {
                 bytes: start.len() as u64,
                 progress: Arc::clone(&progress),
             };
-            spawn("pcap-write", move || {
+            spawn_beside("pcap-write", move || {
                 while let Ok(mut block) = take_full.recv() {
                     sink.put(&block);
                     block.records.clear();

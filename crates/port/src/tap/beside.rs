@@ -1,8 +1,9 @@
 //! A tap interface beside the data path, for what is not worth a port: one frame at a time, on any thread.
 
 use super::device::{Device, Settings};
-use crate::{Alarm, PortError};
+use crate::PortError;
 use rustix::io::{read, write};
+use taut_sys::Alarm;
 
 const MTU_BYTES: u32 = 1500;
 /// Length of the queue that the kernel gives an interface of its own.

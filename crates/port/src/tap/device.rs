@@ -2,7 +2,6 @@
 //! netdevice(7) for its settings.
 
 use crate::PortError;
-use crate::interface::request_with;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -10,6 +9,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use taut_sys::interface::request_with;
 
 const DEVICE: &str = "/dev/net/tun";
 

@@ -12,15 +12,14 @@ mod tests;
 pub use beside::Tap;
 pub use device::is_name;
 
-use crate::interface::{self, ETHERNET_HEADER_BYTES, Interface};
-use crate::{
-    Alarm, Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec,
-};
+use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
 use crate::{Part, Receives, Resources, Sends, Split};
 use device::{Device, Settings};
 use rustix::io::{Errno, read, write};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use taut_sys::Alarm;
+use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 
 /// `tap:NAME[,address=A.B.C.D/N][,mac=XX:XX:XX:XX:XX:XX][,mtu=N][,queue=N]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -212,11 +211,11 @@ impl Port for TapPort {
         match Interface::find(self.device.lookup(), &self.name) {
             Ok(now) => {
                 self.interface = now;
-                now.link(&self.name)
+                now.passes(&self.name).into()
             }
             // Renamed or in another namespace; still ours.
             Err(_) if self.device.exists() => Link::Up,
-            Err(error) => interface::lost(&self.name, &error),
+            Err(error) => Link::Down(interface::lost(&self.name, &error)),
         }
     }
 

@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_measure::{Arrival, SequenceReport, SequenceTracker};
-use taut_port::{receive_stamped, stamp_arrivals};
+use taut_sys::{receive_stamped, stamp_arrivals};
 use taut_wire::{PROBE_BYTES, Probe, ProbeWay};
 
 /// Time between the first probes, which only ask whether a server is there.

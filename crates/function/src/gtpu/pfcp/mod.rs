@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use taut_port::{PortError, spawn_beside};
+use taut_port::PortError;
+use taut_sys::spawn_beside;
 
 /// How soon the thread sees that it is to end, or that a peer is to hear of us.
 const LOOK: Duration = Duration::from_millis(50);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use taut_port::duration;
+use taut_settings::duration;
 use taut_wire::pfcp::UDP_PORT;
 
 /// Sessions there can be at most: as many as bearers.
@@ -224,7 +224,9 @@ mod tests {
 
     fn read(text: &str) -> Result<Terms, String> {
         let settings = toml::from_str::<Settings>(text);
-        settings.map_err(|e| taut_port::in_words(&e))?.check(1000)
+        settings
+            .map_err(|e| taut_settings::in_words(&e))?
+            .check(1000)
     }
 
     const USUAL: &str = "address = \"127.0.0.8\"\npeers = [\"127.0.0.4\", \"[::1]:9\"]\n";

@@ -68,7 +68,7 @@ fn flood_of_new_flows() {
                     batch.push(it);
                 }
                 let context = Context {
-                    now_ticks: taut_port::ticks(),
+                    now_ticks: taut_sys::ticks(),
                     from_port: 0,
                     to_port: 1,
                     ports: 2,

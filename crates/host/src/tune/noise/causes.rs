@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use taut_port::{Clock, Interruption};
+use taut_sys::{Clock, Interruption};
 
 use super::Gap;
 use super::trace::{Event, What};

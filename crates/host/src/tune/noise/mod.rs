@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use taut_port::{Clock, ClockReading, StampClock};
+use taut_sys::{Clock, ClockReading, StampClock};
 use taut_traffic::{Interruptions, Watched, watch_interruptions};
 
 pub use causes::{Bin, Cause};

@@ -143,7 +143,7 @@ impl Trace {
     /// comes faster than it is read.
     pub fn take(&mut self, mut event: impl FnMut(usize, Event)) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 16];
-        let begun = taut_port::ticks();
+        let begun = taut_sys::ticks();
         for pipe in &mut self.pipes {
             let mut is_current = false;
             while !is_current {

@@ -1,0 +1,523 @@
+//! Lua states that reach packets: the memory of a batch, lent to a script for the length of one call.
+//!
+//! Scripts are compiled by LuaJIT, and so are accesses to packets: `memory.lua` reads and writes through
+//! LuaJIT's `ffi`, which the script itself never gets to see, and checks every offset against the length of
+//! the packet at that time. Packets that are not lent have length 0, so a script that keeps one finds
+//! nothing in it.
+#![allow(
+    unsafe_code,
+    reason = "LuaJIT reads and writes packets by their addresses, and is stopped from another thread"
+)]
+
+use mlua::ffi;
+use mlua::{LightUserData, Lua, LuaOptions, StdLib, Table};
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use taut_port::{BATCH_CAPACITY, Packet};
+
+/// Headers of a packet that a script can name.
+pub const HEADERS: usize = 16;
+
+/// Offset of a header that a packet has not got: behind the end of every packet.
+pub const ABSENT: u16 = u16::MAX;
+
+/// Values that a script hands over together.
+pub const SAMPLES: usize = 1024;
+
+/// Packets lent to a script, as `memory.lua` declares them.
+#[repr(C)]
+struct Window {
+    data: [Cell<*mut u8>; BATCH_CAPACITY],
+    /// Time from the stamp to the arrival; negative for packets without a stamp.
+    latency_ns: [Cell<f64>; BATCH_CAPACITY],
+    sequence: [Cell<f64>; BATCH_CAPACITY],
+    len: [Cell<u32>; BATCH_CAPACITY],
+    stream: [Cell<i32>; BATCH_CAPACITY],
+    headers: [[Cell<u16>; HEADERS]; BATCH_CAPACITY],
+    /// Marks that the script has set.
+    mark: [Cell<u8>; BATCH_CAPACITY],
+}
+
+impl Window {
+    fn new() -> Self {
+        Self {
+            data: [const { Cell::new(std::ptr::null_mut()) }; BATCH_CAPACITY],
+            latency_ns: [const { Cell::new(-1.0) }; BATCH_CAPACITY],
+            sequence: [const { Cell::new(0.0) }; BATCH_CAPACITY],
+            len: [const { Cell::new(0) }; BATCH_CAPACITY],
+            stream: [const { Cell::new(0) }; BATCH_CAPACITY],
+            headers: [const { [const { Cell::new(ABSENT) }; HEADERS] }; BATCH_CAPACITY],
+            mark: [const { Cell::new(0) }; BATCH_CAPACITY],
+        }
+    }
+}
+
+/// Facts about one packet besides its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Lent {
+    /// Offsets of the packet's headers, in bytes; [`ABSENT`] for those it has not got.
+    pub headers: [u16; HEADERS],
+    /// Number of its stream (from 1; 0 for packets without a stamp), sequence number, and ns from stamp to
+    /// arrival.
+    pub stamp: Option<(u16, u64, f64)>,
+}
+
+/// A Lua state, and what it may reach.
+pub struct LuaState {
+    lua: Lua,
+    memory: Table,
+    /// These take an address, and so are kept from scripts.
+    recorder: mlua::Function,
+    number: mlua::Function,
+    window: Rc<Window>,
+    ends: Ends,
+}
+
+/// Numbers that a script writes, and that any thread may read meanwhile. A number is the bits of an `f64`; x86 and ARM store
+/// and load 8 aligned bytes whole.
+type Cells = Arc<[AtomicU64]>;
+
+/// Cells that the functions of a state write to. They live as long as the state, whoever keeps a handle on that.
+#[derive(Default)]
+struct Kept(Vec<Cells>);
+
+fn cells(n: usize) -> Cells {
+    (0..n).map(|_| AtomicU64::new(0.0_f64.to_bits())).collect()
+}
+
+/// Relaxed: each number is by itself.
+fn read(cell: &AtomicU64) -> f64 {
+    f64::from_bits(cell.load(Ordering::Relaxed))
+}
+
+/// A number of a script, as other threads see it.
+#[derive(Debug, Clone)]
+pub struct Number(Cells);
+
+impl Number {
+    /// Returns the number's present value.
+    pub fn get(&self) -> f64 {
+        read(&self.0[0])
+    }
+}
+
+/// Numbers that a script has handed over and nobody has taken, as other threads see them.
+#[derive(Debug, Clone)]
+pub struct Pending(Cells);
+
+impl Pending {
+    /// Returns the present values. Exact while the script does not go on.
+    pub fn values(&self) -> impl Iterator<Item = f64> + '_ {
+        let n = (read(&self.0[0]) as usize).min(SAMPLES);
+        self.0[1..=n].iter().map(read)
+    }
+}
+
+/// Functions that [`LuaState::samples`] makes.
+pub struct Samples {
+    /// Takes one number.
+    pub record: mlua::Function,
+    /// Passes on what there is.
+    pub flush: mlua::Function,
+    /// Samples that have not been passed on.
+    pub pending: Pending,
+}
+
+/// The state that another thread may interrupt, for as long as it lives.
+struct Raw(Option<*mut mlua::lua_State>);
+
+// SAFETY: the pointer is used only under the lock of `Ends`, while the state lives, and only for
+// `lua_sethook`, which LuaJIT allows from other threads (lj_record.c, LUAJIT_ENABLE_CHECKHOOK).
+unsafe impl Send for Raw {}
+
+/// Ends what a Lua state does, from any thread.
+#[derive(Clone)]
+pub struct Ends(Arc<Mutex<Raw>>);
+
+impl Ends {
+    /// Makes the script fail with "stopped" at its next instruction, and at every one after that. A loop
+    /// that LuaJIT compiled notices too, where LuaJIT was built with `LUAJIT_ENABLE_CHECKHOOK`.
+    pub fn end(&self) {
+        let raw = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = raw.0 {
+            // SAFETY: alive, since `LuaState` takes it away under this lock before it is closed; see `Raw`
+            // for why another thread may call this.
+            unsafe { ffi::lua_sethook(state, Some(stopped), ffi::LUA_MASKCOUNT, 1) };
+        }
+    }
+}
+
+/// Raises the error that ends a script.
+unsafe extern "C-unwind" fn stopped(state: *mut mlua::lua_State, _: *mut ffi::lua_Debug) {
+    // SAFETY: called by Lua with its own state, which is in a call, so an error finds its way; nothing in
+    // this frame needs to be dropped.
+    unsafe {
+        ffi::luaL_where(state, 0);
+        ffi::lua_pushstring(state, c"stopped".as_ptr());
+        ffi::lua_concat(state, 2);
+        ffi::lua_error(state);
+    }
+}
+
+impl Drop for LuaState {
+    fn drop(&mut self) {
+        self.ends.0.lock().unwrap_or_else(PoisonError::into_inner).0 = None;
+    }
+}
+
+impl LuaState {
+    /// A state with Lua's harmless libraries; `trusted` adds those that reach the file system, other
+    /// programs and memory.
+    ///
+    /// # Errors
+    /// What Lua says.
+    pub fn new(trusted: bool) -> mlua::Result<Self> {
+        let mut libraries = StdLib::ALL_SAFE | StdLib::FFI;
+        if trusted {
+            libraries |= StdLib::ALL;
+        }
+        // SAFETY: the unsafe libraries are `ffi`, which is taken out of reach below unless the user
+        // trusts the script with everything; and where he does, `debug`.
+        let lua = unsafe { Lua::unsafe_new_with(libraries, LuaOptions::new()) };
+        let window = Rc::new(Window::new());
+        // Lives as long as the state, whoever keeps a handle on that.
+        lua.set_app_data(Rc::clone(&window));
+        lua.set_app_data(Kept::default());
+        let address = LightUserData(Rc::as_ptr(&window) as *mut c_void);
+        let ffi: Table = lua.load("return require 'ffi'").eval()?;
+        let memory: Table = lua
+            .load(include_str!("memory.lua"))
+            .set_name("=taut")
+            .call((ffi, address))?;
+        let recorder = memory.get("recorder")?;
+        memory.raw_remove("recorder")?;
+        let number = memory.get("number")?;
+        memory.raw_remove("number")?;
+        if !trusted {
+            hide_unsafe(&lua)?;
+        }
+        let mut state = std::ptr::null_mut();
+        // SAFETY: only looks at the pointer.
+        unsafe { lua.exec_raw::<()>((), |raw| state = raw)? };
+        Ok(Self {
+            lua,
+            memory,
+            recorder,
+            number,
+            window,
+            ends: Ends(Arc::new(Mutex::new(Raw(Some(state))))),
+        })
+    }
+
+    /// The state.
+    pub fn lua(&self) -> &Lua {
+        &self.lua
+    }
+
+    /// Functions on lent packets that `memory.lua` describes. They are safe with any arguments.
+    pub fn memory(&self) -> &Table {
+        &self.memory
+    }
+
+    /// Returns what ends the state's script from another thread.
+    pub fn ends(&self) -> Ends {
+        self.ends.clone()
+    }
+
+    /// Runs `work` while the script can reach `packets` (64 at most); afterwards it cannot. Returns what
+    /// `work` does, and a bit for each packet that the script marked.
+    pub fn lend<T>(
+        &self,
+        packets: &mut [Packet],
+        mut about: impl FnMut(usize, &[u8]) -> Lent,
+        work: impl FnOnce() -> T,
+    ) -> (T, u64) {
+        let n = packets.len().min(BATCH_CAPACITY);
+        let lent = Returned {
+            window: &self.window,
+            n,
+        };
+        for (index, packet) in packets.iter_mut().take(n).enumerate() {
+            let Lent { headers, stamp } = about(index, packet.bytes());
+            let window = &*self.window;
+            for (to, offset) in window.headers[index].iter().zip(headers) {
+                to.set(offset);
+            }
+            let (stream, sequence, latency_ns) = stamp.unwrap_or((0, 0, -1.0));
+            window.stream[index].set(i32::from(stream));
+            window.sequence[index].set(sequence as f64);
+            window.latency_ns[index].set(latency_ns);
+            window.mark[index].set(0);
+            window.data[index].set(packet.bytes_mut().as_mut_ptr());
+            window.len[index].set(packet.len() as u32);
+        }
+        let done = work();
+        let marks = (0..n).fold(0, |marks, index| {
+            marks | u64::from(self.window.mark[index].get() != 0) << index
+        });
+        drop(lent);
+        (done, marks)
+    }
+
+    /// A Lua function that takes numbers one by one and passes them to `take` by the thousand, and one that
+    /// passes on what there is.
+    ///
+    /// # Errors
+    /// What Lua says.
+    pub fn samples(
+        &self,
+        mut take: impl FnMut(&mut dyn Iterator<Item = f64>) + 'static,
+    ) -> mlua::Result<Samples> {
+        let cells = self.cells(1 + SAMPLES)?;
+        let pending = Pending(Arc::clone(&cells));
+        let address = LightUserData(cells.as_ptr() as *mut c_void);
+        let flush = self.lua.create_function_mut(move |_, n: usize| {
+            take(&mut cells[1..=n.min(SAMPLES)].iter().map(read));
+            Ok(())
+        })?;
+        let (record, flush) = self.recorder.call((address, SAMPLES, flush))?;
+        Ok(Samples {
+            record,
+            flush,
+            pending,
+        })
+    }
+
+    /// A number, and Lua functions that read and write it.
+    ///
+    /// # Errors
+    /// What Lua says.
+    pub fn number(&self) -> mlua::Result<(Number, mlua::Function, mlua::Function)> {
+        let cells = self.cells(1)?;
+        let address = LightUserData(cells.as_ptr() as *mut c_void);
+        let (read, write) = self.number.call(address)?;
+        Ok((Number(cells), read, write))
+    }
+
+    /// Memory that lives as long as the state.
+    fn cells(&self, n: usize) -> mlua::Result<Cells> {
+        let made = cells(n);
+        let mut kept = self.lua.app_data_mut::<Kept>();
+        let kept = kept
+            .as_mut()
+            .ok_or_else(|| mlua::Error::runtime("the state has ended"))?;
+        kept.0.push(Arc::clone(&made));
+        Ok(made)
+    }
+}
+
+/// Takes lent packets back, whatever happens.
+struct Returned<'a> {
+    window: &'a Window,
+    n: usize,
+}
+
+impl Drop for Returned<'_> {
+    fn drop(&mut self) {
+        for index in 0..self.n {
+            self.window.len[index].set(0);
+            self.window.data[index].set(std::ptr::null_mut());
+        }
+    }
+}
+
+/// Takes everything out of reach that leads to files, programs, native code or foreign memory.
+fn hide_unsafe(lua: &Lua) -> mlua::Result<()> {
+    lua.load(include_str!("sandbox.lua"))
+        .set_name("=taut")
+        .exec()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_port::{Batch, PoolHandle};
+
+    fn lent(_: usize, _: &[u8]) -> Lent {
+        Lent {
+            headers: [ABSENT; HEADERS],
+            stamp: None,
+        }
+    }
+
+    #[test]
+    fn a_script_reads_and_writes_lent_packets_and_no_others() {
+        let state = LuaState::new(false).unwrap();
+        let lua = state.lua();
+        lua.globals().set("memory", state.memory()).unwrap();
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 2, 60);
+        let write =
+            lua.load("memory.put32(1, 56, 0xfffefdfc) memory.mark(1) return memory.get16(1, 58)");
+        let (read, marks) = state.lend(batch.packets_mut(), lent, || write.eval::<u32>().unwrap());
+        assert_eq!((read, marks), (0xfdfc, 0b10));
+        assert_eq!(batch.packets()[1].bytes()[56..], [0xff, 0xfe, 0xfd, 0xfc]);
+        // After the call nothing is within reach.
+        assert!(lua.load("return memory.get8(0, 0)").eval::<u32>().is_err());
+    }
+
+    #[test]
+    fn no_offset_reaches_beyond_a_packet() {
+        let state = LuaState::new(false).unwrap();
+        let lua = state.lua();
+        lua.globals().set("memory", state.memory()).unwrap();
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, 60);
+        for call in [
+            "memory.get8(0, 60)",
+            "memory.get8(0, -1)",
+            "memory.get8(0, -1ULL)",
+            "memory.get8(0, 0/0)",
+            "memory.get8(0, 1/0)",
+            "memory.get8(0, {})",
+            "memory.get8(0, nil)",
+            "memory.get16(0, 59)",
+            "memory.put32(0, 57, 1)",
+            "memory.put48(0, 55, 1)",
+            "memory.get8(1, 0)",
+            "memory.get8(-1ULL, 0)",
+            "memory.get8(1e300, 60)",
+            "memory.bytes(0, 50, 11)",
+            "memory.bytes(0, 50, -1)",
+            "memory.copy(0, 50, string.rep('x', 11))",
+            "memory.copy(0, 50, {})",
+            "memory.field(0, 99999999, 0, 1)",
+        ] {
+            let chunk = lua.load(format!("return {call}"));
+            let (result, _) = state.lend(batch.packets_mut(), lent, || chunk.exec());
+            assert!(result.is_err(), "{call}");
+        }
+    }
+
+    #[test]
+    fn the_sandbox_has_no_way_out() {
+        let state = LuaState::new(false).unwrap();
+        for way in [
+            "io",
+            "os.execute",
+            "os.remove",
+            "os.exit",
+            "os.getenv",
+            "os.tmpname",
+            "require",
+            "package",
+            "dofile",
+            "loadfile",
+            "ffi",
+            "debug.getupvalue",
+            "debug.getregistry",
+            "debug.sethook",
+            "jit.util",
+            "jit.attach",
+            "string.dump",
+            "getfenv",
+            "setfenv",
+            "module",
+        ] {
+            let value: bool = state
+                .lua()
+                .load(format!(
+                    "local ok, v = pcall(function() return {way} end) return not ok or v == nil"
+                ))
+                .eval()
+                .unwrap();
+            assert!(value, "{way} is within reach");
+        }
+        let bytecode: bool = state
+            .lua()
+            .load("return load('\\27LJ\\2') == nil and loadstring('\\27LJ') == nil and load('return 1')() == 1")
+            .eval()
+            .unwrap();
+        assert!(bytecode, "bytecode can crash the state and must not load");
+        let trusted = LuaState::new(true).unwrap();
+        let all: bool = trusted
+            .lua()
+            .load("return io.open ~= nil and require('ffi').cdef ~= nil and os.execute ~= nil")
+            .eval()
+            .unwrap();
+        assert!(all);
+    }
+
+    #[test]
+    fn endless_loops_end_from_another_thread() {
+        for body in [
+            "while true do end",
+            "local n = 0 while true do n = n + 1 end",
+            "for i = 1, 1/0 do end",
+            "local function f() return f() end f()",
+            "while true do pcall(function() while true do end end) end",
+            "local c = coroutine.wrap(function() while true do end end) c()",
+        ] {
+            let state = LuaState::new(false).unwrap();
+            let ends = state.ends();
+            let ender = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                ends.end();
+            });
+            let message = state.lua().load(body).exec().unwrap_err().to_string();
+            ender.join().unwrap();
+            assert!(message.contains("stopped"), "{body}: {message}");
+        }
+    }
+
+    #[test]
+    fn samples_arrive_in_order_and_none_is_kept_back() {
+        let state = LuaState::new(false).unwrap();
+        let taken = Rc::new(Cell::new((0_u64, 0.0)));
+        let told = Rc::clone(&taken);
+        let Samples {
+            record,
+            flush,
+            pending,
+        } = state
+            .samples(move |values| {
+                for value in values {
+                    let (n, last) = told.get();
+                    assert!(value > last);
+                    told.set((n + 1, value));
+                }
+            })
+            .unwrap();
+        state.lua().globals().set("record", record).unwrap();
+        state
+            .lua()
+            .load("for i = 1, 2500 do record(i) end")
+            .exec()
+            .unwrap();
+        assert_eq!(taken.get(), (2048, 2048.0));
+        assert!(pending.values().eq((2049..=2500).map(f64::from)));
+        flush.call::<()>(()).unwrap();
+        assert_eq!(taken.get(), (2500, 2500.0));
+        assert_eq!(pending.values().count(), 0);
+    }
+
+    #[test]
+    fn other_threads_see_a_number_while_the_script_counts() {
+        let state = LuaState::new(false).unwrap();
+        let (number, read, write) = state.number().unwrap();
+        state.lua().globals().set("read", read).unwrap();
+        state.lua().globals().set("write", write).unwrap();
+        let seen = std::thread::spawn(move || {
+            while number.get() < 100.0 {
+                std::thread::yield_now();
+            }
+            number
+        });
+        let count = state
+            .lua()
+            .load("for _ = 1, 300 do write(read() + 0.5) end");
+        count.exec().unwrap();
+        assert_eq!(seen.join().unwrap().get(), 150.0);
+        // Whatever a script hands over.
+        for value in ["nil", "{}", "'x'", "print"] {
+            let wrong = state.lua().load(format!("write({value})")).exec();
+            assert!(wrong.is_err(), "{value}");
+        }
+    }
+}

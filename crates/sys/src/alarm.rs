@@ -1,0 +1,71 @@
+//! Alarm that a sleeping worker waits on: the files that its ports make readable when packets arrive.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// Filled anew for each [`Alarm::wait`], by those who have something to wait for. Allocates no more once it has held every file.
+#[derive(Debug, Default)]
+pub struct Alarm {
+    files: Vec<libc::pollfd>,
+}
+
+impl Alarm {
+    /// Forgets all files.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.files.clear();
+    }
+
+    /// Rings when `file` is readable. It has to stay open until after [`Alarm::wait`].
+    #[inline]
+    pub fn watch(&mut self, file: BorrowedFd<'_>) {
+        self.files.push(libc::pollfd {
+            fd: file.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
+    }
+
+    /// Sleeps until a file is readable or broken, a signal comes, or `at_most` is over.
+    pub fn wait(&mut self, at_most: Duration) {
+        let timeout = libc::timespec {
+            tv_sec: at_most.as_secs() as libc::time_t,
+            tv_nsec: at_most.subsec_nanos() as libc::c_long,
+        };
+        // SAFETY: an array of that many entries, a time and no signal mask, all alive during the call; a number
+        // that is no open file is answered with an error in its entry.
+        unsafe {
+            libc::ppoll(
+                self.files.as_mut_ptr(),
+                self.files.len() as libc::nfds_t,
+                &raw const timeout,
+                std::ptr::null(),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    #[test]
+    fn it_rings_for_a_readable_file_and_else_when_the_time_is_over() {
+        let file = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let mut alarm = Alarm::default();
+        alarm.watch(file.as_fd());
+        let begun = Instant::now();
+        alarm.wait(Duration::from_millis(20));
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        rustix::io::write(&file, &1_u64.to_ne_bytes()).unwrap();
+        let begun = Instant::now();
+        alarm.wait(Duration::from_secs(60));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        alarm.clear();
+        alarm.wait(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,178 @@
+//! Wakes the receiver of a ring in memory that sleeps instead of polling.
+//!
+//! Sender and receiver each write one thing and then read the other's: the sender publishes frames and looks whether
+//! anybody asks to be woken; the receiver asks and looks for frames. With a full fence between the two steps on both sides at
+//! least one sees what the other wrote (Dekker's algorithm), so nobody sleeps on a frame. A sender whose receiver polls is not
+//! to wait for its stores, so it fences only once the receiver has said that it sleeps.
+
+use crate::{Alarm, Error};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{read, write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+/// Doorbell of one ring. The sender rings it if the receiver has asked for that.
+#[derive(Debug)]
+pub struct Bell {
+    /// The receiver is one that sleeps.
+    sleeps: AtomicBool,
+    /// The receiver sleeps, or is about to.
+    asked: AtomicBool,
+    /// Readable once it was rung.
+    file: OwnedFd,
+}
+
+impl Bell {
+    /// Makes a bell that nobody has asked yet.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there are too many files.
+    pub fn new() -> Result<Self, Error> {
+        let file = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+        let file = file.map_err(|e| Error::system("making a file to wake a worker", e))?;
+        Ok(Self {
+            sleeps: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+            file,
+        })
+    }
+
+    /// The receiver will look once more, then sleep on `alarm`. False the first time: then it has to go on looking, until the
+    /// sender knows that it has to fence, which takes as long as a store to get to another core.
+    pub fn ask(&self, alarm: &mut Alarm) -> bool {
+        if !self.sleeps.load(Ordering::Relaxed) {
+            self.sleeps.store(true, Ordering::SeqCst);
+            return false;
+        }
+        self.asked.store(true, Ordering::Relaxed);
+        // Against the fence in `ring`: asked before the last look.
+        fence(Ordering::SeqCst);
+        alarm.watch(self.file.as_fd());
+        true
+    }
+
+    /// The receiver is awake.
+    pub fn quiet(&self) {
+        self.asked.store(false, Ordering::Relaxed);
+        // Whoever rang last may only now do so: then the next sleep ends early.
+        let _ = read(&self.file, &mut [0; 8]);
+    }
+
+    /// The sender has published frames. Costs a system call only if the receiver asked, and once each time.
+    #[inline(always)]
+    pub fn ring(&self) {
+        if !self.sleeps.load(Ordering::Relaxed) {
+            return;
+        }
+        // Against the fence in `ask`: published before this look.
+        fence(Ordering::SeqCst);
+        if self.asked.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Whether the receiver sleeps, or is about to.
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if self.asked.swap(false, Ordering::Relaxed) {
+            // A full counter means that it was rung already.
+            let _ = write(&self.file, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+    use std::time::{Duration, Instant};
+
+    /// A number on cache lines of its own.
+    #[derive(Default)]
+    #[repr(align(128))]
+    struct Line(AtomicU32);
+
+    impl Line {
+        fn set(&self, number: u32) {
+            self.0.store(number, Ordering::Release);
+        }
+
+        fn get(&self) -> u32 {
+            self.0.load(Ordering::Acquire)
+        }
+
+        fn wait_for(&self, number: u32) {
+            let mut looks = 0_u32;
+            while self.get() < number {
+                looks += 1;
+                // On a machine with other work both threads may share a core.
+                if cfg!(miri) || looks.is_multiple_of(256) {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
+    fn step(number: u32) {
+        std::hint::black_box(number);
+    }
+
+    /// Both take their two steps at the same moment, with the lines they look at in their caches, which is when a processor
+    /// would let a look overtake the store before it. Run under Miri this also checks the memory orderings.
+    #[test]
+    fn whoever_asked_and_then_saw_nothing_is_rung() {
+        let (most, longest) = match cfg!(miri) {
+            true => (100, Duration::MAX),
+            false => (300_000, Duration::from_secs(2)),
+        };
+        let bell = Bell::new().unwrap();
+        assert!(!bell.ask(&mut Alarm::default()), "the first time");
+        let (published, sender, receiver) = (Line::default(), Line::default(), Line::default());
+        let last = Line(most.into());
+        let (mut asleep_on_it, mut was_rung) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 0;
+                while number < last.get() {
+                    number += 1;
+                    std::hint::black_box(bell.asked.load(Ordering::Relaxed));
+                    sender.set(2 * number);
+                    receiver.wait_for(2 * number);
+                    (0..number / 16 % 16).for_each(step);
+                    published.set(number);
+                    bell.ring();
+                    sender.set(2 * number + 1);
+                    receiver.wait_for(2 * number + 1);
+                }
+            });
+            let (mut alarm, begun) = (Alarm::default(), Instant::now());
+            for number in 1..=most {
+                alarm.clear();
+                step(published.get());
+                receiver.set(2 * number);
+                sender.wait_for(2 * number);
+                (0..number % 16).for_each(step);
+                assert!(bell.ask(&mut alarm));
+                let there = published.get() == number;
+                sender.wait_for(2 * number + 1);
+                let rung = read(&bell.file, &mut [0; 8]).is_ok();
+                asleep_on_it += u32::from(!there && !rung);
+                was_rung += u32::from(rung);
+                bell.quiet();
+                if begun.elapsed() > longest {
+                    last.set(number);
+                }
+                receiver.set(2 * number + 1);
+                if last.get() == number {
+                    break;
+                }
+            }
+        });
+        assert_eq!(asleep_on_it, 0, "of {}; {was_rung} were rung", last.get());
+    }
+}

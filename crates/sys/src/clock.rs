@@ -1,0 +1,224 @@
+//! The time-stamp counter and its calibration against `CLOCK_MONOTONIC_RAW`.
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The processor's time-stamp counter, in ticks.
+///
+/// Not serialising: neighbouring loads may move across it by a few cycles, far below what a
+/// packet costs, and a fence would cost every packet more than that.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: RDTSC has no memory effects and every x86-64 processor has it.
+        #[allow(unused_unsafe)]
+        unsafe {
+            core::arch::x86_64::_rdtsc()
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let value: u64;
+        // SAFETY: reading the virtual counter register has no side effects and is allowed in user space.
+        unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nomem, nostack)) };
+        value
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        raw_ns()
+    }
+}
+
+fn raw_ns() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicRaw);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Relation of the ticks of [`ticks`] to nanoseconds of `CLOCK_MONOTONIC_RAW`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Ticks per second.
+    pub hz: f64,
+    /// Bound of the calibration's error, in parts per million: the width of both reading brackets
+    /// over the calibration interval.
+    pub error_ppm: f64,
+}
+
+/// A pair of readings of both clocks and how far apart they may be.
+#[derive(Clone, Copy)]
+struct Pair {
+    ticks: u64,
+    ns: u64,
+    bracket_ticks: u64,
+}
+
+/// Reads both clocks as close together as this machine lets us: the best of 64 tries.
+fn pair() -> Pair {
+    let mut best = Pair {
+        ticks: 0,
+        ns: 0,
+        bracket_ticks: u64::MAX,
+    };
+    for _ in 0..64 {
+        let before = ticks();
+        let ns = raw_ns();
+        let after = ticks();
+        let bracket_ticks = after.saturating_sub(before);
+        if bracket_ticks < best.bracket_ticks {
+            best = Pair {
+                ticks: before + bracket_ticks / 2,
+                ns,
+                bracket_ticks,
+            };
+        }
+    }
+    best
+}
+
+impl Clock {
+    /// Calibrates for `interval`: longer is more exact (100 ms gives about one part per million).
+    pub fn calibrate(interval: Duration) -> Clock {
+        let first = pair();
+        std::thread::sleep(interval.max(Duration::from_millis(1)));
+        let last = pair();
+        let elapsed_ticks = (last.ticks - first.ticks) as f64;
+        let elapsed_ns = (last.ns - first.ns).max(1) as f64;
+        Clock {
+            hz: elapsed_ticks * 1e9 / elapsed_ns,
+            error_ppm: (first.bracket_ticks + last.bracket_ticks) as f64 / 2.0 / elapsed_ticks
+                * 1e6,
+        }
+    }
+
+    /// Nanoseconds that `ticks` last.
+    #[inline]
+    pub fn to_ns(&self, ticks: u64) -> f64 {
+        ticks as f64 * (1e9 / self.hz)
+    }
+
+    /// Ticks that `ns` nanoseconds last.
+    #[inline]
+    pub fn to_ticks(&self, ns: f64) -> f64 {
+        ns * (self.hz / 1e9)
+    }
+}
+
+/// Clock of arrival stamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StampClock {
+    /// The kernel's `CLOCK_REALTIME`, in units of so many ns.
+    Realtime {
+        /// Unit of the stamps, ns.
+        unit_ns: u32,
+    },
+    /// The kernel's `CLOCK_MONOTONIC`, ns.
+    Monotonic,
+    /// A clock that cannot be related to this machine's.
+    Unknown,
+}
+
+/// Relation of a clock of the kernel's to the ticks at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct ClockReading {
+    /// Ticks at the reading.
+    pub ticks: u64,
+    /// The clock's nanoseconds then.
+    pub ns: u64,
+    /// How far apart the two readings may be, ticks.
+    pub bracket_ticks: u64,
+    /// Unit of the clock's stamps, ns.
+    unit_ns: u32,
+}
+
+impl ClockReading {
+    /// Returns how far off times to the clock's stamps may be, ns: by the reading, and as stamps are cut to their unit.
+    #[inline]
+    pub fn error_ns(&self, clock: &Clock) -> f64 {
+        clock.to_ns(self.bracket_ticks) + f64::from(self.unit_ns - 1)
+    }
+
+    /// Reads both clocks, close together: a hundred nanoseconds. The relation changes with every correction of
+    /// the clock, up to 500 ns a millisecond, so ask anew every few milliseconds. None for a clock that nobody
+    /// here can read.
+    #[inline]
+    pub fn now(clock: StampClock) -> Option<Self> {
+        let (id, unit_ns) = match clock {
+            StampClock::Realtime { unit_ns } => (ClockId::Realtime, unit_ns),
+            StampClock::Monotonic => (ClockId::Monotonic, 1),
+            StampClock::Unknown => return None,
+        };
+        let before = ticks();
+        let now = clock_gettime(id);
+        let bracket_ticks = ticks().saturating_sub(before);
+        Some(Self {
+            ticks: before + bracket_ticks / 2,
+            ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
+            bracket_ticks,
+            unit_ns,
+        })
+    }
+
+    /// Nanoseconds from a reading of the ticks to a stamp of the clock's, both near this moment.
+    #[inline]
+    pub fn elapsed_ns(&self, clock: &Clock, from_ticks: u64, to_stamp: u64) -> f64 {
+        let to_ns = to_stamp.wrapping_mul(u64::from(self.unit_ns));
+        let after = to_ns.wrapping_sub(self.ns) as i64;
+        let before = self.ticks.wrapping_sub(from_ticks) as i64;
+        after as f64 + before as f64 * (1e9 / clock.hz)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_kernels_clocks_agree_with_the_ticks_over_a_while() {
+        let clock = Clock::calibrate(Duration::from_millis(20));
+        for kernel in [StampClock::Realtime { unit_ns: 1 }, StampClock::Monotonic] {
+            let reading = ClockReading::now(kernel).unwrap();
+            let begun = ticks();
+            std::thread::sleep(Duration::from_millis(5));
+            let end = ClockReading::now(kernel).unwrap();
+            let by_kernel = reading.elapsed_ns(&clock, begun, end.ns);
+            let by_ticks = clock.to_ns(end.ticks - begun);
+            let bound = clock.to_ns(reading.bracket_ticks + end.bracket_ticks) + 5e6 * 1e-3;
+            assert!(
+                (by_kernel - by_ticks).abs() < bound,
+                "{kernel:?}: {by_kernel} {by_ticks} {bound}"
+            );
+        }
+        assert!(ClockReading::now(StampClock::Unknown).is_none());
+    }
+
+    #[test]
+    fn stamps_in_microseconds_are_taken_as_such() {
+        let clock = Clock::calibrate(Duration::from_millis(20));
+        let reading = ClockReading::now(StampClock::Realtime { unit_ns: 1000 }).unwrap();
+        let elapsed = reading.elapsed_ns(&clock, reading.ticks, reading.ns / 1000 + 5);
+        assert!((4000.0..=5000.0).contains(&elapsed), "{elapsed}");
+        assert!(reading.error_ns(&clock) >= 999.0);
+    }
+
+    #[test]
+    fn calibration_states_an_error_and_both_directions_agree() {
+        let clock = Clock::calibrate(Duration::from_millis(20));
+        assert!(clock.hz > 1e6, "{clock:?}");
+        assert!(clock.error_ppm > 0.0 && clock.error_ppm < 1e5, "{clock:?}");
+        let ns = clock.to_ns(clock.to_ticks(1_000_000.0) as u64);
+        assert!((ns - 1_000_000.0).abs() < 2.0 * 1e9 / clock.hz, "{ns}");
+    }
+
+    #[test]
+    fn ticks_do_not_run_backwards_on_one_thread() {
+        let mut last = ticks();
+        for _ in 0..10_000 {
+            let now = ticks();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Counts what the processor and the kernel see happen in one thread: cycles, instructions, cache misses.
+//! (perf_event_open(2); counters of a thread go on while it sleeps, and cost it nothing but what switching
+//! threads takes.)
+
+use crate::Error;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// Event that can be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// Cycles of the core, at whatever frequency it ran.
+    Cycles,
+    /// Instructions that were completed.
+    Instructions,
+    /// Loads that the first-level data cache did not have.
+    L1dReadMisses,
+    /// Accesses that the last cache did not have.
+    LlcMisses,
+    /// Page faults, counted by the kernel.
+    PageFaults,
+    /// Switches to another thread, counted by the kernel.
+    ContextSwitches,
+}
+
+impl Event {
+    /// Events that take a counter of the processor, as many as every processor of the last ten years has.
+    pub const HARDWARE: [Self; 4] = [
+        Self::Cycles,
+        Self::Instructions,
+        Self::L1dReadMisses,
+        Self::LlcMisses,
+    ];
+
+    /// Name of the event for people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Cycles => "core cycles",
+            Self::Instructions => "instructions",
+            Self::L1dReadMisses => "L1d read misses",
+            Self::LlcMisses => "last-level cache misses",
+            Self::PageFaults => "page faults",
+            Self::ContextSwitches => "context switches",
+        }
+    }
+
+    /// Type and number in the kernel's interface (linux/perf_event.h).
+    fn code(self) -> (u32, u64) {
+        const HARDWARE: u32 = 0;
+        const SOFTWARE: u32 = 1;
+        const HARDWARE_CACHE: u32 = 3;
+        match self {
+            Self::Cycles => (HARDWARE, 0),
+            Self::Instructions => (HARDWARE, 1),
+            // Cache 0 (L1D), operation 0 (read), result 1 (miss).
+            Self::L1dReadMisses => (HARDWARE_CACHE, 1 << 16),
+            Self::LlcMisses => (HARDWARE, 3),
+            Self::PageFaults => (SOFTWARE, 2),
+            Self::ContextSwitches => (SOFTWARE, 3),
+        }
+    }
+}
+
+/// The first 64 bytes of `struct perf_event_attr`, which every kernel takes.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint: u32,
+    config1: u64,
+}
+
+/// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING | PERF_FORMAT_GROUP`.
+const READ_FORMAT: u64 = 1 | 2 | 8;
+/// `exclude_kernel`, and `exclude_hv`, without which some processors refuse.
+const EXCLUDE_KERNEL: u64 = 1 << 5 | 1 << 6;
+/// Flag `PERF_FLAG_FD_CLOEXEC`.
+const CLOSE_ON_EXEC: libc::c_ulong = 8;
+
+/// Counters of one thread, which run as long as this lives. All start and stop together, so that their
+/// figures are of the same instructions.
+#[derive(Debug)]
+pub struct EventCounters {
+    /// The first leads the group.
+    files: Vec<(Event, OwnedFd)>,
+    counts_kernel: bool,
+}
+
+/// Counts since the counters were opened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventCounts {
+    /// Time that the thread existed for the counters, s.
+    pub seconds: f64,
+    /// Every event that is counted, and how often it happened: estimated, where others used the counters some of the
+    /// time.
+    pub counts: Vec<(Event, f64)>,
+}
+
+impl EventCounters {
+    /// Starts to count `events` in the thread with this id, or in the calling one. Those that the machine
+    /// cannot count are left out.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], and why, when it can count none of them.
+    pub fn open(thread: Option<u32>, events: &[Event]) -> Result<Self, Error> {
+        let all = Self::open_group(thread, events, 0);
+        match all {
+            // What happens in the kernel is for the privileged.
+            Err(e) if is_denied(&e) => {
+                Self::open_group(thread, events, EXCLUDE_KERNEL).map_err(|e| explain(events, &e))
+            }
+            other => other.map_err(|e| explain(events, &e)),
+        }
+    }
+
+    fn open_group(thread: Option<u32>, events: &[Event], flags: u64) -> io::Result<Self> {
+        let mut files: Vec<(Event, OwnedFd)> = Vec::new();
+        let mut why = io::Error::from_raw_os_error(libc::ENOENT);
+        for event in events {
+            match open_event(thread, *event, files.first().map(|(_, file)| file), flags) {
+                Ok(file) => files.push((*event, file)),
+                Err(e) => why = e,
+            }
+        }
+        if files.is_empty() {
+            return Err(why);
+        }
+        Ok(Self {
+            files,
+            counts_kernel: flags & EXCLUDE_KERNEL == 0,
+        })
+    }
+
+    /// Returns the events that are counted.
+    pub fn events(&self) -> impl Iterator<Item = Event> {
+        self.files.iter().map(|(event, _)| *event)
+    }
+
+    /// Whether what the kernel does in the thread counts too.
+    pub fn counts_kernel(&self) -> bool {
+        self.counts_kernel
+    }
+
+    /// The counts so far.
+    ///
+    /// # Errors
+    /// When they cannot be read, or others have had the processor's counters all the time.
+    pub fn read(&self) -> Result<EventCounts, Error> {
+        const HEAD: usize = 3;
+        let what = "reading event counters";
+        let Some((_, leader)) = self.files.first() else {
+            return Err(Error::missing(what, "at least one event"));
+        };
+        let mut words = vec![0_u64; HEAD + self.files.len()];
+        let bytes = words.len() * size_of::<u64>();
+        // SAFETY: the buffer has as many bytes, and any bytes are numbers.
+        let n = unsafe { libc::read(leader.as_raw_fd(), words.as_mut_ptr().cast(), bytes) };
+        if n < 0 {
+            return Err(Error::system(what, io::Error::last_os_error()));
+        }
+        let [count, enabled_ns, running_ns, values @ ..] = words.as_slice() else {
+            return Err(Error::missing(what, "a kernel that answers whole"));
+        };
+        if n as usize != bytes || *count as usize != values.len() {
+            return Err(Error::missing(what, "a kernel that answers whole"));
+        }
+        if *running_ns == 0 && *enabled_ns > 0 {
+            let needs = "counters that nobody else has taken (perf, the kernel's watchdog)";
+            return Err(Error::missing(what, needs));
+        }
+        let scale = *enabled_ns as f64 / (*running_ns).max(1) as f64;
+        let counts = self.events().zip(values);
+        Ok(EventCounts {
+            seconds: *enabled_ns as f64 / 1e9,
+            counts: counts.map(|(e, n)| (e, *n as f64 * scale)).collect(),
+        })
+    }
+}
+
+impl EventCounts {
+    /// Returns what was counted after `earlier`, a reading of the same counters.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let counts = self.counts.iter().zip(&earlier.counts);
+        Self {
+            seconds: self.seconds - earlier.seconds,
+            counts: counts
+                .map(|((event, now), (_, before))| (*event, (now - before).max(0.0)))
+                .collect(),
+        }
+    }
+}
+
+fn open_event(
+    thread: Option<u32>,
+    event: Event,
+    leader: Option<&OwnedFd>,
+    flags: u64,
+) -> io::Result<OwnedFd> {
+    let (kind, config) = event.code();
+    let attributes = Attributes {
+        kind,
+        size: size_of::<Attributes>() as u32,
+        config,
+        read_format: READ_FORMAT,
+        flags,
+        ..Attributes::default()
+    };
+    let thread = thread.map_or(0, |id| id as libc::pid_t);
+    let on_any_cpu: libc::c_int = -1;
+    let leader = leader.map_or(-1, |file| file.as_fd().as_raw_fd());
+    // SAFETY: the kernel reads as many bytes of the attributes as their size field says, which are there.
+    let file = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            thread,
+            on_any_cpu,
+            leader,
+            CLOSE_ON_EXEC,
+        )
+    };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a file that the kernel has opened just now, and nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(file as libc::c_int) })
+}
+
+fn is_denied(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+}
+
+/// Explains why none of `events` can be counted.
+fn explain(events: &[Event], e: &io::Error) -> Error {
+    let hardware = events.iter().any(|event| Event::HARDWARE.contains(event));
+    let what = if hardware {
+        "hardware counters"
+    } else {
+        "event counters"
+    };
+    let needs = match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
+            "a processor that shows its counters, which most virtual machines hide".to_string()
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            "root, CAP_PERFMON, or sysctl kernel.perf_event_paranoid=2 or less".to_string()
+        }
+        Some(libc::ENOSYS) => "a kernel with perf events".to_string(),
+        Some(libc::ESRCH) => "a thread that still runs".to_string(),
+        _ => format!("the kernel to allow them ({e})"),
+    };
+    Error::missing(what, needs)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Events that the kernel counts, so that counting can be tried where the processor counts nothing.
+    const SOFTWARE: [Event; 2] = [Event::ContextSwitches, Event::PageFaults];
+    const SLEEPS: usize = 20;
+
+    fn sleep_often() {
+        (0..SLEEPS).for_each(|_| std::thread::sleep(Duration::from_micros(200)));
+    }
+
+    fn counters(thread: Option<u32>) -> Option<EventCounters> {
+        match EventCounters::open(thread, &SOFTWARE) {
+            Ok(counters) => Some(counters),
+            Err(e) => {
+                println!("skipped: {e}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_counts_its_own_events_together() {
+        let Some(counters) = counters(None) else {
+            return;
+        };
+        assert!(counters.events().eq(SOFTWARE));
+        let before = counters.read().unwrap();
+        sleep_often();
+        let slept = counters.read().unwrap().since(&before);
+        // A sleeping thread always gives its core away.
+        assert!(slept.counts[0].1 >= SLEEPS as f64, "{slept:?}");
+        let before = counters.read().unwrap();
+        let pages = vec![1_u8; 32 << 20];
+        let touched = counters.read().unwrap().since(&before);
+        assert!(touched.counts[1].1 >= 1.0, "{touched:?} {}", pages.len());
+    }
+
+    #[test]
+    fn another_thread_is_counted_by_its_id_and_nobody_else() {
+        let (tell, told) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let id = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            tell.send(id).unwrap();
+            // Waits to be counted, works, and waits to be read.
+            gone.recv().unwrap();
+            sleep_often();
+            tell.send(id).unwrap();
+            let _ = gone.recv();
+        });
+        let Some(counters) = counters(Some(told.recv().unwrap())) else {
+            return;
+        };
+        go.send(()).unwrap();
+        told.recv().unwrap();
+        let switches = counters.read().unwrap().counts[0].1;
+        assert!(switches >= SLEEPS as f64, "{switches}");
+        drop(go);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn hardware_is_counted_or_its_absence_said_in_a_line() {
+        match EventCounters::open(None, &Event::HARDWARE) {
+            Ok(counters) => {
+                let sum: u64 = (0..100_000_u64).map(std::hint::black_box).sum();
+                match counters.read() {
+                    Ok(counts) => {
+                        let some = counts.counts.iter().any(|(_, n)| *n > 1_000.0);
+                        assert!(some, "{counts:?} {sum}");
+                    }
+                    Err(e) => assert!(e.is_missing(), "{e}"),
+                }
+            }
+            Err(e) => {
+                let text = e.to_string();
+                assert!(e.is_missing() && text.starts_with("hardware counters: needs "));
+                assert_eq!(text.lines().count(), 1, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_refusal_says_what_would_help() {
+        for (code, part) in [
+            (libc::ENOENT, "virtual machines"),
+            (libc::EACCES, "perf_event_paranoid"),
+            (libc::ENOSYS, "a kernel with perf events"),
+            (libc::EMFILE, "the kernel to allow them"),
+        ] {
+            let e = explain(&Event::HARDWARE, &io::Error::from_raw_os_error(code));
+            assert!(e.is_missing() && e.to_string().contains(part), "{e}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_is_not_there_is_an_error() {
+        let e = EventCounters::open(Some(i32::MAX as u32), &SOFTWARE).unwrap_err();
+        assert!(e.is_missing(), "{e}");
+    }
+}

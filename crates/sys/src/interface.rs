@@ -1,0 +1,228 @@
+//! A network interface as packet sockets see it: its number, its longest frame, whether it is up.
+
+use crate::Error;
+use rustix::fd::{AsFd, AsRawFd};
+use std::io;
+
+/// Bytes of an Ethernet header, which the interface's MTU does not count.
+pub const ETHERNET_HEADER_BYTES: usize = 14;
+
+/// Bytes of one VLAN tag, which the MTU does not count either.
+pub const VLAN_TAG_BYTES: usize = 4;
+
+/// EtherTypes of a VLAN tag: 802.1Q and 802.1ad.
+const VLAN_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+
+/// State of an interface as the kernel tells it at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interface {
+    /// The kernel's number for it; a new interface of the same name has another.
+    pub index: u32,
+    /// Longest payload in bytes.
+    pub mtu_bytes: usize,
+    /// Switched on (`ip link set NAME up`).
+    pub up: bool,
+    /// The interface has a carrier: the other end is there and up.
+    pub running: bool,
+}
+
+impl Interface {
+    /// Looks `name` up in the network namespace that `socket` was made in.
+    ///
+    /// # Errors
+    /// The kernel's answer, `ENODEV` if there is none of that name.
+    pub fn find(socket: impl AsFd, name: &str) -> io::Result<Self> {
+        let socket = socket.as_fd();
+        let index = rustix::net::netdevice::name_to_index(socket, name)?;
+        let mtu = request(socket, name, libc::SIOCGIFMTU)?;
+        let flags = request(socket, name, libc::SIOCGIFFLAGS)?;
+        // SAFETY: the kernel filled in the member that each request is about.
+        let (mtu, flags) = unsafe { (mtu.ifr_ifru.ifru_mtu, i32::from(flags.ifr_ifru.ifru_flags)) };
+        Ok(Self {
+            index,
+            mtu_bytes: usize::try_from(mtu).unwrap_or(0),
+            up: flags & libc::IFF_UP != 0,
+            running: flags & libc::IFF_RUNNING != 0,
+        })
+    }
+
+    /// Says whether frames can pass.
+    ///
+    /// # Errors
+    /// Why not, and what would help.
+    pub fn passes(&self, name: &str) -> Result<(), String> {
+        if !self.up {
+            Err(format!("{name} is down: ip link set {name} up"))
+        } else if !self.running {
+            Err(format!("{name} has no carrier: is its other end up?"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Makes one `SIOCGIF...` request about the interface `name`.
+fn request(socket: impl AsFd, name: &str, which: libc::Ioctl) -> io::Result<libc::ifreq> {
+    // SAFETY: these requests read and write one `ifreq`.
+    unsafe { request_with(socket, name, which, |_| {}) }
+}
+
+/// Makes one request about the interface `name`, with what `fill` puts into it beside the name.
+///
+/// # Errors
+/// The kernel's answer.
+///
+/// # Safety
+/// The kernel has to read and write one `ifreq`, and nothing else, for `which`.
+pub unsafe fn request_with(
+    socket: impl AsFd,
+    name: &str,
+    which: libc::Ioctl,
+    fill: impl FnOnce(&mut libc::ifreq),
+) -> io::Result<libc::ifreq> {
+    // SAFETY: an `ifreq` is plain data; all zeroes is a valid one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    fill(&mut request);
+    // SAFETY: the descriptor is open; as to what the kernel does, the caller has promised.
+    if unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), which, &mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(request)
+}
+
+/// Switches the network interface `name` on, as `ip link set NAME up` does.
+///
+/// # Errors
+/// The kernel's answer: `ENODEV` if there is none of that name, `EPERM` without CAP_NET_ADMIN.
+pub fn switch_on(name: &str) -> io::Result<()> {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
+    let now = request(&socket, name, libc::SIOCGIFFLAGS)?;
+    // SAFETY: this is the member that the kernel filled in.
+    let flags = unsafe { now.ifr_ifru.ifru_flags } | libc::IFF_UP as libc::c_short;
+    // SAFETY: the kernel reads one `ifreq`.
+    unsafe {
+        request_with(
+            &socket,
+            name,
+            libc::SIOCSIFFLAGS as libc::Ioctl,
+            |request| {
+                request.ifr_ifru.ifru_flags = flags;
+            },
+        )
+    }
+    .map(|_| ())
+}
+
+/// The name of the driver behind the interface `name`, as ethtool says it.
+///
+/// # Errors
+/// The kernel's answer; some drivers have no name.
+pub fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
+    /// `ETHTOOL_GDRVINFO` and `SIOCETHTOOL` of linux/ethtool.h and linux/sockios.h.
+    const GET_DRIVER_INFO: u32 = 3;
+    const ETHTOOL: libc::Ioctl = 0x8946;
+    /// `struct ethtool_drvinfo`: the question, the driver's name of 32 bytes, and more.
+    #[repr(C)]
+    struct DriverInfo {
+        question: u32,
+        name: [u8; 32],
+        rest: [u8; 160],
+    }
+    let mut info = DriverInfo {
+        question: GET_DRIVER_INFO,
+        name: [0; 32],
+        rest: [0; 160],
+    };
+    // SAFETY: for this question the kernel writes one such structure, which outlives the call.
+    unsafe {
+        request_with(socket, name, ETHTOOL, |request| {
+            request.ifr_ifru.ifru_data = (&raw mut info).cast();
+        })?;
+    }
+    let name = info.name.split(|byte| *byte == 0).next();
+    Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
+}
+
+/// Says what an interface that cannot be looked up means for an open port.
+pub fn lost(name: &str, error: &io::Error) -> String {
+    if error.raw_os_error() == Some(libc::ENODEV) {
+        format!("interface {name} is gone")
+    } else {
+        format!("interface {name}: {error}")
+    }
+}
+
+/// Explains why there is no port or program on interface `name`, from the kernel's answer to the look-up.
+pub fn cannot_find(what: &str, name: &str, error: io::Error) -> Error {
+    if error.raw_os_error() == Some(libc::ENODEV) {
+        Error::missing(
+            what,
+            format!("an interface \"{name}\"; list those here with: ip link"),
+        )
+    } else {
+        Error::system(what, error)
+    }
+}
+
+/// Explains why a packet socket could not be made.
+pub fn cannot_make_socket(what: impl Into<String>, kind: &str, error: rustix::io::Errno) -> Error {
+    use rustix::io::Errno;
+    match error {
+        Errno::PERM | Errno::ACCESS => Error::missing(what, "root or CAP_NET_RAW (run with sudo)"),
+        Errno::AFNOSUPPORT => Error::missing(what, format!("a kernel with {kind}")),
+        _ => Error::system(what, error),
+    }
+}
+
+/// Whether an interface of this MTU takes the frame: a tag may come on top.
+#[inline(always)]
+pub fn fits(frame: &[u8], mtu_bytes: usize) -> bool {
+    let longest = mtu_bytes + ETHERNET_HEADER_BYTES;
+    frame.len() <= longest || (frame.len() <= longest + VLAN_TAG_BYTES && has_vlan_tag(frame))
+}
+
+#[cold]
+fn has_vlan_tag(frame: &[u8]) -> bool {
+    frame
+        .get(12..14)
+        .is_some_and(|kind| VLAN_TYPES.iter().any(|vlan| kind == vlan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vlan_tag_may_exceed_the_mtu_and_nothing_else() {
+        let mut frame = vec![0; 1518];
+        assert!(fits(&frame[..1514], 1500));
+        assert!(!fits(&frame[..1515], 1500));
+        frame[12..14].copy_from_slice(&[0x81, 0x00]);
+        assert!(fits(&frame, 1500));
+        frame.push(0);
+        assert!(!fits(&frame, 1500));
+    }
+
+    #[test]
+    fn what_is_no_interface_cannot_be_switched_on() {
+        let error = switch_on("taut-no-such").expect_err("no such interface");
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn a_name_longer_than_the_kernel_has_is_no_interface() {
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
+        let error = Interface::find(&socket, &"x".repeat(40)).expect_err("too long");
+        assert_eq!(lost("x", &error), "interface x is gone");
+    }
+}

@@ -1,0 +1,111 @@
+//! Times in which a polling loop did not run: seen by the loop itself, as one round takes much longer than such rounds do.
+
+use crate::Clock;
+
+/// Rounds shorter than this are never called interrupted: a poll of an empty ring takes some nanoseconds, an interrupt
+/// handler with its way in and out a microsecond or more.
+const SHORTEST_NS: f64 = 1_000.0;
+
+/// Nor are rounds shorter than this many times the average of their kind.
+const TIMES_AVERAGE: u64 = 4;
+
+/// Interruption: one time in which the loop did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interruption {
+    /// The last reading of the clock before it.
+    pub start_ticks: u64,
+    /// Length up to the first reading after it: what the loop itself did in that round is part of it.
+    pub length_ticks: u64,
+}
+
+/// Watch over the rounds of a polling loop: how long those with work and those without take, and from when on one
+/// counts as interrupted: longer than 1 µs and than four times what such rounds took on average in the period before.
+///
+/// A round costs one comparison with a limit ([`RoundWatch::is_interrupted`]); the loop reads the clock anyway and sums
+/// up its own times. Limits follow the averages whenever [`RoundWatch::adapt`] is called.
+///
+/// ```
+/// use taut_sys::{Clock, RoundWatch};
+///
+/// let clock = Clock { hz: 1e9, error_ppm: 0.0 };
+/// let mut watch = RoundWatch::new(&clock);
+/// assert!(watch.is_interrupted(false, 1_001));
+/// assert!(!watch.is_interrupted(false, 1_000));
+/// // A hundred rounds with work took 600 ns each: 2.4 µs are nothing unusual.
+/// watch.adapt([1_000, 100], [30_000, 60_000]);
+/// assert!(!watch.is_interrupted(true, 2_400));
+/// assert!(watch.is_interrupted(true, 2_401));
+/// ```
+#[derive(Debug, Clone)]
+pub struct RoundWatch {
+    /// Limits for rounds without work, and with.
+    limits_ticks: [u64; 2],
+    shortest_ticks: u64,
+    /// Rounds at the last call of `adapt`.
+    rounds: [u64; 2],
+    spent_ticks: [u64; 2],
+}
+
+impl RoundWatch {
+    /// Knows nothing of rounds with work yet, which are not called interrupted before the first [`RoundWatch::adapt`].
+    pub fn new(clock: &Clock) -> Self {
+        let shortest_ticks = clock.to_ticks(SHORTEST_NS) as u64;
+        Self {
+            limits_ticks: [shortest_ticks, u64::MAX],
+            shortest_ticks,
+            rounds: [0; 2],
+            spent_ticks: [0; 2],
+        }
+    }
+
+    /// Whether a round that took so long was interrupted.
+    #[inline(always)]
+    pub fn is_interrupted(&self, worked: bool, round_ticks: u64) -> bool {
+        round_ticks > self.limits_ticks[usize::from(worked)]
+    }
+
+    /// Learns from the rounds so far, and the ticks spent in them: without work, and with.
+    #[cold]
+    pub fn adapt(&mut self, rounds: [u64; 2], spent_ticks: [u64; 2]) {
+        for kind in 0..2 {
+            let count = rounds[kind].saturating_sub(self.rounds[kind]);
+            let spent = spent_ticks[kind].saturating_sub(self.spent_ticks[kind]);
+            if let Some(average) = spent.checked_div(count) {
+                self.limits_ticks[kind] = (TIMES_AVERAGE * average).max(self.shortest_ticks);
+            }
+        }
+        (self.rounds, self.spent_ticks) = (rounds, spent_ticks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch() -> RoundWatch {
+        RoundWatch::new(&Clock {
+            hz: 1e9,
+            error_ppm: 0.0,
+        })
+    }
+
+    #[test]
+    fn rounds_with_work_are_not_judged_before_any_is_known() {
+        let mut watch = watch();
+        assert!(!watch.is_interrupted(true, 1_000_000));
+        // Nothing worked meanwhile: still unknown.
+        watch.adapt([100, 0], [3_000, 0]);
+        assert!(!watch.is_interrupted(true, 1_000_000));
+        watch.adapt([200, 10], [6_000, 20_000]);
+        assert!(watch.is_interrupted(true, 8_001));
+    }
+
+    #[test]
+    fn only_what_came_since_the_last_time_counts() {
+        let mut watch = watch();
+        watch.adapt([0, 100], [0, 1_000_000]);
+        assert!(!watch.is_interrupted(true, 40_000));
+        watch.adapt([0, 200], [0, 1_100_000]);
+        assert!(watch.is_interrupted(true, 4_001));
+    }
+}

@@ -1,0 +1,43 @@
+//! What taut asks of the processor and the kernel that is no port: time, counters, memory, sleep, sockets and files.
+//!
+//! Time is [`ticks`], read once a batch, and a [`Clock`] that makes nanoseconds of them. A worker that sleeps waits on an
+//! [`Alarm`], which a [`Bell`] of another thread rings. A loop that is taken its core away notices by a [`RoundWatch`] and
+//! notes it in an [`InterruptionLog`] that other processes read. [`Mapping`] is memory that may be shared with another
+//! process, of which packet pools and rings are made; [`interface`] says what the kernel knows of a network interface.
+//! What the system refuses is an [`Error`], which says what would help.
+//!
+//! Begin with `clock.rs`. There is `unsafe` here, as system calls take pointers; what is `unsafe` to call says what its
+//! callers have to promise. Nothing in this room knows what a packet, a port or a function is.
+
+mod alarm;
+mod background;
+mod bell;
+mod clock;
+mod error;
+mod event_counters;
+mod fence;
+mod huge_pages;
+pub mod interface;
+mod interruption;
+mod interruption_log;
+mod linked_lines;
+mod memory;
+mod private_socket;
+mod stamped_socket;
+mod turns;
+
+pub use alarm::Alarm;
+pub use background::spawn as spawn_beside;
+pub use bell::Bell;
+pub use clock::{Clock, ClockReading, StampClock, ticks};
+pub use error::Error;
+pub use event_counters::{Event, EventCounters, EventCounts};
+pub use fence::wait_for_instructions;
+pub use huge_pages::filled_on_huge_pages;
+pub use interruption::{Interruption, RoundWatch};
+pub use interruption_log::{InterruptionLog, LoggedInterruptions};
+pub use linked_lines::{LINE_BYTES, LinkedLines};
+pub use memory::Mapping;
+pub use private_socket::listen_privately;
+pub use stamped_socket::{receive_stamped, stamp_arrivals};
+pub use turns::{SHORTEST_TURN, ask_for_short_turns};

@@ -1,0 +1,186 @@
+//! A shared mapping of a memory file: what pools and memif regions are made of.
+
+use crate::Error;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+const PAGE_BYTES: usize = 4096;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Unit of memory of [`Mapping::on_heap`], so that it starts where a page would.
+#[derive(Clone)]
+#[repr(align(4096))]
+struct Page(#[allow(dead_code)] [u8; PAGE_BYTES]);
+
+/// A mapped memory file. The bytes may be shared with another process: nobody may make a Rust
+/// reference to a range that the ring protocol does not give this side at that moment.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    /// Number of bytes mapped: whole pages.
+    mapped: usize,
+    fd: Arc<OwnedFd>,
+    /// Backed by huge pages.
+    pub huge: bool,
+}
+
+// SAFETY: a mapping is an address range and a descriptor; it has no thread affinity. Access to the
+// bytes is governed by whoever derives pointers from it.
+unsafe impl Send for Mapping {}
+// SAFETY: by reference it only tells where the memory is; who reads or writes there answers for that.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Makes a new memory file of at least `len` bytes, on huge pages if there are any free.
+    /// Sealed against shrinking, so that no peer can turn our loads into faults.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(name: &str, len: usize) -> Result<Self, Error> {
+        if let Ok(mapping) = Self::create_with(name, len.next_multiple_of(HUGE_PAGE_BYTES), true) {
+            return Ok(mapping);
+        }
+        Self::create_with(name, len.next_multiple_of(PAGE_BYTES), false)
+    }
+
+    /// Makes a new memory file on ordinary pages: for rings, which would waste a huge one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create_small(name: &str, len: usize) -> Result<Self, Error> {
+        Self::create_with(name, len.next_multiple_of(PAGE_BYTES), false)
+    }
+
+    fn create_with(name: &str, len: usize, huge: bool) -> Result<Self, Error> {
+        let what = || format!("making {len} bytes of shared memory ({name})");
+        if cfg!(miri) {
+            return Self::on_heap(len).map_err(|e| Error::system(what(), e));
+        }
+        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        if huge {
+            flags |= MemfdFlags::HUGETLB;
+        }
+        let fd = memfd_create(name, flags).map_err(|e| Error::system(what(), e))?;
+        ftruncate(&fd, len as u64).map_err(|e| Error::system(what(), e))?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|e| Error::system(what(), e))?;
+        Self::map(Arc::new(fd), len, huge, MapFlags::POPULATE)
+    }
+
+    /// Makes a stand-in for a memory file under Miri, which knows none: nobody else sees this memory.
+    fn on_heap(len: usize) -> std::io::Result<Self> {
+        let fd = Arc::new(File::open("/dev/null")?.into());
+        let pages = vec![Page([0; PAGE_BYTES]); len / PAGE_BYTES].into_boxed_slice();
+        Ok(Self {
+            base: NonNull::from(Box::leak(pages)).cast(),
+            len,
+            mapped: len,
+            fd,
+            huge: false,
+        })
+    }
+
+    /// Maps a file of ours.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn of_file(fd: OwnedFd, len: usize) -> Result<Self, Error> {
+        Self::map(Arc::new(fd), len, false, MapFlags::POPULATE)
+    }
+
+    /// Maps a memory file that a peer sent, after checking that it is as long as the peer says.
+    ///
+    /// # Errors
+    /// For a file that is shorter; what the system says.
+    pub fn adopt(fd: OwnedFd, len: usize) -> Result<Self, Error> {
+        let what = "mapping a memif peer's region";
+        let stat = fstat(&fd).map_err(|e| Error::system(what, e))?;
+        if len == 0 || (stat.st_size as u64) < len as u64 {
+            return Err(Error::system(
+                what,
+                std::io::Error::other(format!(
+                    "the peer says {len} bytes, its file has {}",
+                    stat.st_size
+                )),
+            ));
+        }
+        // Whole pages of the file, which may be huge ones: others cannot be unmapped.
+        let page_bytes = usize::try_from(stat.st_blksize).map_or(PAGE_BYTES, |n| n.max(PAGE_BYTES));
+        let mapped = len.checked_next_multiple_of(page_bytes).unwrap_or(len);
+        // Not populated: a peer may lend all of its memory, of which a ring uses a little.
+        let mut mapping = Self::map(Arc::new(fd), mapped, false, MapFlags::empty())?;
+        mapping.len = len;
+        Ok(mapping)
+    }
+
+    fn map(fd: Arc<OwnedFd>, len: usize, huge: bool, populate: MapFlags) -> Result<Self, Error> {
+        // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing; the result is
+        // only used through raw pointers within `len`.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | populate,
+                fd.as_fd(),
+                0,
+            )
+        }
+        .map_err(|e| Error::system(format!("mapping {len} bytes of shared memory"), e))?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| {
+            Error::system("mapping shared memory", std::io::Error::other("address 0"))
+        })?;
+        Ok(Self {
+            base,
+            len,
+            mapped: len.next_multiple_of(PAGE_BYTES),
+            fd,
+            huge,
+        })
+    }
+
+    /// Addresses of all that is mapped.
+    #[inline]
+    pub fn pages(&self) -> Range<usize> {
+        let start = self.base.as_ptr() as usize;
+        start..start + self.mapped
+    }
+
+    /// Where it begins.
+    #[inline]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes that may be used.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The memory file, to hand to a peer.
+    pub fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if cfg!(miri) {
+            let pages =
+                NonNull::slice_from_raw_parts(self.base.cast::<Page>(), self.len / PAGE_BYTES);
+            // SAFETY: the pages that `on_heap` leaked, freed once; as to their users, see below.
+            drop(unsafe { Box::from_raw(pages.as_ptr()) });
+            return;
+        }
+        // SAFETY: this is the range `mmap` gave us, unmapped once; users of the bytes hold the
+        // mapping (or the pool that holds it) for as long as they have pointers into it.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}

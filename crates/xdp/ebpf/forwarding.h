@@ -1,0 +1,56 @@
+/* What every program that forwards has: the interface that frames leave through, and counters. */
+#pragma once
+#include "header_change.h"
+
+/* The interface that frames leave through. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} out SEC(".maps");
+
+/* Read by crates/xdp/src/forward/direction.rs. */
+struct counters {
+	__u64 rx_packets;
+	__u64 rx_bytes;
+	/* Dropped here, without room for the addresses that are to be changed. */
+	__u64 too_short;
+	/* Dropped here, as the outgoing interface is not there. */
+	__u64 nowhere;
+	/* Bytes that came in and did not go out. */
+	__u64 dropped_bytes;
+	/* Frames that a function keeps. */
+	__u64 dropped;
+	/* Frames that the process gets. */
+	__u64 handed_up;
+	/* Bytes that functions added. */
+	__u64 added_bytes;
+	/* Dropped here, longer than the program can follow. */
+	__u64 too_long;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counted SEC(".maps");
+
+/* Sends a frame that came with so many bytes on its way; the verdict. */
+static __always_inline long leave(struct xdp_md *context, struct counters *counters, __u64 bytes)
+{
+	__u64 now = context->data_end - context->data;
+	/* The last argument is the verdict where the map has no interface. */
+	long verdict = bpf_redirect_map(&out, 0, XDP_DROP);
+
+	if (verdict != XDP_REDIRECT) {
+		counters->nowhere++;
+		counters->dropped_bytes += bytes;
+	} else if (now > bytes) {
+		counters->added_bytes += now - bytes;
+	} else {
+		counters->dropped_bytes += bytes - now;
+	}
+	return verdict;
+}

@@ -1,0 +1,152 @@
+//! One direction: the XDP program on the interface that frames enter, and its counters.
+
+use super::{HeaderChange, KernelCounters, KernelProgram};
+use crate::Mode;
+use crate::program::{Attachment, as_io, load_adjusted, map, share_maps};
+use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
+use std::io;
+use taut_sys::Error;
+
+/// Compiled from `ebpf/xdp_forward.bpf.c` by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_forward.bpf.o"));
+
+/// The only key of both maps.
+const KEY: [u8; 4] = [0; 4];
+
+/// Maps that a program goes on with when it takes another one's place: where frames leave, and what was counted.
+const KEPT: [&str; 2] = ["out", "counted"];
+
+/// A loaded program and where it is attached. Its counters outlive the interface.
+pub(super) struct Direction {
+    object: Object,
+    attachment: Option<Attachment>,
+    /// Number of the map that names the outgoing interface.
+    pub(super) map_id: u32,
+}
+
+impl Direction {
+    /// Loads the program for frames that enter through one port and leave through another, by their numbers.
+    pub(super) fn new(
+        what: &str,
+        program: KernelProgram<'_>,
+        way: (usize, usize),
+    ) -> Result<Self, Error> {
+        let object = load(what, program, way, |_| Ok(()))?;
+        let map_id = map(&object, "out")
+            .and_then(|out| out.info().map_err(as_io))
+            .map(|info| info.info.id)
+            .map_err(|e| Error::system(what, e))?;
+        Ok(Self {
+            object,
+            attachment: None,
+            map_id,
+        })
+    }
+
+    /// Loads another program for the same frames, which counts on where the present one is and is to be put in its
+    /// place.
+    pub(super) fn load_next(
+        &self,
+        what: &str,
+        program: KernelProgram<'_>,
+        way: (usize, usize),
+    ) -> Result<Object, Error> {
+        load(what, program, way, |open| {
+            share_maps(open, &self.object, &KEPT)
+        })
+    }
+
+    /// Puts `object` in the place of the present program, and the other way round. No frame is lost meanwhile.
+    pub(super) fn swap(&mut self, object: &mut Object) -> io::Result<()> {
+        match self.attachment.as_ref().map(|it| it.replace(object)) {
+            // The interface is gone; who notices attaches the new one.
+            Some(Err(e)) if e.raw_os_error() == Some(libc::ENOLINK) => self.attachment = None,
+            Some(Err(e)) => return Err(e),
+            Some(Ok(())) | None => {}
+        }
+        std::mem::swap(&mut self.object, object);
+        Ok(())
+    }
+
+    /// Lets frames leave through the interface of this index.
+    pub(super) fn leave_through(&self, interface: u32) -> io::Result<()> {
+        map(&self.object, "out")?
+            .update(&KEY, &interface.to_ne_bytes(), MapFlags::ANY)
+            .map_err(as_io)
+    }
+
+    /// Takes the frames that enter the interface `name` of this index from now on.
+    pub(super) fn attach(
+        &mut self,
+        what: &str,
+        name: &str,
+        interface: u32,
+        modes: &[Mode],
+    ) -> Result<(), Error> {
+        // First the old one goes: it may be in the way of the new one.
+        self.attachment = None;
+        let attached = Attachment::new(what, &self.object, name, interface, modes)?;
+        self.attachment = Some(attached);
+        Ok(())
+    }
+
+    pub(super) fn detach(&mut self) {
+        self.attachment = None;
+    }
+
+    /// Returns where the program runs; None while its interface is gone.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        self.attachment.as_ref().map(|a| a.mode)
+    }
+
+    /// Adds what this direction has counted. What was refused after the program had handed it on is not
+    /// in it.
+    pub(super) fn add_to(&self, sum: &mut KernelCounters) {
+        let cpus = map(&self.object, "counted")
+            .and_then(|counted| counted.lookup_percpu(&KEY, MapFlags::ANY).map_err(as_io));
+        for cpu in cpus.ok().flatten().unwrap_or_default() {
+            let mut words = cpu
+                .chunks_exact(8)
+                .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+            // In the order of `struct counters` in ebpf/forwarding.h.
+            let [
+                rx_packets,
+                rx_bytes,
+                too_short,
+                nowhere,
+                dropped_bytes,
+                dropped,
+                handed_up,
+                added_bytes,
+                too_long,
+            ] = std::array::from_fn(|_| words.next().unwrap_or(0));
+            sum.rx_packets += rx_packets;
+            sum.rx_bytes += rx_bytes;
+            sum.too_short += too_short;
+            sum.refused += nowhere;
+            sum.dropped += dropped;
+            sum.handed_up += handed_up;
+            sum.too_long += too_long;
+            // Read while the program counts on: one of them may be a step behind.
+            let kept = too_short + too_long + nowhere + dropped + handed_up;
+            sum.tx_packets += rx_packets.saturating_sub(kept);
+            sum.tx_bytes += (rx_bytes + added_bytes).saturating_sub(dropped_bytes);
+        }
+    }
+}
+
+fn load(
+    what: &str,
+    program: KernelProgram<'_>,
+    (from, to): (usize, usize),
+    adjust: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
+) -> Result<Object, Error> {
+    let change = |changes: &[HeaderChange]| changes.get(to).copied().unwrap_or(HeaderChange::NONE);
+    match program {
+        KernelProgram::Headers(changes) => {
+            load_adjusted(what, OBJECT, &change(changes).constants(), adjust)
+        }
+        KernelProgram::Gateway(gateway, changes) => gateway.load(what, change(changes), (from, to)),
+        KernelProgram::Functions(functions) => functions.load(what, to, adjust),
+    }
+}

@@ -1,0 +1,92 @@
+//! Changes of the Ethernet addresses of a frame on its way through the kernel.
+
+/// Origin of an address of a frame that leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Address {
+    /// The destination that it came with.
+    OfDestination,
+    /// The source that it came with.
+    OfSource,
+    /// This address, always.
+    Fixed([u8; 6]),
+}
+
+/// Change of both addresses of a frame that leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeaderChange {
+    /// Origin of the destination address.
+    pub destination: Address,
+    /// Origin of the source address.
+    pub source: Address,
+}
+
+impl HeaderChange {
+    /// Leaves both as they are.
+    pub const NONE: Self = Self {
+        destination: Address::OfDestination,
+        source: Address::OfSource,
+    };
+
+    /// Swap of both addresses.
+    pub const SWAP: Self = Self {
+        destination: Address::OfSource,
+        source: Address::OfDestination,
+    };
+
+    /// Returns this change followed by another one.
+    ///
+    /// ```
+    /// use taut_xdp::forward::HeaderChange;
+    ///
+    /// assert_eq!(HeaderChange::SWAP.then(HeaderChange::SWAP), HeaderChange::NONE);
+    /// ```
+    #[must_use]
+    pub fn then(self, next: Self) -> Self {
+        let through = |address| match address {
+            Address::OfDestination => self.destination,
+            Address::OfSource => self.source,
+            fixed @ Address::Fixed(_) => fixed,
+        };
+        Self {
+            destination: through(next.destination),
+            source: through(next.source),
+        }
+    }
+
+    /// Returns the change as the XDP programs have it in their constants (ebpf/header_change.h).
+    #[cfg(feature = "xdp")]
+    pub(crate) fn constants(self) -> [u8; 14] {
+        let part = |address| match address {
+            Address::OfDestination => (0, [0; 6]),
+            Address::OfSource => (1, [0; 6]),
+            Address::Fixed(bytes) => (2, bytes),
+        };
+        let (destination_origin, destination) = part(self.destination);
+        let (source_origin, source) = part(self.source);
+        let mut bytes = [0; 14];
+        bytes[0] = destination_origin;
+        bytes[1] = source_origin;
+        bytes[2..8].copy_from_slice(&destination);
+        bytes[8..].copy_from_slice(&source);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_change_sees_what_the_earlier_one_made() {
+        let source = HeaderChange {
+            source: Address::Fixed([1; 6]),
+            ..HeaderChange::NONE
+        };
+        let then_swapped = source.then(HeaderChange::SWAP);
+        assert_eq!(then_swapped.destination, Address::Fixed([1; 6]));
+        assert_eq!(then_swapped.source, Address::OfDestination);
+        let swapped_first = HeaderChange::SWAP.then(source);
+        assert_eq!(swapped_first.destination, Address::OfSource);
+        assert_eq!(swapped_first.source, Address::Fixed([1; 6]));
+    }
+}

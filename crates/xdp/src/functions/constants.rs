@@ -1,0 +1,149 @@
+//! Settings of a program before it is loaded (`settings` in ebpf/xdp_functions.bpf.c), and the entries of its maps.
+
+use super::nat;
+use super::{KernelFunction, KernelRule, KernelStage, MOST_STAGES};
+use crate::forward::HeaderChange;
+
+/// `struct stage` there.
+const STAGE_BYTES: usize = 40;
+/// `struct rule` there.
+pub(super) const RULE_BYTES: usize = 76;
+/// `struct hop` there.
+pub(super) const HOP_BYTES: usize = 8;
+const ANY_PROTOCOL: u16 = 256;
+
+/// `enum stage_kind` there.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Headers,
+    Xor,
+    Ats,
+    Filter,
+    Balance,
+    Passes,
+    Nat,
+}
+
+/// The constants of one direction's program, and what its maps hold.
+pub(super) struct Program {
+    pub constants: Vec<u8>,
+    /// Rules of all filters, one behind the other.
+    pub rules: Vec<u8>,
+    /// Hops of all buckets, one function behind the other.
+    pub buckets: Vec<u8>,
+}
+
+impl Program {
+    pub fn of(stages: &[KernelStage]) -> Self {
+        let reads_clock = stages.iter().any(|stage| {
+            matches!(
+                stage.function,
+                KernelFunction::Ats { .. } | KernelFunction::Nat { .. }
+            )
+        });
+        let mut program = Self {
+            constants: Vec::new(),
+            rules: Vec::new(),
+            buckets: Vec::new(),
+        };
+        let front = [stages.len() as u32, u32::from(reads_clock)];
+        program
+            .constants
+            .extend(front.iter().flat_map(|n| n.to_ne_bytes()));
+        for stage in stages {
+            program.add(stage);
+        }
+        program.constants.resize(8 + MOST_STAGES * STAGE_BYTES, 0);
+        let translators = stages.iter().filter_map(KernelStage::nat);
+        program
+            .constants
+            .extend(translators.take(1).flat_map(nat::constants));
+        program
+            .constants
+            .resize(8 + MOST_STAGES * STAGE_BYTES + nat::SETTINGS_BYTES, 0);
+        program
+    }
+
+    fn add(&mut self, stage: &KernelStage) {
+        let mut change = HeaderChange::NONE;
+        let (mut first, mut count) = (0, 0);
+        let (kind, value) = match &stage.function {
+            KernelFunction::Headers(it) => {
+                change = *it;
+                (Kind::Headers, 0)
+            }
+            KernelFunction::Xor { key } => (Kind::Xor, u64::from(*key)),
+            KernelFunction::Ats { mtu } => (Kind::Ats, *mtu as u64),
+            KernelFunction::Filter {
+                rules,
+                default_drops,
+            } => {
+                first = self.rules.len() / RULE_BYTES;
+                count = rules.len();
+                self.rules.extend(rules.iter().flat_map(rule));
+                (Kind::Filter, u64::from(*default_drops))
+            }
+            KernelFunction::Balance { buckets, seed } => {
+                first = self.buckets.len() / HOP_BYTES;
+                let hop = |&[a, b, c, d, e, f]: &[u8; 6]| [a, b, c, d, e, f, 0, 0];
+                self.buckets.extend(buckets.iter().flat_map(hop));
+                (Kind::Balance, *seed)
+            }
+            KernelFunction::Passes { fate } => (Kind::Passes, *fate as u64),
+            KernelFunction::Nat { is_outwards, .. } => (Kind::Nat, u64::from(*is_outwards)),
+        };
+        let numbers = [kind as u32, stage.number as u32, first as u32, count as u32];
+        self.constants
+            .extend(numbers.iter().flat_map(|n| n.to_ne_bytes()));
+        self.constants.extend(value.to_ne_bytes());
+        self.constants.extend(change.constants());
+        self.constants.extend([0; 2]);
+    }
+}
+
+fn rule(rule: &KernelRule) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(RULE_BYTES);
+    for (bits, mask) in [rule.source, rule.destination] {
+        bytes.extend(bits.to_be_bytes());
+        bytes.extend(mask.to_be_bytes());
+    }
+    for ports in [rule.source_ports, rule.destination_ports] {
+        let (first, last) = ports.unwrap_or((0, u16::MAX));
+        bytes.extend(first.to_ne_bytes());
+        bytes.extend(last.to_ne_bytes());
+    }
+    let protocol = rule.protocol.map_or(ANY_PROTOCOL, u16::from);
+    bytes.extend(protocol.to_ne_bytes());
+    let asks_ports = rule.source_ports.is_some() || rule.destination_ports.is_some();
+    bytes.extend([u8::from(asks_ports), u8::from(rule.drops)]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn kinds_of_functions_have_the_numbers_that_the_program_knows_them_by() {
+        let header = include_str!("../../ebpf/function/settings.h");
+        let (_, rest) = header.split_once("enum stage_kind {").unwrap();
+        let (names, _) = rest.split_once('}').unwrap();
+        let there: Vec<_> = names.split(',').map(str::trim).zip(0..).collect();
+        let here = [
+            Kind::Headers,
+            Kind::Xor,
+            Kind::Ats,
+            Kind::Filter,
+            Kind::Balance,
+            Kind::Passes,
+            Kind::Nat,
+        ];
+        let here = here.map(|kind| (format!("{kind:?}").to_uppercase(), kind as u32));
+        assert!(
+            here.iter()
+                .map(|(name, number)| (name.as_str(), *number))
+                .eq(there)
+        );
+    }
+}

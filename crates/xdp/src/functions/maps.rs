@@ -1,0 +1,157 @@
+//! The maps of functions in the kernel: those that all directions share, and those of one.
+
+use super::constants::{HOP_BYTES, Program, RULE_BYTES};
+use super::nat::{self, Shared};
+use super::{DryRun, KernelNat, KernelStage, MOST_STAGES};
+use crate::program::{as_io, load_adjusted, map, refused};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, OpenObject};
+use std::cell::OnceCell;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use taut_sys::Error;
+
+/// Compiled from `ebpf/xdp_functions.bpf.c` by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_functions.bpf.o"));
+
+const WHAT: &str = "functions in the kernel";
+/// `struct fates` there: a count for each.
+const FATES_BYTES: u32 = 16 * 8;
+
+/// The functions of a chain as the kernel has them; gone with the last program and process that has them open.
+#[derive(Debug)]
+pub struct KernelFunctions {
+    /// Functions that frames pass, in order, by the port that the frames leave through.
+    directions: Vec<Vec<KernelStage>>,
+    fates: MapHandle,
+    /// Maps of a translator; there once the first program is loaded.
+    nat: OnceCell<Arc<Shared>>,
+}
+
+impl KernelFunctions {
+    /// Makes the functions of a chain from what frames pass, by the port that they leave through.
+    ///
+    /// # Errors
+    /// For more than [`MOST_STAGES`] functions; for what the machine lacks.
+    pub fn new(directions: Vec<Vec<KernelStage>>) -> Result<Self, Error> {
+        let most = directions.iter().map(Vec::len).max().unwrap_or(0);
+        let numbers = directions.iter().flatten().map(|stage| stage.number);
+        if most > MOST_STAGES || numbers.max().is_some_and(|n| n >= MOST_STAGES) {
+            let text = format!("{MOST_STAGES} functions at most: run the chain in user space");
+            return Err(Error::system(WHAT, io::Error::other(text)));
+        }
+        if directions
+            .iter()
+            .any(|it| it.iter().filter_map(KernelStage::nat).count() > 1)
+        {
+            let text = "one nat at most: run the chain in user space";
+            return Err(Error::system(WHAT, io::Error::other(text)));
+        }
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let fates = MapHandle::create(
+            MapType::PercpuArray,
+            Some("fates"),
+            4,
+            FATES_BYTES,
+            MOST_STAGES as u32,
+            &options,
+        )
+        .map_err(|e| refused(format!("{WHAT}: making the map of fates"), as_io(e)))?;
+        Ok(Self {
+            directions,
+            fates,
+            nat: OnceCell::new(),
+        })
+    }
+
+    /// Goes on with functions of `before`: by number of the function here, the number there of the one that it is. They keep
+    /// their seeds, and a translator what it knows. To be said before the first program is loaded.
+    pub fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
+        for (stages, old) in self.directions.iter_mut().zip(&before.directions) {
+            for stage in stages {
+                let number = kept.get(stage.number).copied().flatten();
+                let Some(same) = old.iter().find(|old| Some(old.number) == number) else {
+                    continue;
+                };
+                stage.function = same.function.clone();
+                if let (Some(_), Some(known)) = (stage.nat(), before.nat.get()) {
+                    // Set for the other direction already, to the same.
+                    let _ = self.nat.set(Arc::clone(known));
+                }
+            }
+        }
+    }
+
+    /// The program of the frames that leave through port number `to`, with these maps; `adjust` may change more of it.
+    pub(crate) fn load(
+        &self,
+        what: &str,
+        to: usize,
+        adjust: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
+    ) -> Result<Object, Error> {
+        let stages = self.directions.get(to).map_or(&[][..], Vec::as_slice);
+        let program = Program::of(stages);
+        let nat: Option<&KernelNat> = stages.iter().find_map(KernelStage::nat);
+        let entries = |bytes: &[u8], each: usize| (bytes.len() / each).max(1) as u32;
+        let object = load_adjusted(what, OBJECT, &program.constants, |open| {
+            for mut map in open.maps_mut() {
+                match map.name().to_string_lossy().as_ref() {
+                    "fates" => map.reuse_fd(self.fates.as_fd())?,
+                    "rules" => map.set_max_entries(entries(&program.rules, RULE_BYTES))?,
+                    "buckets" => map.set_max_entries(entries(&program.buckets, HOP_BYTES))?,
+                    _ => {
+                        if let Some(nat) = nat {
+                            nat::adjust(&mut map, nat, self.nat.get().map(Arc::as_ref))?;
+                        }
+                    }
+                }
+            }
+            adjust(open)
+        })?;
+        fill(&object, "rules", &program.rules, RULE_BYTES)
+            .and_then(|()| fill(&object, "buckets", &program.buckets, HOP_BYTES))
+            .map_err(|e| Error::system(what, e))?;
+        if let (Some(nat), None) = (nat, self.nat.get()) {
+            let shared = Shared::of(&object, nat).map_err(|e| Error::system(what, e))?;
+            let _ = self.nat.set(Arc::new(shared));
+        }
+        Ok(object)
+    }
+
+    /// Packets by what became of them in the function of that number in the chain, both directions together.
+    pub fn fates(&self, number: usize) -> Vec<u64> {
+        let key = (number as u32).to_ne_bytes();
+        let cpus = self.fates.lookup_percpu(&key, MapFlags::ANY);
+        let mut sums = vec![0; FATES_BYTES as usize / 8];
+        for cpu in cpus.ok().flatten().unwrap_or_default() {
+            for (sum, count) in sums.iter_mut().zip(cpu.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(count.try_into().unwrap_or_default());
+            }
+        }
+        sums
+    }
+
+    /// The program of the frames that leave through port number `to`, without an interface: to try it, or to find
+    /// what it costs.
+    ///
+    /// # Errors
+    /// For what the machine lacks.
+    pub fn dry_run(&self, to: usize) -> Result<DryRun, Error> {
+        DryRun::new(self.load(WHAT, to, |_| Ok(()))?)
+    }
+}
+
+/// Fills an array from its beginning.
+fn fill(object: &Object, name: &str, bytes: &[u8], each: usize) -> io::Result<()> {
+    let count = bytes.len() / each;
+    if count == 0 {
+        return Ok(());
+    }
+    let keys: Vec<u8> = (0..count as u32).flat_map(u32::to_ne_bytes).collect();
+    map(object, name)?
+        .update_batch(&keys, bytes, count as u32, MapFlags::ANY, MapFlags::ANY)
+        .map_err(as_io)
+}

@@ -1,0 +1,100 @@
+//! Network address translation in the kernel: its settings, and the maps that all directions share.
+
+use super::KernelNat;
+use crate::program::{as_io, map};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenMapMut};
+use std::io;
+use std::os::fd::AsFd;
+
+/// Outside addresses of a translator, in the program.
+const ADDRESSES: usize = 16;
+/// `struct nat_settings` there.
+pub(super) const SETTINGS_BYTES: usize = 72 + 4 * ADDRESSES;
+/// `struct mapping` there.
+const MAPPING_BYTES: usize = 32;
+/// `struct hand` there.
+const HAND_BYTES: usize = 24;
+/// State `STATIC` there.
+const STATIC: u32 = 32;
+/// Places of an address: ports of UDP and of TCP, and identifiers of ICMP.
+const PLACES: u32 = 3 << 16;
+const NAMES: [&str; 4] = ["nat_mappings", "nat_inside", "nat_hand", "nat_hosts"];
+
+/// `struct nat_settings` of the program.
+pub(super) fn constants(nat: &KernelNat) -> Vec<u8> {
+    let times = [nat.udp, nat.tcp, nat.tcp_closing, nat.icmp, nat.sweep];
+    let numbers = [
+        nat.mappings as u32,
+        nat.mappings_per_host,
+        nat.host_buckets as u32,
+        nat.addresses.len() as u32,
+    ];
+    let mut bytes = nat.seed.to_ne_bytes().to_vec();
+    bytes.extend(
+        times
+            .iter()
+            .flat_map(|it| (it.as_nanos() as u64).to_ne_bytes()),
+    );
+    bytes.extend(numbers.iter().flat_map(|it| it.to_ne_bytes()));
+    bytes.extend(nat.ports.0.to_ne_bytes());
+    bytes.extend(nat.ports.1.to_ne_bytes());
+    let mut addresses = nat.addresses.clone();
+    addresses.resize(ADDRESSES, 0);
+    bytes.extend(addresses.iter().flat_map(|it| it.to_ne_bytes()));
+    bytes
+}
+
+/// The maps of the first program that was loaded, for those after it. (Their locks need a description of their types,
+/// which only a program's own object has.)
+#[derive(Debug)]
+pub(super) struct Shared([MapHandle; 4]);
+
+impl Shared {
+    /// Opens the maps of an object that was just loaded, with the mappings that are always there.
+    pub fn of(object: &Object, nat: &KernelNat) -> io::Result<Self> {
+        let handle = |name| MapHandle::try_from(&map(object, name)?).map_err(as_io);
+        let [mappings, inside, hand, hosts] = NAMES;
+        let shared = Self([
+            handle(mappings)?,
+            handle(inside)?,
+            handle(hand)?,
+            handle(hosts)?,
+        ]);
+        for (slot, key) in &nat.forwards {
+            let mut mapping = [0; MAPPING_BYTES];
+            mapping[..8].copy_from_slice(&key.to_ne_bytes());
+            mapping[20..24].copy_from_slice(&STATIC.to_ne_bytes());
+            let slot = slot.to_ne_bytes();
+            let [mappings, inside, ..] = &shared.0;
+            mappings
+                .update(&slot, &mapping, MapFlags::ANY)
+                .and_then(|()| inside.update(&key.to_ne_bytes(), &slot, MapFlags::ANY))
+                .map_err(as_io)?;
+        }
+        let mut hand = [0; HAND_BYTES];
+        hand[16..20].copy_from_slice(&(nat.forwards.len() as u32).to_ne_bytes());
+        shared.0[2]
+            .update(&[0; 4], &hand, MapFlags::ANY)
+            .map_err(as_io)?;
+        Ok(shared)
+    }
+}
+
+/// Gives a map of an object that is to be loaded its size, or those of an earlier one.
+pub(super) fn adjust(
+    map: &mut OpenMapMut<'_>,
+    nat: &KernelNat,
+    shared: Option<&Shared>,
+) -> libbpf_rs::Result<()> {
+    let name = map.name().to_string_lossy().into_owned();
+    let Some(index) = NAMES.iter().position(|it| *it == name) else {
+        return Ok(());
+    };
+    match shared {
+        Some(Shared(maps)) => map.reuse_fd(maps[index].as_fd()),
+        None if index == 0 => map.set_max_entries(PLACES * nat.addresses.len() as u32),
+        None if index == 1 => map.set_max_entries(nat.mappings as u32),
+        None if index == 3 => map.set_max_entries(nat.host_buckets as u32),
+        None => Ok(()),
+    }
+}

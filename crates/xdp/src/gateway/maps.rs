@@ -1,0 +1,232 @@
+//! The maps that the programs of all directions share, and what they count.
+
+use super::constants::constants;
+use super::handed_up::HandedUp;
+use super::{GatewaySettings, KernelBearer, MOST_CLOSED, MOST_OWN};
+use crate::forward::HeaderChange;
+use crate::program::{as_io, load_adjusted, refused};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use taut_sys::Error;
+
+/// Compiled from `ebpf/xdp_gateway.bpf.c` by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gateway.bpf.o"));
+
+const WHAT: &str = "a gateway in the kernel";
+/// Numbers of paths have 16 bits.
+const PATHS: u32 = 1 << 16;
+/// `struct path` there: two addresses, IP version, port.
+const PATH_BYTES: usize = 40;
+/// Offset of the port in `struct path`.
+const PATH_PORT: usize = 36;
+/// `struct fates` there: a count for each.
+const FATES_BYTES: u32 = 28 * 8;
+/// `struct meter` there: when the next packet is due, and what a byte costs.
+const METER_BYTES: usize = 16;
+/// Offset of the cost in `struct meter`.
+const METER_COST: usize = 8;
+/// Size of the ring for frames of one direction that wait for the process: 512 of them.
+const UP_BYTES: u32 = 2 << 20;
+
+/// The gateway's maps in the kernel; gone with the last program and process that has them open.
+#[derive(Debug)]
+pub struct KernelGateway {
+    settings: GatewaySettings,
+    bearers: MapHandle,
+    paths: MapHandle,
+    /// Numbers of the meters of each bearer, by its key.
+    metered: MapHandle,
+    meters: MapHandle,
+    fates: MapHandle,
+    /// Ring, by direction, through which its program hands frames up.
+    up: Vec<MapHandle>,
+}
+
+impl KernelGateway {
+    /// Maps for that many ports, with no bearers in them.
+    ///
+    /// # Errors
+    /// For more own addresses than the programs know; for what the machine lacks.
+    pub fn new(settings: GatewaySettings, ports: usize) -> Result<Self, Error> {
+        let v4 = settings.own.iter().filter(|a| a.is_ipv4()).count();
+        if v4.max(settings.own.len() - v4) > MOST_OWN || settings.closed.len() > MOST_CLOSED {
+            let text = format!("{MOST_OWN} addresses of each IP version at most");
+            return Err(Error::system(WHAT, io::Error::other(text)));
+        }
+        let make_with = |map_flags, kind, name: &str, key_bytes, value_bytes, entries| {
+            let options = libbpf_sys::bpf_map_create_opts {
+                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+                map_flags,
+                ..Default::default()
+            };
+            MapHandle::create(kind, Some(name), key_bytes, value_bytes, entries, &options)
+                .map_err(|e| refused(format!("{WHAT}: making the map of {name}"), as_io(e)))
+        };
+        let make = |kind, name, key_bytes, value_bytes, entries| {
+            make_with(0, kind, name, key_bytes, value_bytes, entries)
+        };
+        let room = settings.bearers as u32;
+        // Number 0 is none's.
+        let meters = settings.meters as u32 + 1;
+        let metered = room.min(meters);
+        // Only bearers that have meters take memory there.
+        let on_demand = libbpf_sys::BPF_F_NO_PREALLOC;
+        let up = (0..ports).map(|_| make(MapType::RingBuf, "up", 0, 0, UP_BYTES));
+        Ok(Self {
+            bearers: make(MapType::Hash, "bearers", 8, 8, room)?,
+            paths: make(MapType::Array, "paths", 4, PATH_BYTES as u32, PATHS)?,
+            metered: make_with(on_demand, MapType::Hash, "metered", 8, 8, metered)?,
+            meters: make(MapType::Array, "meters", 4, METER_BYTES as u32, meters)?,
+            fates: make(MapType::PercpuArray, "fates", 4, FATES_BYTES, 1)?,
+            up: up.collect::<Result<_, _>>()?,
+            settings,
+        })
+    }
+
+    /// The program of the direction that begins at port number `from`, with these maps.
+    pub(crate) fn load(
+        &self,
+        what: &str,
+        change: HeaderChange,
+        (from, to): (usize, usize),
+    ) -> Result<Object, Error> {
+        let constants = constants(&self.settings, change, (from, to));
+        load_adjusted(what, OBJECT, &constants, |open| {
+            for mut map in open.maps_mut() {
+                let shared = match map.name().to_string_lossy().as_ref() {
+                    "bearers" => &self.bearers,
+                    "paths" => &self.paths,
+                    "metered" => &self.metered,
+                    "meters" => &self.meters,
+                    "fates" => &self.fates,
+                    "up" => &self.up[from],
+                    _ => continue,
+                };
+                map.reuse_fd(shared.as_fd())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts a bearer in, or in the place of one of its key.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn set(&self, key: u64, bearer: KernelBearer) -> io::Result<()> {
+        let mut value = [0; 8];
+        value[..4].copy_from_slice(&bearer.teid.to_ne_bytes());
+        value[4..6].copy_from_slice(&bearer.path.to_ne_bytes());
+        value[6] = bearer.qfi;
+        value[7] = bearer.action;
+        self.bearers
+            .update(&key.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(as_io)
+    }
+
+    /// Takes a bearer out.
+    ///
+    /// # Errors
+    /// The kernel's answer, also that there is none.
+    pub fn remove(&self, key: u64) -> io::Result<()> {
+        self.bearers.delete(&key.to_ne_bytes()).map_err(as_io)
+    }
+
+    /// Gives a bearer its meters, by numbers from 1 of which 0 is none, or others than it has.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn meter(&self, key: u64, [first, second]: [u32; 2]) -> io::Result<()> {
+        let mut value = [0; 8];
+        value[..4].copy_from_slice(&first.to_ne_bytes());
+        value[4..].copy_from_slice(&second.to_ne_bytes());
+        self.metered
+            .update(&key.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(as_io)
+    }
+
+    /// Takes a bearer's meters away.
+    ///
+    /// # Errors
+    /// The kernel's answer, also that it has none.
+    pub fn unmeter(&self, key: u64) -> io::Result<()> {
+        self.metered.delete(&key.to_ne_bytes()).map_err(as_io)
+    }
+
+    /// Begins a meter anew, at which a byte costs so many 2^-20 ns.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn set_meter(&self, number: u32, cost: u64) -> io::Result<()> {
+        let mut value = [0; METER_BYTES];
+        value[METER_COST..].copy_from_slice(&cost.to_ne_bytes());
+        self.meters
+            .update(&number.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(as_io)
+    }
+
+    /// Gives a path its number, before any bearer uses it.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn set_path(&self, number: u16, local: IpAddr, remote: IpAddr) -> io::Result<()> {
+        let mut value = [0; PATH_BYTES];
+        let version = match (local, remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                value[..4].copy_from_slice(&local.octets());
+                value[16..20].copy_from_slice(&remote.octets());
+                4_u32
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                value[..16].copy_from_slice(&local.octets());
+                value[16..32].copy_from_slice(&remote.octets());
+                6
+            }
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        value[32..PATH_PORT].copy_from_slice(&version.to_ne_bytes());
+        let key = u32::from(number).to_ne_bytes();
+        let before = self.paths.lookup(&key, MapFlags::ANY).map_err(as_io)?;
+        if before.is_some_and(|before| before[..PATH_PORT] == value[..PATH_PORT]) {
+            // One that comes back leaves where it did.
+            return Ok(());
+        }
+        let put = self.paths.update(&key, &value, MapFlags::ANY);
+        put.map_err(as_io)
+    }
+
+    /// Number of the port that packets of a path left through last, if any have.
+    pub fn port_of(&self, number: u16) -> Option<usize> {
+        let key = u32::from(number).to_ne_bytes();
+        let value = self.paths.lookup(&key, MapFlags::ANY).ok()??;
+        let port = u32::from_ne_bytes(value.get(PATH_PORT..PATH_BYTES)?.try_into().ok()?);
+        (port as usize).checked_sub(1)
+    }
+
+    /// Packets by what became of them, those handed up not among them.
+    pub fn fates(&self) -> Vec<u64> {
+        let cpus = self.fates.lookup_percpu(&[0; 4], MapFlags::ANY);
+        let mut sums = vec![0; FATES_BYTES as usize / 8];
+        for cpu in cpus.ok().flatten().unwrap_or_default() {
+            for (sum, count) in sums.iter_mut().zip(cpu.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(count.try_into().unwrap_or_default());
+            }
+        }
+        sums
+    }
+
+    /// What the direction from port `number` hands up from now on: shown to `each`, and none where a frame is said to be
+    /// longer than what there is of it. `what` is what errors say was being done.
+    ///
+    /// # Errors
+    /// What the machine lacks.
+    pub fn handed_up(
+        &self,
+        what: &str,
+        number: usize,
+        each: impl FnMut(Option<&[u8]>) + 'static,
+    ) -> Result<HandedUp, Error> {
+        HandedUp::new(what, &self.up[number], each)
+    }
+}

@@ -1,0 +1,45 @@
+//! Where on an interface an XDP program runs.
+
+use std::fmt;
+
+/// Where in the kernel a program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the interface's driver, before the kernel makes its own packet structure.
+    Native,
+    /// After that: works for every driver, slower.
+    Generic,
+}
+
+impl Mode {
+    /// The modes to try, in order, that an option of that value asks for; the driver's own first if there is none.
+    ///
+    /// # Errors
+    /// What would be right.
+    pub fn wanted(option: Option<&str>) -> Result<&'static [Self], &'static str> {
+        match option {
+            None => Ok(&[Self::Native, Self::Generic]),
+            Some("native") => Ok(&[Self::Native]),
+            Some("generic") => Ok(&[Self::Generic]),
+            Some(_) => Err("mode: want native or generic"),
+        }
+    }
+
+    /// `XDP_FLAGS_..._MODE` of linux/if_link.h.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn flags(self) -> u32 {
+        match self {
+            Self::Native => 1 << 2,
+            Self::Generic => 1 << 1,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        })
+    }
+}
