@@ -225,7 +225,6 @@ impl PortSpec {
     }
 
     /// The options that were given.
-    #[cfg(feature = "xdp")]
     pub(crate) fn option_keys(&self) -> impl Iterator<Item = &str> {
         self.options.keys().map(String::as_str)
     }

@@ -1,4 +1,4 @@
-//! Programs that run in the kernel, in front of its network stack (XDP) or at its trace points, and what loads, fills and counts them.
+//! Programs that run in the kernel, as XDP programs or at its trace points, and what loads, fills and counts them.
 //!
 //! The programs are written in C (`ebpf/`), compiled by clang when this crate is built, and carried in the binary.
 //! [`forward::KernelForwarder`] attaches one to each interface of a chain, which hands frames to another interface;
