@@ -1,7 +1,7 @@
 //! `taut bearer`: asks a running gateway (`taut forward` with the function `gtpu`) through its control socket.
 
 use crate::exit::Failure;
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

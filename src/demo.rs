@@ -1,8 +1,8 @@
 //! `taut demo`: compares packet forwarders on this machine and writes a report with plots.
 
 use crate::exit::{self, Failure};
-use crate::print;
 use crate::terminal::measure_alone;
+use crate::terminal::print;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub struct Arguments {
 
 /// A repetition without a packet has no latency.
 fn measured_seconds(text: &str) -> Result<f64, String> {
-    crate::quantity::seconds(text)
+    crate::terminal::quantity::seconds(text)
         .ok()
         .filter(|seconds| (0.01..=3600.0).contains(seconds))
         .ok_or_else(|| "want 0.01 to 3600 seconds, such as 10 or 0.5".to_string())

@@ -56,7 +56,7 @@ impl Failure {
             Self::Missing(text) => (text, 3),
             Self::Interrupted(text) => (text, 130),
         };
-        crate::print::note(text);
+        crate::terminal::print::note(text);
         ExitCode::from(code)
     }
 }

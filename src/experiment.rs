@@ -1,8 +1,8 @@
 //! `taut experiment`: experiments as files, run and repeated.
 
 use crate::exit::{self, Failure};
-use crate::print;
 use crate::terminal::Bar;
+use crate::terminal::print;
 use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;

@@ -2,26 +2,18 @@
 
 #![forbid(unsafe_code)]
 
-mod aliasing;
 mod bearer;
 mod bench;
 mod chain;
-mod chain_plan;
 mod demo;
 mod exit;
 mod experiment;
 mod forward;
-mod forward_control;
-mod forward_in_kernel;
 mod generate;
 mod guest;
-mod manifest;
 mod node;
-mod noise;
 mod ports;
-mod print;
 mod probe;
-mod quantity;
 mod report;
 mod samples;
 mod script;
@@ -30,7 +22,6 @@ mod target;
 mod terminal;
 mod tune;
 mod vm;
-mod watch;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -133,7 +124,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "taut", &mut script);
-            print::line(String::from_utf8_lossy(&script).trim_end());
+            terminal::print::line(String::from_utf8_lossy(&script).trim_end());
             Ok(())
         }
     };

@@ -1,7 +1,7 @@
 //! `taut node`: what an experiment runs on its nodes. Not for people.
 
 use crate::exit::{self, Failure};
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use clap::Subcommand;
 use std::path::PathBuf;
 use std::process::ExitCode;

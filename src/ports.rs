@@ -1,7 +1,7 @@
 //! `taut ports`: what is possible on this machine, and why not where not.
 
 use crate::exit::Failure;
-use crate::print;
+use crate::terminal::print;
 use serde::Serialize;
 use taut_port::{Backend, backends, copies};
 

@@ -1,9 +1,10 @@
 //! `taut probe`: round trips between ordinary sockets, and what an application sees of a path.
 
 use crate::exit::{self, Failure};
+use crate::forward;
 use crate::samples::Samples;
 use crate::terminal::Bar;
-use crate::{forward, generate, print, quantity};
+use crate::terminal::{print, quantity};
 use serde_json::json;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_host::{CpuReading, CpuShare, CpuShares};
 use taut_lab::benchmark::Observer;
+use taut_lab::measurement::Versions;
 use taut_lab::probed::{Origin, ProbeAccount, ProbeFolder, ProbeReport};
 use taut_measure::{
     Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_beside_median,
@@ -266,7 +268,7 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
     let origin = Origin {
         started: taut_lab::quantity::instant(begun.0),
         command_line: std::env::args().collect::<Vec<_>>().join(" "),
-        versions: generate::versions(),
+        versions: serde_json::to_value(Versions::here()).unwrap_or_default(),
         stopped: stopped || failed.is_some(),
     };
     let mut report = account.report(server, &train, cpu.stop()?, origin);
@@ -287,7 +289,7 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
     } else {
         print_report(&report);
         if let Ok(page) = &page {
-            generate::print_page(page.as_deref());
+            print::page(page.as_deref());
         }
     }
     page?;

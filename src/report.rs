@@ -1,7 +1,7 @@
 //! `taut report`: makes the report and the figures again from a results folder.
 
 use crate::exit::Failure;
-use crate::print;
+use crate::terminal::print;
 use std::path::{Path, PathBuf};
 use taut_lab::benchmark::kind_of;
 use taut_lab::report::ReportError;

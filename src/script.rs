@@ -1,7 +1,7 @@
 //! `taut script`: runs a Lua script for the generator.
 
 use crate::exit::{self, Failure};
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;

@@ -2,12 +2,12 @@
 //! itself took.
 
 use crate::exit::{self, Failure};
-use crate::generate::print_port_losses;
 use crate::samples::Samples;
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use taut_lab::measurement::port_losses;
 use taut_lab::tapped::{
     self, DirectionReport, Ends, RelayReport, RunningTap, Sightings, TapFolder, TapReport, Tapped,
 };
@@ -199,7 +199,7 @@ fn show_relay(relay: &RelayReport) {
             relay.undelivered
         ));
     }
-    print_port_losses(relay.ports.iter().map(|p| (&p.port, &p.counters)));
+    port_losses(relay.ports.iter().map(|p| (&p.port, &p.counters))).for_each(print::line);
 }
 
 fn show_direction(direction: &DirectionReport) {

@@ -1,7 +1,7 @@
 //! `taut vm`: runs a chain file in a virtual machine whose network cards are vhost-user sockets.
 
 use crate::exit::{self, Failure};
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 use std::path::PathBuf;

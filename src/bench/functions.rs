@@ -1,7 +1,7 @@
 //! `taut bench functions`: what a packet takes in functions, and how that grows when many work side by side.
 
 use crate::exit::{self, Failure};
-use crate::print;
+use crate::terminal::print;
 use crate::terminal::{Alone, Bar};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;

@@ -7,8 +7,8 @@ mod io;
 mod rfc2544;
 
 use crate::exit::{self, Failure};
-use crate::quantity;
 use crate::terminal::measure_alone;
+use crate::terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use taut_lab::benchmark::{self, Benchmark, BenchmarkError, Plan};

@@ -2,10 +2,11 @@
 //! RFC 2544 on one device.
 
 use crate::exit::{self, Failure};
+use crate::report;
 use crate::target::Target;
+use crate::terminal::quantity;
+use crate::terminal::watch::{self, Look, Status, Watch};
 use crate::terminal::{Alone, Bar};
-use crate::watch::{self, Look, Status, Watch};
-use crate::{quantity, report};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};

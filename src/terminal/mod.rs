@@ -1,7 +1,11 @@
 //! What commands that measure share at the terminal: the machine for themselves, a progress bar, and what is shown at the end.
 
+pub mod print;
+pub mod quantity;
+pub mod watch;
+
 use crate::exit::{self, Failure};
-use crate::{print, report};
+use crate::report;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

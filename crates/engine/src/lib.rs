@@ -11,18 +11,18 @@
 //! and runs a [`Worker`]. A round receives a burst, has each function see it, takes out what they have marked, and
 //! gives the rest to an outbox, which sends by the [`Flush`] policy. After rounds without packets the [`Wait`] policy
 //! says what is done. What functions punt goes to a thread beside (`slow.rs`), what is another worker's by a lane to
-//! that one (`handoff.rs`). [`InKernel`] and [`Beside`] run chains whose functions are XDP programs.
+//! that one (`handoff.rs`). [`InKernel`] and [`UpcallWorker`] run chains whose functions are XDP programs.
 //!
 //! Begin with `worker.rs`, where `run` and `round` are the loop; then `outbox.rs`, then `team.rs`.
 
 #![forbid(unsafe_code)]
 
-mod beside;
 mod chain;
 mod codel;
 mod counters;
 mod flush;
 mod handoff;
+mod idle;
 mod in_kernel;
 mod interrupted;
 mod lanes;
@@ -31,14 +31,13 @@ mod programs;
 mod queueing;
 mod queues;
 mod report;
-mod rest;
 mod slow;
 mod team;
+mod upcall;
 mod update;
 mod wait;
 mod worker;
 
-pub use beside::{Beside, Fates};
 pub use chain::{
     Chain, ChainError, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Placement, Stage,
 };
@@ -50,6 +49,7 @@ pub use queueing::{DropPolicy, Queueing};
 pub use queues::QueueCounters;
 pub use report::{AtPort, Event, Order, Report, Second, Shares, Started, Summary};
 pub use team::{AtEnd, Ended, Exchange, Start, Team, Tell, TellLink};
+pub use upcall::{Fates, UpcallWorker};
 pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};
 pub use worker::{End, Worker};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use taut_function::{Handler, Punted};
 use taut_port::pair::Lane;
 use taut_port::{Batch, PortError, Punt};
-use taut_sys::{Alarm, spawn_beside, ticks};
+use taut_sys::{Alarm, spawn_background, ticks};
 
 /// Packets that may wait in each direction.
 const SLOTS: u32 = 1024;
@@ -104,7 +104,7 @@ impl SlowPath {
         let (tell, started) = mpsc::channel();
         let waited_ticks = Arc::new(AtomicU64::new(0));
         let waited = Arc::clone(&waited_ticks);
-        let thread = spawn_beside("slow-path", move || match Lane::open(&name, SLOTS) {
+        let thread = spawn_background("slow-path", move || match Lane::open(&name, SLOTS) {
             Ok(lane) => {
                 let _ = tell.send(Ok(()));
                 run(lane, handlers, &registered, &waited);

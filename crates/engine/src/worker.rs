@@ -2,11 +2,11 @@
 
 use crate::chain::Making;
 use crate::handoff::Handoff;
+use crate::idle::Idle;
 use crate::interrupted::Interrupted;
 use crate::lanes::Lanes;
 use crate::outbox::Outbox;
 use crate::queues::Queues;
-use crate::rest::Rest;
 use crate::slow::SlowPath;
 use crate::update::{self, Leaving, Replaced, Request};
 use crate::{
@@ -80,7 +80,7 @@ pub struct Worker {
     member: Member,
     /// The function that knows to which of them packets belong; none where there are no others.
     knows_homes: Option<usize>,
-    rest: Rest,
+    idle: Idle,
     interrupted: Interrupted,
     /// Packets taken from a port at a time at most: what was asked for, and what leaves room for functions that put
     /// packets of their own in.
@@ -122,7 +122,7 @@ impl Worker {
             member: Member::default(),
             knows_homes: None,
             outboxes,
-            rest: Rest::new(Wait::Poll, clock),
+            idle: Idle::new(Wait::Poll, clock),
             interrupted: Interrupted::new(clock),
             ways,
             holds_packets: false,
@@ -175,7 +175,7 @@ impl Worker {
     /// Waits for packets in another way than by polling. For [`Wait::Interrupt`] the ports have to be such as can wake
     /// the worker ([`crate::Chain::check`]).
     pub fn set_wait(&mut self, wait: Wait, clock: &Clock) {
-        self.rest = Rest::new(wait, clock);
+        self.idle = Idle::new(wait, clock);
     }
 
     /// Makes copies of packets, for functions that send one packet through several ports, in this pool. Without one there are none.
@@ -255,7 +255,7 @@ impl Worker {
         let mut punted = Batch::new();
         let mut last = ticks();
         let mut publish_at = last;
-        self.rest.begin();
+        self.idle.begin();
         while !stop.load(Ordering::Relaxed) {
             let mut had_packets = false;
             for from in 0..self.ports.len() {
@@ -278,7 +278,7 @@ impl Worker {
                     .note(last, elapsed, &self.outboxes, &mut own);
             }
             // Later than now where the worker has rested: no packet was late for that, and nobody took the core away.
-            let ready = self.rest.after_round(
+            let ready = self.idle.after_round(
                 // Functions that leave want to be called, not to be slept on.
                 had_packets || self.leaving.is_some(),
                 now,
@@ -716,7 +716,7 @@ impl Worker {
     }
 
     fn publish(&mut self, own: &mut CountersView) {
-        own.asleep_ticks = self.rest.asleep_ticks;
+        own.asleep_ticks = self.idle.asleep_ticks;
         own.punted_wait_ticks = self.lanes.slow.as_ref().map_or(0, SlowPath::waited_ticks);
         self.interrupted.adapt(own);
         let mut sum = PortCounters::default();
@@ -745,7 +745,7 @@ impl Worker {
         own.dropped_malformed = sum.rx_malformed;
         own.dropped_too_long = sum.rx_too_long + sum.tx_too_long;
         own.dropped_tx_failed = sum.tx_failed;
-        own.sleeps = self.rest.sleeps;
+        own.sleeps = self.idle.sleeps;
         self.counters.publish(own);
     }
 }

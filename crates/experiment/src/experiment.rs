@@ -1,6 +1,6 @@
 //! An experiment file, read and checked: whatever can be wrong with it is said before the first run.
 
-use crate::beside::Beside;
+use crate::attachments::Attachments;
 use crate::changes::Changes;
 use crate::definition::Definition;
 use crate::error::{ExperimentError, Source};
@@ -30,7 +30,7 @@ pub struct Experiment {
     pub(crate) definition: Definition,
     pub(crate) source: Source,
     /// Place of other files that it names.
-    pub(crate) beside: Beside,
+    pub(crate) attachments: Attachments,
     pub(crate) templates: Templates,
     pub(crate) tasks: Vec<Task>,
     /// Combinations of loop variables that meet the conditions, each with the global variables filled in.
@@ -95,13 +95,13 @@ impl Experiment {
         folder: &Path,
         changes: &Changes,
     ) -> Result<Self, ExperimentError> {
-        Self::parse_beside(text, name, folder.into(), changes)
+        Self::parse_with(text, name, folder.into(), changes)
     }
 
-    pub(crate) fn parse_beside(
+    pub(crate) fn parse_with(
         text: &str,
         name: &str,
-        beside: Beside,
+        attachments: Attachments,
         changes: &Changes,
     ) -> Result<Self, ExperimentError> {
         let source = Source {
@@ -120,7 +120,7 @@ impl Experiment {
         let nodes = roles(&definition, &source)?;
         let mut experiment = Self {
             limit: time(&source, "plan.limit", &definition.plan.limit)?,
-            beside,
+            attachments,
             templates: Templates::new(),
             variants: Vec::new(),
             tasks,
@@ -267,7 +267,7 @@ impl Experiment {
             .iter()
             .filter_map(|file| file.from.as_ref());
         for name in from.map(|from| from.get_ref()) {
-            let text = self.beside.read(name)?;
+            let text = self.attachments.read(name)?;
             if secrets.text(&text) != text {
                 return Err(ExperimentError::results(
                     name,
@@ -340,7 +340,7 @@ impl Experiment {
             match (&file.text, &file.from) {
                 (Some(text), _) => texts.push((None, text.clone())),
                 (None, Some(from)) => {
-                    let text = self.beside.read(from.get_ref())?;
+                    let text = self.attachments.read(from.get_ref())?;
                     texts.push((None, Spanned::new(from.span(), text)));
                 }
                 (None, None) => {}

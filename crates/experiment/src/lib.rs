@@ -17,7 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
-mod beside;
+mod attachments;
 mod changes;
 mod check;
 pub mod compare;

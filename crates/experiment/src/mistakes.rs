@@ -116,7 +116,7 @@ impl Experiment {
                         }
                         Ok(_) => {}
                     }
-                    match self.beside.read(from.get_ref()) {
+                    match self.attachments.read(from.get_ref()) {
                         Err(ExperimentError::Io { path, source })
                             if source.kind() == std::io::ErrorKind::NotFound =>
                         {

@@ -1,7 +1,7 @@
 //! Finds an experiment by what a person calls it: a file, a results folder, a published archive, or the name of a
 //! reference experiment.
 
-use crate::beside::Beside;
+use crate::attachments::Attachments;
 use crate::changes::Changes;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
@@ -109,7 +109,12 @@ pub fn reference() -> impl Iterator<Item = &'static str> {
 /// There is none of this name.
 pub fn open_reference(what: &str, changes: &Changes) -> Result<Experiment, ExperimentError> {
     if let Some((name, text)) = REFERENCE.iter().find(|(name, _)| *name == what) {
-        return Experiment::parse_beside(text, &format!("{name}.toml"), Beside::Program, changes);
+        return Experiment::parse_with(
+            text,
+            &format!("{name}.toml"),
+            Attachments::Program,
+            changes,
+        );
     }
     Err(ExperimentError::Unknown(format!(
         "there is no file {what}, and no reference experiment of this name{}{}",
@@ -172,7 +177,7 @@ impl Folder {
             experiment.source.text.as_bytes(),
         )?;
         for name in experiment.named_files()? {
-            let text = experiment.beside.read(name.as_str())?;
+            let text = experiment.attachments.read(name.as_str())?;
             name.create(dir)
                 .and_then(|mut file| file.write_all(text.as_bytes()))
                 .map_err(ExperimentError::io(name.in_folder(dir)))?;
@@ -269,7 +274,7 @@ mod tests {
             let folder = Folder::begin(&dir, &experiment, name, "taut", &changes).unwrap();
             // Read from the folder alone, as from a published archive.
             let again = folder.experiment().unwrap();
-            assert!(matches!(again.beside, Beside::Folder(_)));
+            assert!(matches!(again.attachments, Attachments::Folder(_)));
             assert!(dir.join("centralised.sh").is_file());
             assert_eq!(again.fingerprint(), experiment.fingerprint());
         }

@@ -928,7 +928,7 @@ impl Experiment {
         for file in &self.definition.file {
             let text = match (&file.text, &file.from) {
                 (Some(text), _) => text.get_ref().clone(),
-                (None, Some(from)) => self.beside.read(from.get_ref())?,
+                (None, Some(from)) => self.attachments.read(from.get_ref())?,
                 (None, None) => continue,
             };
             let text = self.templates.fill(&text, values).map_err(|reason| {

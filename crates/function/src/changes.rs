@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use taut_port::PortError;
-use taut_sys::{Alarm, Bell};
+use taut_sys::{Alarm, Doorbell};
 
 /// Changes that may be on their way.
 pub(crate) const RING: usize = 4096;
@@ -25,7 +25,7 @@ pub(crate) struct Sender<C> {
     /// How long the worker may take none before it is given up.
     pub patience: Duration,
     /// Rung when there is something in the ring.
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     sent: u64,
     made: Arc<AtomicU64>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Sender<C> {
 #[derive(Debug)]
 pub(crate) struct Receiver<C> {
     ring: Consumer<C>,
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     taken: u64,
     made: Arc<AtomicU64>,
     most_per_batch: usize,
@@ -48,19 +48,19 @@ pub(crate) fn changes<C: Copy>(
     most_per_batch: usize,
 ) -> Result<(Sender<C>, Receiver<C>), PortError> {
     let (producer, consumer) = RingBuffer::new(RING);
-    let bell = Arc::new(Bell::new()?);
+    let doorbell = Arc::new(Doorbell::new()?);
     let made = Arc::default();
     let sender = Sender {
         ring: producer,
         unsent: VecDeque::new(),
         patience: PATIENCE,
-        bell: Arc::clone(&bell),
+        doorbell: Arc::clone(&doorbell),
         sent: 0,
         made: Arc::clone(&made),
     };
     let receiver = Receiver {
         ring: consumer,
-        bell,
+        doorbell,
         taken: 0,
         made,
         most_per_batch,
@@ -90,7 +90,7 @@ impl<C: Copy> Sender<C> {
             }
         }
         self.unsent.extend(rest);
-        self.bell.ring();
+        self.doorbell.ring();
     }
 
     /// Sends what still waits here, as far as there is room at once.
@@ -108,7 +108,7 @@ impl<C: Copy> Sender<C> {
             self.sent += 1;
             self.unsent.pop_front();
         }
-        self.bell.ring();
+        self.doorbell.ring();
         if self.unsent.is_empty() {
             Ok(())
         } else {
@@ -119,7 +119,7 @@ impl<C: Copy> Sender<C> {
     fn push(&mut self, mut change: C) -> Result<(), Stuck> {
         while let Err(rtrb::PushError::Full(back)) = self.ring.push(change) {
             change = back;
-            self.bell.ring();
+            self.doorbell.ring();
             let made = self.made.load(Ordering::Relaxed);
             self.wait_for(made + 1)?;
         }
@@ -135,7 +135,7 @@ impl<C: Copy> Sender<C> {
         while let Some(change) = self.unsent.front().copied() {
             self.push(change)?;
             self.unsent.pop_front();
-            self.bell.ring();
+            self.doorbell.ring();
         }
         self.wait_for(self.sent)
     }
@@ -162,12 +162,12 @@ impl<C: Copy> Sender<C> {
 impl<C: Copy> Receiver<C> {
     /// Arms `alarm` as [`Function::arm`](crate::Function::arm) does.
     pub fn arm(&self, alarm: &mut Alarm) -> bool {
-        // What was sent before the bell was asked is there now, and rings no more.
-        self.bell.ask(alarm) && self.ring.is_empty()
+        // What was sent before the doorbell was asked is there now, and rings no more.
+        self.doorbell.arm(alarm) && self.ring.is_empty()
     }
 
     pub fn disarm(&self) {
-        self.bell.quiet();
+        self.doorbell.disarm();
     }
 
     /// Hands a few changes to `make`, in order.

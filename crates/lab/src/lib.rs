@@ -23,6 +23,7 @@ pub mod figure;
 pub mod generators;
 pub mod io_cost;
 pub mod live;
+pub mod measurement;
 pub mod metrics;
 pub mod parallel;
 pub mod probed;

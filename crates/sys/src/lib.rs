@@ -1,7 +1,7 @@
 //! What taut asks of the processor and the kernel that is no port: time, counters, memory, sleep, sockets and files.
 //!
 //! Time is [`ticks`], read once a batch, and a [`Clock`] that makes nanoseconds of them. A worker that sleeps waits on an
-//! [`Alarm`], which a [`Bell`] of another thread rings. A loop that is taken its core away notices by a [`RoundWatch`] and
+//! [`Alarm`], which a [`Doorbell`] of another thread rings. A loop that is taken its core away notices by a [`RoundWatch`] and
 //! notes it in an [`InterruptionLog`] that other processes read. [`Mapping`] is memory that may be shared with another
 //! process, of which packet pools and rings are made; [`interface`] says what the kernel knows of a network interface.
 //! What the system refuses is an [`Error`], which says what would help.
@@ -11,8 +11,8 @@
 
 mod alarm;
 mod background;
-mod bell;
 mod clock;
+mod doorbell;
 mod error;
 mod event_counters;
 mod fence;
@@ -24,12 +24,12 @@ mod linked_lines;
 mod memory;
 mod private_socket;
 mod stamped_socket;
-mod turns;
+mod time_slice;
 
 pub use alarm::Alarm;
-pub use background::spawn as spawn_beside;
-pub use bell::Bell;
+pub use background::spawn as spawn_background;
 pub use clock::{Clock, ClockReading, StampClock, ticks};
+pub use doorbell::Doorbell;
 pub use error::Error;
 pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;
@@ -40,4 +40,4 @@ pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use memory::Mapping;
 pub use private_socket::listen_privately;
 pub use stamped_socket::{receive_stamped, stamp_arrivals};
-pub use turns::{SHORTEST_TURN, ask_for_short_turns};
+pub use time_slice::{SHORTEST_SLICE, request_short_slices};

@@ -75,7 +75,7 @@ pub struct Sampler {
 }
 
 /// Account of what did not get into the samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SamplerAccount {
     /// Packets sent that are not among the samples: the writing side could not keep up, or failed.
     pub not_kept: u64,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use taut_port::PortError;
-use taut_sys::{listen_privately, spawn_beside};
+use taut_sys::{listen_privately, spawn_background};
 
 /// Time after which a thread sees at the latest that it is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -168,7 +168,7 @@ impl Server {
         let listener = listen().map_err(|e: std::io::Error| PortError::system(what(), e))?;
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, control) = (Arc::clone(&stop), Arc::clone(control));
-        let thread = spawn_beside("gtpu-control", move || {
+        let thread = spawn_background("gtpu-control", move || {
             accept(&listener, &control, &stopped)
         })?;
         Ok(Self {
@@ -211,7 +211,7 @@ fn accept(listener: &UnixListener, control: &Arc<Mutex<Control>>, stop: &Arc<Ato
                 // A client that goes away is no trouble.
                 let _ = serve(&stream, &control, &loading, &stop);
             };
-            clients.extend(spawn_beside("gtpu-client", serve));
+            clients.extend(spawn_background("gtpu-client", serve));
         }
     }
     for client in clients {

@@ -12,13 +12,14 @@ mod manifest;
 mod results;
 mod run;
 mod shell;
+pub mod tables;
 
 pub use kinds::{Kind, Shown, kind_of, kinds};
 pub(crate) use manifest::Surroundings;
 pub use manifest::{Manifest, noise};
-#[cfg(test)]
-pub(crate) use results::read_results;
 pub use results::{Head, Results};
+#[cfg(test)]
+pub(crate) use results::{read_results, show};
 pub(crate) use run::choose;
 pub use run::{Failed, Observer, Rig, Unit, run};
 pub(crate) use shell::{Shell, ended_early, publish, write_page};

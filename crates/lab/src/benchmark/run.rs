@@ -293,7 +293,7 @@ pub(crate) fn in_short(message: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::benchmark::{Results, read_results};
+    use crate::benchmark::{Results, read_results, show, tables};
     use crate::report::ReportError;
     use crate::results::{Mode, Stage};
     use serde::{Deserialize, Serialize};
@@ -384,11 +384,29 @@ mod tests {
                 _ => Ok((unit.subject, unit.part, unit.repetition)),
             }
         }
-        fn report(_: &Path, _: &Results<Self>) -> Result<PathBuf, ReportError> {
-            Ok(PathBuf::new())
+        fn report(dir: &Path, results: &Results<Self>) -> Result<PathBuf, ReportError> {
+            let words = ("All is well.", "It was made up.");
+            let tables = [made_up_table(results)];
+            tables::report(dir, results, &results.outcomes, words, &tables, &[])
         }
-        fn text(_: &Results<Self>, _: Option<usize>) -> String {
-            String::new()
+        fn text(results: &Results<Self>, width: Option<usize>) -> String {
+            tables::text(&[made_up_table(results)], width)
+        }
+    }
+
+    fn made_up_table(results: &Results<MadeUp>) -> tables::Table {
+        let outcomes = results.outcomes.iter();
+        let row = |(subject, part, repetition): &(usize, char, u32)| {
+            vec![
+                [format!("number {subject}"), String::new()],
+                [part.to_string(), format!("in {repetition}")],
+            ]
+        };
+        tables::Table {
+            title: "Outcomes".to_string(),
+            head: ["subject", "part"].map(str::to_string).to_vec(),
+            rows: outcomes.map(row).collect(),
+            ..tables::Table::default()
         }
     }
 
@@ -434,7 +452,7 @@ mod tests {
 
     #[test]
     fn what_fails_is_left_out_and_the_rest_is_measured_phase_by_phase() {
-        let (heard, results, _folder) = run_made_up(MadeUp::default());
+        let (heard, results, folder) = run_made_up(MadeUp::default());
         let results = results.unwrap();
         assert_eq!(results.outcomes.len(), 2 * 2 * 3);
         assert_eq!(results.head.own.seen, 2 * 3);
@@ -457,6 +475,18 @@ mod tests {
         assert_eq!(heard.progress[0], [0, 18]);
         let [done, total] = *heard.progress.last().unwrap();
         assert_eq!((done, total), (13, 14));
+        // One page and one text of the same tables.
+        let shown = show::<MadeUp>(&folder.path().join("results"), None).unwrap();
+        assert!(shown.text.contains("number 2  b (in 3)"), "{}", shown.text);
+        let page = std::fs::read_to_string(&shown.page).unwrap();
+        for part in [
+            "All is well.",
+            "<small>in 3</small>",
+            "number 1, a, from repetition 1 on",
+            "made-up.json",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
     }
 
     #[test]

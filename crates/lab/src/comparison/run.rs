@@ -2,14 +2,11 @@
 
 use super::{FRAME_SIZE_BYTES, Plan};
 use crate::device::{Device, Notes, RunError, Site, flow_through, with_instrument};
-use crate::results::{
-    CbrResult, Folder, MeasuredInterruptions, RunWriter, Sample, Sweep, SweepTrial,
-};
+use crate::measurement::{Meanwhile, Watched, measured};
+use crate::results::{CbrResult, Folder, RunWriter, Sample, Sweep, SweepTrial};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
-use taut_host::energy::Reading;
-use taut_host::{CorePlan, EnergyUse, Meter, Snapshot};
+use taut_host::{CorePlan, Meter};
 use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
 use taut_sys::Clock;
 use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Trial};
@@ -72,13 +69,16 @@ fn constant_rate(
         duration: lengths.constant_rate,
     };
     let mut record = EveryPacket::new(trial.packets() as usize);
-    let cores = [place.cores.generator, place.cores.device];
-    let meter = Meter::of_this_machine();
-    let energy_before = Reading::take(&meter, Some(place.cores.device));
-    let (before, started) = (Snapshot::take(), SystemTime::now());
-    let tally = instrument.run(trial, &mut record, stop);
-    let energy_after = Reading::take(&meter, Some(place.cores.device));
-    let activity = Snapshot::difference(&before, &Snapshot::take(), &cores);
+    let watched = Watched {
+        meter: &Meter::of_this_machine(),
+        device_core: Some(place.cores.device),
+        generator_core: Some(place.cores.generator),
+        device_log,
+        clock: &place.clock,
+    };
+    let (tally, meanwhile) = measured(watched, instrument, |instrument| {
+        instrument.run(trial, &mut record, stop)
+    });
     if tally.stopped {
         return Err(RunError::Stopped);
     }
@@ -88,20 +88,7 @@ fn constant_rate(
             tally.owed, tally.refused
         )));
     }
-    let own = instrument.interruptions();
-    let found = MeasuredInterruptions::of(own, device_log, &place.clock)?;
-    writer.write_interruptions(&found)?;
-    let meanwhile = Meanwhile {
-        activity: serde_json::to_value(activity).unwrap_or_default(),
-        energy: energy_after.since(&energy_before, &meter),
-    };
-    write_constant_rate(place, writer, trial, &tally, &record, started, meanwhile)
-}
-
-/// What machine and device did during a measurement.
-struct Meanwhile {
-    activity: serde_json::Value,
-    energy: EnergyUse,
+    write_constant_rate(place, writer, trial, &tally, &record, meanwhile)
 }
 
 fn write_constant_rate(
@@ -110,9 +97,9 @@ fn write_constant_rate(
     trial: Trial,
     tally: &Tally,
     record: &EveryPacket,
-    started: SystemTime,
     meanwhile: Meanwhile,
 ) -> Result<(), RunError> {
+    writer.write_interruptions(&meanwhile.interruptions?)?;
     let to_ns = |ticks: u32| place.clock.to_ns(u64::from(ticks)).round() as u64;
     let saturating = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
     let mut samples = writer.samples()?;
@@ -142,7 +129,7 @@ fn write_constant_rate(
         })?;
     }
     samples.finish()?;
-    writer.write_histogram(&histogram, started, trial.duration)?;
+    writer.write_histogram(&histogram, meanwhile.begun, trial.duration)?;
     let received = latencies.len() as u64;
     writer.write_cbr(&CbrResult {
         offered_pps: trial.rate_pps,
@@ -161,7 +148,7 @@ fn write_constant_rate(
         latency_from_intended: Summary::from_samples(&from_intended),
         jitter: jitter.summary(),
         slip: Summary::from_samples(&slips),
-        activity: meanwhile.activity,
+        activity: serde_json::to_value(meanwhile.activity).unwrap_or_default(),
         energy: Some(meanwhile.energy),
     })?;
     Ok(())

@@ -5,17 +5,17 @@ use std::fs;
 use std::path::Path;
 
 /// A figure with its name (of its files too), caption and SVG text.
-pub(crate) struct Drawn {
+pub struct Drawn {
     /// File name without its ending.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Short title.
-    pub(crate) title: &'static str,
+    pub title: &'static str,
     /// What to see in it.
-    pub(crate) caption: String,
+    pub caption: String,
     /// The whole SVG document.
-    pub(crate) svg: String,
+    pub svg: String,
     /// What it shows, for a file beside it.
-    pub(crate) data: Option<serde_json::Value>,
+    pub data: Option<serde_json::Value>,
 }
 
 /// Writes `figures/` into the results folder `dir`.

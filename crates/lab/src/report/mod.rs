@@ -9,7 +9,8 @@ mod page;
 mod rawdata;
 mod recording;
 
-pub(crate) use drawn::{Drawn, write_figures};
+pub use drawn::Drawn;
+pub(crate) use drawn::write_figures;
 pub use rawdata::flatten;
 pub(crate) use recording::histogram;
 pub use recording::{LEAST_SENT, is_recording, write_recording};

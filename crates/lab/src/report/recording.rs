@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use askama::Template;
 use serde_json::Value;
-use taut_measure::LatencyHistogram;
+use taut_measure::{LatencyHistogram, Summary};
 use taut_model::Cause;
 
 use super::{Drawn, ReportError, causes, flatten};
 use crate::benchmark::{Shell, ended_early, write_page};
 use crate::evaluate::SlowestPackets;
 use crate::figure::{Column, Distribution, Item, Series, Style, percentiles, timeline};
+use crate::measurement::{StreamSummary, TrafficSummary};
 use crate::quantity::{count, rate, share, time};
 use crate::results::{
     RECORDED_LATENCIES, RECORDED_SLOWEST, ResultsError, read_json, stream_folders,
@@ -34,7 +35,7 @@ pub const LEAST_SENT: f64 = 0.97;
 struct Stream<'a> {
     name: &'a str,
     /// Its part of the summary.
-    json: &'a Value,
+    summary: &'a StreamSummary,
     latency: LatencyHistogram,
     slowest: Option<SlowestPackets>,
 }
@@ -50,7 +51,7 @@ pub fn is_recording(dir: &Path) -> bool {
 /// # Errors
 /// When the folder cannot be read or written.
 pub fn write_recording(dir: &Path) -> Result<PathBuf, ReportError> {
-    let summary: Value = read_json(&dir.join("summary.json"))?;
+    let summary: TrafficSummary = read_json(&dir.join("summary.json"))?;
     let mut problems = Vec::new();
     let streams = streams(dir, &summary, &mut problems);
     let figures = draw(&streams);
@@ -58,13 +59,17 @@ pub fn write_recording(dir: &Path) -> Result<PathBuf, ReportError> {
     write_page(dir, &figures, &page)
 }
 
-fn streams<'a>(dir: &Path, summary: &'a Value, problems: &mut Vec<String>) -> Vec<Stream<'a>> {
-    let all = summary["streams"].as_array().map_or(&[][..], Vec::as_slice);
-    let names: Vec<String> = all.iter().map(|json| name(json).to_owned()).collect();
+fn streams<'a>(
+    dir: &Path,
+    summary: &'a TrafficSummary,
+    problems: &mut Vec<String>,
+) -> Vec<Stream<'a>> {
+    let all = &summary.streams;
+    let names: Vec<String> = all.iter().map(|stream| stream.name.clone()).collect();
     let folders = stream_folders(dir, &names);
     all.iter()
         .zip(folders)
-        .map(|(json, folder)| {
+        .map(|(summary, folder)| {
             let latency = histogram(&folder.join(RECORDED_LATENCIES)).unwrap_or_else(|e| {
                 problems.push(e);
                 LatencyHistogram::new()
@@ -76,17 +81,13 @@ fn streams<'a>(dir: &Path, summary: &'a Value, problems: &mut Vec<String>) -> Ve
                 read.map_err(|e| problems.push(e.to_string())).ok()
             });
             Stream {
-                name: name(json),
-                json,
+                name: &summary.name,
+                summary,
                 latency,
                 slowest,
             }
         })
         .collect()
-}
-
-fn name(json: &Value) -> &str {
-    json["name"].as_str().unwrap_or_default()
 }
 
 /// The latencies of a histogram log; why not, in a sentence.
@@ -97,26 +98,19 @@ pub(crate) fn histogram(path: &Path) -> Result<LatencyHistogram, String> {
 }
 
 fn page<'a>(
-    summary: &'a Value,
+    summary: &'a TrafficSummary,
     streams: &[Stream<'_>],
     figures: &'a [Drawn],
     problems: &'a [String],
 ) -> Page<'a> {
-    let text = |value: &'a Value| value.as_str().unwrap_or_default();
-    let device = &summary["device"];
-    let stopped = streams.iter().any(|s| s.json["tally"]["stopped"] == true);
-    let title = match device["label"].as_str() {
-        Some(label) => format!("Traffic through {label}"),
-        None => "Traffic and what came back".to_owned(),
-    };
+    let stopped = streams.iter().any(|s| s.summary.tally.stopped);
     Page {
         shell: Shell {
-            title,
-            subtitle: format!(
-                "{} · taut {}",
-                text(&summary["started"]),
-                text(&summary["versions"]["taut"])
-            ),
+            title: match &summary.device {
+                Some(device) => format!("Traffic through {}", device.info.label),
+                None => "Traffic and what came back".to_owned(),
+            },
+            subtitle: format!("{} · taut {}", summary.started, summary.versions.taut),
             busy: streams.iter().find_map(too_slow),
             state: stopped.then(ended_early),
             finding: streams.iter().map(finding).collect::<Vec<_>>().join(" "),
@@ -124,29 +118,26 @@ fn page<'a>(
             noise: &[],
             left_out: &[],
             problems,
-            machine: flatten(&summary["versions"]),
-            command_line: text(&summary["command_line"]),
+            machine: facts(&summary.versions),
+            command_line: &summary.command_line,
         },
         counts: streams.iter().map(count_cells).collect(),
         cause_names: Cause::ALL.map(Cause::name).to_vec(),
         causes: streams.iter().filter_map(cause_cells).collect(),
-        activity: flatten(&summary["activity"]),
+        activity: facts(&summary.activity),
     }
 }
 
-fn number(json: &Value) -> Option<f64> {
-    json.as_f64()
-}
-
-fn time_of(json: &Value) -> String {
-    number(json).map_or("–".to_owned(), time)
+/// Facts as names and values.
+fn facts(of: &impl serde::Serialize) -> Vec<(String, String)> {
+    flatten(&serde_json::to_value(of).unwrap_or_default())
 }
 
 /// What to say first of a stream that the generator could not send at its rate.
 fn too_slow(stream: &Stream<'_>) -> Option<String> {
-    let asked = number(&stream.json["asked_pps"])?;
-    let sent = number(&stream.json["sent_pps"])?;
-    let is_slow = sent < LEAST_SENT * asked && stream.json["tally"]["stopped"] != true;
+    let asked = stream.summary.asked_pps;
+    let sent = stream.summary.sent_pps?;
+    let is_slow = sent < LEAST_SENT * asked && !stream.summary.tally.stopped;
     is_slow.then(|| {
         format!(
             "The machine was busy, or the rate too much for it: {} sent of {} asked for. Latencies are those of the rate sent, and as \
@@ -158,15 +149,15 @@ fn too_slow(stream: &Stream<'_>) -> Option<String> {
 }
 
 fn finding(stream: &Stream<'_>) -> String {
-    let json = stream.json;
-    let sent = number(&json["sent_pps"]).map_or("nothing".to_owned(), rate);
-    let lost = number(&json["lost_share"]).unwrap_or(0.0);
-    let latency = &json["latency_ns"];
-    let took = match number(&latency["p50_ns"]) {
-        Some(p50) => format!(
+    let summary = stream.summary;
+    let sent = summary.sent_pps.map_or("nothing".to_owned(), rate);
+    let lost = summary.lost_share.unwrap_or(0.0);
+    let latency = summary.latency_ns.as_ref();
+    let took = match latency.and_then(|l| Some((l.p50_ns?, l.p99_ns))) {
+        Some((p50, p99)) => format!(
             "half of the packets took less than {}, 99 of 100 less than {}",
-            time(p50),
-            time_of(&latency["p99_ns"])
+            time(p50 as f64),
+            time_of(p99.map(|ns| ns as f64))
         ),
         None => "nothing came back".to_owned(),
     };
@@ -180,28 +171,35 @@ fn finding(stream: &Stream<'_>) -> String {
     )
 }
 
+fn time_of(ns: Option<f64>) -> String {
+    ns.map_or("–".to_owned(), time)
+}
+
 fn count_cells(stream: &Stream<'_>) -> (String, Vec<String>) {
-    let json = stream.json;
-    let packets = |value: &Value| value.as_u64().map_or("–".to_owned(), count);
-    let latency = &json["latency_ns"];
+    let summary = stream.summary;
+    let tally = &summary.tally;
     let mut cells = vec![
-        number(&json["asked_pps"]).map_or("–".to_owned(), rate),
-        number(&json["sent_pps"]).map_or("–".to_owned(), rate),
-        packets(&json["tally"]["sent"]),
-        packets(&json["lost"]),
-        packets(&json["tally"]["refused"]),
-        packets(&json["tally"]["unsent"]),
+        rate(summary.asked_pps),
+        summary.sent_pps.map_or("–".to_owned(), rate),
+        count(tally.sent),
+        summary.lost.map_or("–".to_owned(), count),
+        count(tally.refused),
+        count(tally.unsent),
     ];
-    let quantiles = [
-        "min_ns",
-        "avg_ns",
-        "p50_ns",
-        "p99_ns",
-        "p99_9_ns",
-        "p99_99_ns",
-        "max_ns",
-    ];
-    cells.extend(quantiles.map(|key| time_of(&latency[key])));
+    let latency = summary.latency_ns.as_ref();
+    let whole = |of: fn(&Summary) -> Option<u64>| latency.and_then(of).map(|ns| ns as f64);
+    cells.extend(
+        [
+            whole(|l| Some(l.min_ns)),
+            latency.map(|l| l.avg_ns),
+            whole(|l| l.p50_ns),
+            whole(|l| l.p99_ns),
+            whole(|l| l.p99_9_ns),
+            whole(|l| l.p99_99_ns),
+            whole(|l| Some(l.max_ns)),
+        ]
+        .map(time_of),
+    );
     (stream.name.to_owned(), cells)
 }
 
@@ -247,7 +245,7 @@ fn draw(streams: &[Stream<'_>]) -> Vec<Drawn> {
     if keys.is_empty() {
         return figures;
     }
-    let seconds = |stream: &Stream<'_>| [number(&stream.json["tally"]["seconds"]).unwrap_or(0.0)];
+    let seconds = |stream: &Stream<'_>| [stream.summary.tally.seconds];
     let ends: Vec<[f64; 1]> = streams.iter().map(seconds).collect();
     let items = streams.iter().zip(&worst).zip(&ends).enumerate();
     figures.push(Drawn {
@@ -284,11 +282,26 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     fn recording(dir: &Path) {
+        let latency = json!({"count": 6, "min_ns": 1000, "avg_ns": 1400.0, "p50_ns": 1500, 
+            "p99_ns": null, "p99_9_ns": null, "p99_99_ns": null, "p99_999_ns": null, "max_ns": 9000, "std_ns": 1.0});
+        let tally = json!({"owed": 6, "sent": 6, "refused": 0, "unsent": 0, "received": 3, "corrupt": 0, "foreign": 0,
+            "seconds": 2.0, "stopped": false});
         let stream = json!({"name": "traffic", "asked_pps": 1e4, "sent_pps": 1e4, "lost_share": 0.5, "lost": 3,
-            "tally": {"sent": 6, "refused": 0, "unsent": 0, "seconds": 2.0, "stopped": false},
-            "latency_ns": {"p50_ns": 1500, "p99_ns": null, "min_ns": 1000, "avg_ns": 1400.0, "max_ns": 9000}});
-        let summary = json!({"event": "summary", "started": "2026-11-21T08:15:00Z", "command_line": "taut generate <x>",
-            "device": null, "versions": {"taut": "0", "kernel": "1"}, "activity": {"context_switches": 7}, "streams": [stream]});
+            "tally": tally, "latency_ns": latency});
+        let mut summary = stream.clone();
+        for (key, value) in [
+            ("event", json!("summary")),
+            ("started", json!("2026-11-21T08:15:00Z")),
+            ("command_line", json!("taut generate <x>")),
+            ("versions", json!({"taut": "0", "kernel": "1"})),
+            (
+                "activity",
+                json!({"duration_ms": 2000, "context_switches": 7, "cores": [], "involuntary_switches": 0, "load_average_before": null}),
+            ),
+            ("streams", json!([stream])),
+        ] {
+            summary[key] = value;
+        }
         write_json(&dir.join("summary.json"), &summary).unwrap();
         let mut histogram = LatencyHistogram::new();
         histogram.record_many(1_500, 6);

@@ -17,6 +17,7 @@ use super::ResultsError;
 use super::folder::{write_json, write_whole};
 use super::packets::{PacketFormat, PacketSample, PacketWriter};
 use crate::evaluate::SlowestPackets;
+use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -189,11 +190,8 @@ impl Recording {
     }
 
     /// Writes `summary.json`.
-    pub fn write_summary(&self, summary: &serde_json::Value) -> Result<(), ResultsError> {
-        write_whole(
-            &self.dir.join("summary.json"),
-            format!("{summary:#}\n").as_bytes(),
-        )
+    pub fn write_summary(&self, summary: &impl Serialize) -> Result<(), ResultsError> {
+        write_json(&self.dir.join("summary.json"), summary)
     }
 }
 

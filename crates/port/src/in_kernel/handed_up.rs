@@ -20,7 +20,7 @@ struct Arrived {
     no_room: u64,
 }
 
-pub(super) struct Beside {
+pub(super) struct HandedUpPort {
     ring: HandedUp,
     arrived: Rc<RefCell<Arrived>>,
     socket: OwnedFd,
@@ -29,7 +29,7 @@ pub(super) struct Beside {
     counters: PortCounters,
 }
 
-impl Beside {
+impl HandedUpPort {
     pub(super) fn new(
         gateway: &KernelGateway,
         number: usize,
@@ -98,7 +98,7 @@ impl Arrived {
     }
 }
 
-impl Port for Beside {
+impl Port for HandedUpPort {
     fn rx(&mut self, batch: &mut Batch) -> usize {
         if self.ring.show(batch.room()) == 0 {
             return 0;

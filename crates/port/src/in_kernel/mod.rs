@@ -46,7 +46,9 @@ pub fn handed_up(
     number: usize,
     spec: &PortSpec,
 ) -> Result<Box<dyn Port>, PortError> {
-    Ok(Box::new(handed_up::Beside::new(gateway, number, spec)?))
+    Ok(Box::new(handed_up::HandedUpPort::new(
+        gateway, number, spec,
+    )?))
 }
 
 /// The modes to try, from a spec that says nothing which the kernel would not do.

@@ -1,9 +1,9 @@
 //! The client's data path: frames lie in the shared pool, so sending and receiving move descriptors.
 
 use super::connection::Connection;
-use super::in_turn;
 use super::knock::Knocker;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
+use super::round_robin;
 use super::wakes::{self, Wakes};
 use crate::{Batch, Packet, PoolHandle, PortCounters};
 use taut_sys::Alarm;
@@ -135,7 +135,7 @@ impl ClientQueue {
         if let [rx] = rings.rx.as_mut_slice() {
             return receive(rx, batch);
         }
-        in_turn(&mut rings.rx, &mut rings.next_rx, batch, receive)
+        round_robin(&mut rings.rx, &mut rings.next_rx, batch, receive)
     }
 
     #[inline]

@@ -395,7 +395,7 @@ impl Port for MemifPort {
 /// Lets `receive` fill `batch` from the rings in turn, each time from the next one on, so that none is left behind.
 /// Returns how many packets came.
 #[inline(never)]
-fn in_turn<R>(
+fn round_robin<R>(
     rings: &mut [R],
     next: &mut usize,
     batch: &mut Batch,

@@ -2,9 +2,9 @@
 //! empty ones that the client offers.
 
 use super::connection::Connection;
-use super::in_turn;
 use super::knock::Knocker;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
+use super::round_robin;
 use super::wakes::{self, Wakes};
 use crate::{Batch, Packet, PoolHandle, PortCounters};
 use std::ptr::NonNull;
@@ -129,7 +129,7 @@ impl ServerQueue {
         if let [rx] = rx.as_mut_slice() {
             return receive(rx, batch);
         }
-        in_turn(rx, next_rx, batch, receive)
+        round_robin(rx, next_rx, batch, receive)
     }
 
     #[inline]

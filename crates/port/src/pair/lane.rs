@@ -41,7 +41,7 @@ impl Lane {
     pub fn publish(&mut self) {
         if std::mem::take(&mut self.has_pushed) {
             self.port.sender.publish();
-            self.port.joint.bells[self.port.end].ring();
+            self.port.joint.doorbells[self.port.end].ring();
         }
     }
 
@@ -73,12 +73,12 @@ impl Lane {
 
     /// Arms `alarm` as [`crate::Port::arm`] does.
     pub fn arm(&mut self, alarm: &mut Alarm) -> bool {
-        self.port.joint.bells[1 - self.port.end].ask(alarm) && self.is_empty()
+        self.port.joint.doorbells[1 - self.port.end].arm(alarm) && self.is_empty()
     }
 
     /// Disarms as [`crate::Port::disarm`] does.
     pub fn disarm(&mut self) {
-        self.port.joint.bells[1 - self.port.end].quiet();
+        self.port.joint.doorbells[1 - self.port.end].disarm();
     }
 }
 

@@ -15,7 +15,7 @@ use ring::{ROOM_BYTES, Receiver, Ring, Sender};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use taut_sys::{Alarm, Bell};
+use taut_sys::{Alarm, Doorbell};
 
 /// `pair:NAME[,ring=N]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -52,7 +52,7 @@ struct Joint {
     /// Rings, by the end that sends into them.
     rings: [Arc<Ring>; 2],
     /// Bells, by the end that rings them for the other.
-    bells: [Bell; 2],
+    doorbells: [Doorbell; 2],
     /// State of each end.
     states: [AtomicU8; 2],
 }
@@ -116,7 +116,7 @@ impl PairPort {
                 let slots = wanted.unwrap_or(RING_SLOTS);
                 let joint = Arc::new(Joint {
                     rings: [Arc::new(Ring::new(slots)?), Arc::new(Ring::new(slots)?)],
-                    bells: [Bell::new()?, Bell::new()?],
+                    doorbells: [Doorbell::new()?, Doorbell::new()?],
                     states: [AtomicU8::new(OPEN), AtomicU8::new(AWAITED)],
                 });
                 pairs.insert(name.to_string(), Arc::clone(&joint));
@@ -223,7 +223,7 @@ impl Port for PairPort {
         }
         if taken > 0 {
             self.sender.publish();
-            self.joint.bells[self.end].ring();
+            self.joint.doorbells[self.end].ring();
         }
         batch.drop_front(taken);
         taken
@@ -243,11 +243,11 @@ impl Port for PairPort {
     }
 
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
-        self.joint.bells[1 - self.end].ask(alarm)
+        self.joint.doorbells[1 - self.end].arm(alarm)
     }
 
     fn disarm(&mut self) {
-        self.joint.bells[1 - self.end].quiet();
+        self.joint.doorbells[1 - self.end].disarm();
     }
 
     fn supply(&mut self) -> Supply {
@@ -444,7 +444,7 @@ mod tests {
         let joint = Arc::clone(&pairs()["woken"]);
         // Now and then who sends waits until the other one sleeps, which on a busy machine it would seldom come to.
         let wait = |joint: &Joint, end: usize, number: u64| {
-            while number % 100 == 99 && !joint.bells[end].is_asked() {
+            while number % 100 == 99 && !joint.doorbells[end].is_armed() {
                 std::thread::yield_now();
             }
         };

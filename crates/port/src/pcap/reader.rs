@@ -8,7 +8,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
-use taut_sys::spawn_beside;
+use taut_sys::spawn_background;
 use taut_sys::{Clock, ticks};
 
 /// A block on its way to the thread, with the list to note its frames in.
@@ -105,7 +105,7 @@ impl Reader {
             None
         } else {
             let blocks = Arc::clone(&blocks);
-            Some(spawn_beside("pcap-read", move || {
+            Some(spawn_background("pcap-read", move || {
                 read_ahead(index, &blocks, &take_empty, &give_full);
             })?)
         };

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use taut_sys::spawn_beside;
+use taut_sys::spawn_background;
 
 /// Bytes that are written at a time.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -100,7 +100,7 @@ impl Writer {
                 bytes: start.len() as u64,
                 progress: Arc::clone(&progress),
             };
-            spawn_beside("pcap-write", move || {
+            spawn_background("pcap-write", move || {
                 while let Ok(mut block) = take_full.recv() {
                     sink.put(&block);
                     block.records.clear();

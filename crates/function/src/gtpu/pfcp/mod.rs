@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_port::PortError;
-use taut_sys::spawn_beside;
+use taut_sys::spawn_background;
 
 /// How soon the thread sees that it is to end, or that a peer is to hear of us.
 const LOOK: Duration = Duration::from_millis(50);
@@ -47,7 +47,7 @@ impl Server {
         let (stopped, control) = (Arc::clone(&stop), Arc::clone(control));
         let serve = move || serve(&socket, node, &control, &stopped);
         Ok(Self {
-            thread: Some(spawn_beside("gtpu-pfcp", serve)?),
+            thread: Some(spawn_background("gtpu-pfcp", serve)?),
             stop,
         })
     }

@@ -22,14 +22,14 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// Place of the files that an experiment names.
 #[derive(Debug, Clone)]
-pub(crate) enum Beside {
+pub(crate) enum Attachments {
     /// The files lie in this folder.
     Folder(PathBuf),
     /// The files lie in this program: those of a reference experiment.
     Program,
 }
 
-impl Beside {
+impl Attachments {
     /// The text of a file.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Beside {
     }
 }
 
-impl From<&Path> for Beside {
+impl From<&Path> for Attachments {
     fn from(folder: &Path) -> Self {
         Self::Folder(folder.to_owned())
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use taut_port::{PortError, in_kernel};
-use taut_sys::{Clock, spawn_beside};
+use taut_sys::{Clock, spawn_background};
 use taut_xdp::gateway::KernelGateway;
 
 /// Longest time that what the programs hand up waits: it is rare, and a core that looks for it all the time would be
@@ -19,14 +19,14 @@ const SLEEP: Duration = Duration::from_micros(50);
 pub type Fates = Vec<(&'static str, u64)>;
 
 /// The thread of the worker. Dropping it ends it.
-pub struct Beside {
+pub struct UpcallWorker {
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     fates: mpsc::Receiver<Fates>,
 }
 
-impl Beside {
+impl UpcallWorker {
     /// Starts the worker; its functions have made what the kernel is to have when this returns.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Beside {
         let (tell_fates, fates) = mpsc::channel();
         let (chain, gateway, clock) = (chain.clone(), Arc::clone(gateway), *clock);
         let stopped = Arc::clone(&stop);
-        let thread = spawn_beside("gateway-beside", move || {
+        let thread = spawn_background("gateway-beside", move || {
             match set_up(&chain, &gateway, &clock) {
                 Ok(mut worker) => {
                     let _ = tell_start.send(Ok(worker.counters()));
@@ -84,7 +84,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for UpcallWorker {
     fn drop(&mut self) {
         self.join();
     }

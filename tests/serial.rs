@@ -4,7 +4,7 @@
 
 mod support;
 
-mod in_turn {
+mod serial {
     mod agreement;
     mod bad_input;
     mod baselines;

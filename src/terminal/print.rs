@@ -94,6 +94,18 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
+/// Prints a value as one line of JSON.
+pub fn json(value: &impl serde::Serialize) {
+    line(serde_json::to_string(value).unwrap_or_default());
+}
+
+/// Says where a report is, if there is one.
+pub fn page(page: Option<&Path>) {
+    if let Some(page) = page {
+        line(format!("report: {}", page.display()));
+    }
+}
+
 /// Prints the `summary.json` of a results folder.
 pub fn summary(folder: &Path) -> Result<(), Failure> {
     let path = folder.join("summary.json");

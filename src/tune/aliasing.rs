@@ -1,7 +1,7 @@
 //! `taut tune aliasing`: what periodic interrupts do to periodic packets, by simulation.
 
 use crate::exit::Failure;
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! `taut chain manifest`: what runs a chain on other machines than this one, as text.
 
 use crate::exit::Failure;
-use crate::print;
+use crate::terminal::print;
 use clap::Subcommand;
 use std::io::Write;
 use std::path::{Path, PathBuf};

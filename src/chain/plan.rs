@@ -1,7 +1,7 @@
 //! `taut chain plan`: where each function of a chain will run and why, what it will cost, and whether the budget holds.
 
 use crate::exit::Failure;
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use serde_json::json;
 use std::path::PathBuf;
 use taut_deploy::{BothWays, Cost, Estimate, Holds, Measured, RoundTrip, Settings, estimate};

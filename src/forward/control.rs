@@ -3,7 +3,7 @@
 
 use crate::exit::Failure;
 use crate::forward::Arguments;
-use crate::print;
+use crate::terminal::print;
 use std::io::{BufRead, PipeReader};
 use std::sync::Arc;
 use taut_engine::{Chain, Event, Exchange, Order, Replaced, Report};

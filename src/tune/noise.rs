@@ -1,7 +1,7 @@
 //! `taut tune noise`: what interrupts a busy loop on this machine, without any packet.
 
 use crate::exit::{self, Failure};
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,10 @@
 //! `taut forward`: runs a data plane on one core until it is told to stop or its input files end.
 
+mod control;
+mod in_kernel;
+
 use crate::exit::{self, Failure};
-use crate::{forward_control, forward_in_kernel, print, quantity};
+use crate::terminal::{print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::io::{PipeReader, PipeWriter};
@@ -139,7 +142,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                 return Err(Failure::Input(text));
             }
         }
-        return forward_in_kernel::run(chain, &arguments, signalled);
+        return in_kernel::run(chain, &arguments, signalled);
     }
     let clock = Clock::calibrate(Duration::from_millis(20));
     let shown = Arc::new(OnceLock::<Arc<Exchange>>::new());
@@ -224,8 +227,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
     let controlled = chains.iter().zip(&exchanges);
     let controlled = controlled.map(|((_, chain), exchange)| (chain.clone(), Arc::clone(exchange)));
-    let obey = forward_control::of_workers(controlled.collect(), clock);
-    let input = forward_control::listen(&arguments, obey)?;
+    let obey = control::of_workers(controlled.collect(), clock);
+    let input = control::listen(&arguments, obey)?;
     let watched: Vec<_> = input.iter().chain([&ended]).collect();
     let begun = Instant::now();
     let mut before: Vec<_> = exchanges

@@ -1,8 +1,11 @@
 //! `taut chain`: puts a chain of functions up over several workers, says how it is, and takes it down.
 
+mod manifest;
+mod plan;
+
 use crate::exit::{self, Failure};
 use crate::forward::{causes, json_or_text};
-use crate::{chain_plan, manifest, print, quantity};
+use crate::terminal::{print, quantity};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -36,7 +39,7 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum Action {
     /// Say where each function of a chain will run and why, what it will cost, and whether the budget holds
-    Plan(chain_plan::Arguments),
+    Plan(plan::Arguments),
     /// Put a chain up, and keep it up until Ctrl-C
     Up(Up),
     /// Say how chains are that are up
@@ -89,7 +92,7 @@ struct Up {
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
-        Action::Plan(plan) => chain_plan::run(&plan),
+        Action::Plan(plan) => plan::run(&plan),
         Action::Up(up) if up.detach => detach(&up),
         Action::Up(up) => keep_up(&up),
         Action::Status { name, json } => status(name.as_deref(), json),

@@ -1,7 +1,10 @@
 //! `taut tune`: sees and changes the settings of this machine that matter for latency, and listens to its noise.
 
+mod aliasing;
+mod noise;
+
 use crate::exit::Failure;
-use crate::{aliasing, noise, print};
+use crate::terminal::print;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use taut_host::tune::{

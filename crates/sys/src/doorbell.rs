@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// Doorbell of one ring. The sender rings it if the receiver has asked for that.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     /// The receiver is one that sleeps.
     sleeps: AtomicBool,
     /// The receiver sleeps, or is about to.
@@ -22,7 +22,7 @@ pub struct Bell {
     file: OwnedFd,
 }
 
-impl Bell {
+impl Doorbell {
     /// Makes a bell that nobody has asked yet.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Bell {
 
     /// The receiver will look once more, then sleep on `alarm`. False the first time: then it has to go on looking, until the
     /// sender knows that it has to fence, which takes as long as a store to get to another core.
-    pub fn ask(&self, alarm: &mut Alarm) -> bool {
+    pub fn arm(&self, alarm: &mut Alarm) -> bool {
         if !self.sleeps.load(Ordering::Relaxed) {
             self.sleeps.store(true, Ordering::SeqCst);
             return false;
@@ -52,7 +52,7 @@ impl Bell {
     }
 
     /// The receiver is awake.
-    pub fn quiet(&self) {
+    pub fn disarm(&self) {
         self.asked.store(false, Ordering::Relaxed);
         // Whoever rang last may only now do so: then the next sleep ends early.
         let _ = read(&self.file, &mut [0; 8]);
@@ -64,7 +64,7 @@ impl Bell {
         if !self.sleeps.load(Ordering::Relaxed) {
             return;
         }
-        // Against the fence in `ask`: published before this look.
+        // Against the fence in `arm`: published before this look.
         fence(Ordering::SeqCst);
         if self.asked.load(Ordering::Relaxed) {
             self.wake();
@@ -72,7 +72,7 @@ impl Bell {
     }
 
     /// Whether the receiver sleeps, or is about to.
-    pub fn is_asked(&self) -> bool {
+    pub fn is_armed(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
@@ -130,8 +130,8 @@ mod tests {
             true => (100, Duration::MAX),
             false => (300_000, Duration::from_secs(2)),
         };
-        let bell = Bell::new().unwrap();
-        assert!(!bell.ask(&mut Alarm::default()), "the first time");
+        let bell = Doorbell::new().unwrap();
+        assert!(!bell.arm(&mut Alarm::default()), "the first time");
         let (published, sender, receiver) = (Line::default(), Line::default(), Line::default());
         let last = Line(most.into());
         let (mut asleep_on_it, mut was_rung) = (0, 0);
@@ -157,13 +157,13 @@ mod tests {
                 receiver.set(2 * number);
                 sender.wait_for(2 * number);
                 (0..number % 16).for_each(step);
-                assert!(bell.ask(&mut alarm));
+                assert!(bell.arm(&mut alarm));
                 let there = published.get() == number;
                 sender.wait_for(2 * number + 1);
                 let rung = read(&bell.file, &mut [0; 8]).is_ok();
                 asleep_on_it += u32::from(!there && !rung);
                 was_rung += u32::from(rung);
-                bell.quiet();
+                bell.disarm();
                 if begun.elapsed() > longest {
                     last.set(number);
                 }

@@ -1,14 +1,14 @@
 //! `taut forward --in-kernel`: attaches XDP programs, and counts until it is told to stop.
 
+use super::control;
 use crate::exit::Failure;
 use crate::forward::{Arguments, causes, each_second, json_or_text, lines_of, summary_of};
-use crate::forward_control;
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use taut_engine::{
-    Beside, Chain, CountersView, Event, Order, Place, Programs, Report, Second, Started,
+    Chain, CountersView, Event, Order, Place, Programs, Report, Second, Started, UpcallWorker,
 };
 use taut_port::Link;
 use taut_sys::Clock;
@@ -20,12 +20,12 @@ type Shared = Arc<Mutex<Option<Running>>>;
 struct Running {
     // They go before who gets what they hand up.
     programs: Programs,
-    beside: Option<Beside>,
+    beside: Option<UpcallWorker>,
 }
 
 impl Running {
     fn counters(&self) -> CountersView {
-        let besides = self.beside.as_ref().map(Beside::counters);
+        let besides = self.beside.as_ref().map(UpcallWorker::counters);
         view(self.programs.counters(), besides.unwrap_or_default())
     }
 }
@@ -35,7 +35,9 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     // Before any frame comes: its functions say what the kernel is to do.
     let beside = in_kernel
         .gateway()
-        .map(|gateway| Beside::start(chain, gateway, &Clock::calibrate(Duration::from_millis(20))))
+        .map(|gateway| {
+            UpcallWorker::start(chain, gateway, &Clock::calibrate(Duration::from_millis(20)))
+        })
         .transpose()?;
     let mut programs = Programs::start(chain, in_kernel)?;
     let names: Vec<_> = chain.ports.iter().map(|p| p.target().to_string()).collect();
@@ -58,7 +60,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         || "forwarding in the kernel".to_string(),
     ));
     let shared = Arc::new(Mutex::new(Some(Running { programs, beside })));
-    let input = forward_control::listen(arguments, obey(chain, &shared))?;
+    let input = control::listen(arguments, obey(chain, &shared))?;
     let watched: Vec<_> = input.iter().collect();
     let begun = Instant::now();
     let mut before = CountersView::default();
@@ -100,7 +102,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         .map(|it| (it.programs, it.beside))
         .unzip();
     let (counted, in_kernel) = programs.map(Programs::end).unwrap_or_default();
-    let (besides, mut fates) = beside.flatten().map(Beside::end).unwrap_or_default();
+    let (besides, mut fates) = beside.flatten().map(UpcallWorker::end).unwrap_or_default();
     fates.extend(in_kernel);
     let total = view(counted, besides);
     print::line(json_or_text(
@@ -148,7 +150,7 @@ fn obey(
         let replaced = running.programs.replace(next.functions);
         let replaced = replaced.map_err(|e| e.to_string())?;
         // Nothing pauses: a frame meets the old programs or the new ones.
-        Ok(forward_control::updated(&replaced, 0.0).into())
+        Ok(control::updated(&replaced, 0.0).into())
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a running generator shows each second: a line, a JSON object or the dashboard, and its metrics.
 
 use crate::exit::Failure;
-use crate::{print, quantity};
+use crate::terminal::{print, quantity};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};

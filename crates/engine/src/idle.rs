@@ -9,7 +9,7 @@ use taut_port::Port;
 use taut_sys::{Alarm, Clock, ticks};
 
 /// A [`Wait`] policy in ticks, and where the worker stands in it.
-pub(crate) struct Rest {
+pub(crate) struct Idle {
     policy: Policy,
     clock: Clock,
     before_sleep_ticks: u64,
@@ -34,7 +34,7 @@ enum Policy {
     },
 }
 
-impl Rest {
+impl Idle {
     pub(crate) fn new(wait: Wait, clock: &Clock) -> Self {
         let in_ticks = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let mut before_sleep = BEFORE_SLEEP;
@@ -67,7 +67,7 @@ impl Rest {
     pub(crate) fn begin(&mut self) {
         if !matches!(self.policy, Policy::Poll) {
             // Whoever else runs on the core would otherwise finish a turn of milliseconds before a packet.
-            taut_sys::ask_for_short_turns();
+            taut_sys::request_short_slices();
         }
         if matches!(self.policy, Policy::Sleep { .. }) {
             // The kernel would let sleeps run 50 us longer. Where it cannot be told, they are, and are counted as late.

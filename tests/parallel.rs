@@ -4,7 +4,7 @@
 mod support;
 
 /// A part of the tests' names, by which the others are run without these.
-mod beside {
+mod parallel {
     mod experiment_slurm;
     mod experiment_ssh;
     mod pages;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 /// The shortest turns that Linux grants.
-pub const SHORTEST_TURN: Duration = Duration::from_micros(100);
+pub const SHORTEST_SLICE: Duration = Duration::from_micros(100);
 
-/// Asks for turns of [`SHORTEST_TURN`] for the calling thread instead of the kernel's milliseconds. A thread that sleeps and wakes
+/// Asks for turns of [`SHORTEST_SLICE`] for the calling thread instead of the kernel's milliseconds. A thread that sleeps and wakes
 /// up for packets then runs at once, although others on its core have not used up their turn: Linux lets the shorter turn
 /// go first (EEVDF, from Linux 6.12 on). It gets no more time than before. Needs no privilege.
 ///
 /// False where the kernel does not know such turns, or the thread has another scheduling policy than the ordinary one.
-pub fn ask_for_short_turns() -> bool {
+pub fn request_short_slices() -> bool {
     // SAFETY: all zeros is a value of this struct of integers.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::sched_attr>() as u32;
@@ -21,7 +21,7 @@ pub fn ask_for_short_turns() -> bool {
     }
     attributes.size = size;
     attributes.sched_flags = 0;
-    attributes.sched_runtime = SHORTEST_TURN.as_nanos() as u64;
+    attributes.sched_runtime = SHORTEST_SLICE.as_nanos() as u64;
     // SAFETY: the kernel reads `size` bytes of the struct, which is alive.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     set == 0
@@ -39,7 +39,7 @@ mod tests {
             let line = status.lines().find(|line| line.starts_with("se.slice"))?;
             line.split(':').nth(1)?.trim().parse::<u64>().ok()
         };
-        let told = std::thread::spawn(move || (turn(), ask_for_short_turns(), turn()));
+        let told = std::thread::spawn(move || (turn(), request_short_slices(), turn()));
         match told.join().unwrap() {
             (_, false, _) => println!("skipped: needs a kernel with turns that can be asked for"),
             (None, true, _) => println!("skipped: needs a kernel that shows turns"),

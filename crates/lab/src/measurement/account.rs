@@ -1,0 +1,267 @@
+//! From a measurement's outcome to its summary, and to the folder that keeps it.
+
+use super::run::{Measurement, Outcome, Setup};
+use super::summary::{Kept, KernelStamps, StreamSummary, TrafficSummary, Versions};
+use super::verdict::{LimitMissed, lost_share, verdict};
+use crate::evaluate::SlowestPackets;
+use crate::quantity;
+use crate::report::{ReportError, write_recording};
+use crate::results::{MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use taut_measure::Summary;
+use taut_sys::Clock;
+use taut_traffic::{Observed, Sampler, SamplerAccount, Tally};
+
+/// The folder that is being filled, and the threads that do it; nothing where none is wanted.
+#[derive(Default)]
+pub struct Recorded {
+    folder: Option<Recording>,
+    threads: Vec<SampleThread>,
+}
+
+impl Recorded {
+    /// Makes the folder, if one is wanted, and starts a thread for each stream whose samples are to be kept; the samplers go into
+    /// the generator's loop.
+    ///
+    /// # Errors
+    /// When the folder cannot be made, or holds results already.
+    pub fn start(
+        dir: Option<&Path>,
+        format: Option<PacketFormat>,
+        names: &[String],
+        clock: &Clock,
+    ) -> Result<(Self, Vec<Sampler>), ResultsError> {
+        let mut recorded = Self::default();
+        let mut samplers = Vec::new();
+        if let Some(dir) = dir {
+            let folder = recorded.folder.insert(Recording::create(dir, names)?);
+            for (stream, _) in names.iter().enumerate() {
+                let Some(format) = format else { break };
+                let (sampler, thread) = folder.sample(stream, format, clock)?;
+                samplers.push(sampler);
+                recorded.threads.push(thread);
+            }
+        }
+        Ok((recorded, samplers))
+    }
+
+    /// Returns the threads that write samples.
+    pub fn threads(&self) -> &[SampleThread] {
+        &self.threads
+    }
+
+    /// Leaves nothing behind, as nothing was measured. The samplers are gone, so the threads end.
+    pub fn discard(self) {
+        for thread in self.threads {
+            thread.join();
+        }
+        if let Some(folder) = self.folder {
+            folder.discard();
+        }
+    }
+}
+
+/// A measurement summed up.
+#[derive(Debug)]
+pub struct Account {
+    /// What it found.
+    pub summary: TrafficSummary,
+    /// Why something of it is not in the folder, if so.
+    pub problem: Option<ResultsError>,
+    /// Why it is not known what the slowest packets waited for, if so.
+    pub unexplained: Option<taut_sys::Error>,
+    /// Path of the page, if there is a folder and everything was written.
+    pub page: Option<PathBuf>,
+    /// Whether stamps were asked for that are of a clock of the device's own.
+    pub unknown_stamps: bool,
+    /// Names of the generator's ports, for people.
+    pub port_names: Vec<String>,
+    seconds: f64,
+}
+
+impl Account {
+    /// Sums up what came of a measurement, and writes what is to be kept of it. `asked_pps` has the rate of each stream.
+    ///
+    /// # Errors
+    /// When the report cannot be written.
+    pub fn of(
+        measurement: &Measurement,
+        asked_pps: &[f64],
+        mut outcome: Outcome,
+        recorded: Recorded,
+        command_line: String,
+    ) -> Result<Self, ReportError> {
+        let setup = &measurement.setup;
+        let begun = outcome.meanwhile.begun;
+        let (samples, mut problem) = finish_samples(&mut outcome.records, recorded.threads);
+        if let Some(folder) = &recorded.folder {
+            for (index, record) in outcome.records.iter_mut().enumerate() {
+                if let Some(worst) = record.worst.take() {
+                    let frames = worst.into_frames();
+                    let written = folder.write_worst(index, &frames, setup.clock(), begun);
+                    problem = problem.or(written.err());
+                }
+            }
+        }
+        let found = outcome.meanwhile.interruptions;
+        let slowest: Vec<Option<SlowestPackets>> = outcome
+            .records
+            .iter()
+            .zip(&outcome.tallies)
+            .map(|(record, tally)| {
+                let found = found.as_ref().ok()?;
+                slowest(record, found, setup.clock(), tally.seconds)
+            })
+            .collect();
+        let mut streams = Vec::new();
+        for (index, (tally, record)) in outcome.tallies.iter().zip(&outcome.records).enumerate() {
+            streams.push(StreamSummary {
+                samples: samples.get(index).copied(),
+                slowest: slowest[index]
+                    .as_ref()
+                    .map(|slowest| slowest.summary.clone()),
+                ..stream_summary(
+                    setup,
+                    index,
+                    asked_pps[index],
+                    tally,
+                    record,
+                    outcome.stamp_error_ns,
+                )
+            });
+        }
+        let seconds = measurement.trial.duration.as_secs_f64();
+        let summary = TrafficSummary {
+            event: "summary".to_string(),
+            first: streams[0].clone(),
+            started: quantity::instant(begun),
+            command_line,
+            ports: outcome.ports,
+            device: setup.made_device(),
+            versions: Versions::here(),
+            activity: Some(outcome.meanwhile.activity),
+            energy: Some(outcome.meanwhile.energy),
+            streams,
+            inside: outcome.inside.as_ref().map(|(inside, _)| inside.clone()),
+        };
+        if let Some(folder) = &recorded.folder {
+            if let Some((_, histogram)) = &outcome.inside {
+                let duration = Duration::from_secs_f64(seconds);
+                let written = folder.write_inside(histogram, begun, duration);
+                problem = problem.or(written.err());
+            }
+            let write = || {
+                for (index, (tally, record)) in
+                    outcome.tallies.iter().zip(&outcome.records).enumerate()
+                {
+                    let duration = Duration::from_secs_f64(tally.seconds);
+                    folder.write_histogram(index, &record.summaries.latency, begun, duration)?;
+                    if let Some(slowest) = &slowest[index] {
+                        folder.write_slowest(index, slowest)?;
+                    }
+                }
+                // The summary comes last: a folder that has one is whole.
+                folder.write_summary(&summary)
+            };
+            problem = problem.or(write().err());
+        }
+        let page = match (&recorded.folder, &problem) {
+            (Some(folder), None) => Some(write_recording(folder.path())?),
+            _ => None,
+        };
+        Ok(Self {
+            summary,
+            problem,
+            unexplained: found.err(),
+            page,
+            unknown_stamps: outcome.unknown_stamps,
+            port_names: setup.port_names(),
+            seconds,
+        })
+    }
+
+    /// Checks that the traffic was what was asked for, and came back, but for the share `max_loss`.
+    ///
+    /// # Errors
+    /// The limit that was missed.
+    pub fn verdict(&self, max_loss: Option<f64>) -> Result<(), LimitMissed> {
+        verdict(&self.summary.streams, self.seconds, max_loss)
+    }
+}
+
+fn stream_summary(
+    setup: &Setup,
+    index: usize,
+    asked_pps: f64,
+    tally: &Tally,
+    record: &Observed,
+    stamp_error_ns: Option<f64>,
+) -> StreamSummary {
+    let stream = &setup.traffic().streams()[index];
+    let is_measured = stream.is_measured();
+    let s = &record.summaries;
+    // Refused packets took a sequence number but never left.
+    let account = s.sequence.finish(tally.sent + tally.refused);
+    let lost = account.lost.saturating_sub(tally.refused);
+    // A stop before the first packet leaves no time that a rate could be of.
+    let per_second = |packets: u64| (tally.seconds > 0.0).then(|| packets as f64 / tally.seconds);
+    StreamSummary {
+        name: stream.name().to_string(),
+        asked_pps,
+        sent_pps: per_second(tally.sent),
+        measured: is_measured,
+        lost_share: lost_share(lost, tally.refused, tally.sent).filter(|_| is_measured),
+        received_pps: per_second(account.received_unique),
+        tally: *tally,
+        lost: is_measured.then_some(lost),
+        latency_ns: Summary::from_histogram(&s.latency),
+        latency_from_intended_ns: Summary::from_histogram(record.intended.latency()),
+        kernel_stamps: stamp_error_ns.map(|error_ns| KernelStamps {
+            error_ns,
+            latency_ns: Summary::from_histogram(&s.stamped_latency),
+        }),
+        jitter_ns: s.jitter.summary(),
+        send_slip_ns: Summary::from_histogram(&s.slip),
+        sequence: Some(account),
+        send_gap_ns: s.gaps.summary(),
+        interrupted_send_gap_ns: s.interrupted_gaps.summary(),
+        samples: None,
+        slowest: None,
+    }
+}
+
+/// Returns what a stream's slowest packets waited for.
+fn slowest(
+    record: &Observed,
+    found: &MeasuredInterruptions,
+    clock: &Clock,
+    seconds: f64,
+) -> Option<SlowestPackets> {
+    let usual_ns = Summary::from_histogram(&record.summaries.latency)?.p50_ns?;
+    let packets = record.slowest.packets();
+    let in_ns: Vec<(f64, f64)> = packets
+        .iter()
+        .map(|(sent, latency)| (clock.to_ns(*sent), clock.to_ns(*latency)))
+        .collect();
+    SlowestPackets::of(found, seconds * 1e9, usual_ns as f64, &in_ns)
+}
+
+/// Makes the threads write what is left; returns what became of each stream's samples, and the first problem.
+fn finish_samples(
+    records: &mut [Observed],
+    threads: Vec<SampleThread>,
+) -> (Vec<Kept>, Option<ResultsError>) {
+    let accounts: Vec<SamplerAccount> = records
+        .iter_mut()
+        .filter_map(|record| record.sampler.take().map(Sampler::finish))
+        .collect();
+    let mut first = None;
+    let finished = threads.into_iter().zip(accounts);
+    let samples = finished.map(|(thread, account)| {
+        let (kept, problem) = thread.join();
+        first = first.take().or(problem);
+        Kept { kept, account }
+    });
+    (samples.collect(), first)
+}

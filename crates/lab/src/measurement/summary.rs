@@ -1,0 +1,163 @@
+//! What `taut generate` says of a measurement: its JSON line, `summary.json`, and what the report is made of.
+
+use crate::evaluate::SlowestSummary;
+use crate::results::DeviceInfo;
+use crate::tapped::Inside;
+use serde::{Deserialize, Serialize};
+use taut_host::{EnergyUse, SystemActivity};
+use taut_measure::{GapSummary, JitterSummary, SequenceReport, Summary};
+use taut_port::PortCounters;
+use taut_traffic::{SamplerAccount, Tally};
+
+/// Summary of a measurement of one stream or several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrafficSummary {
+    /// `summary`: tells the line from others that `taut generate --json` prints.
+    pub event: String,
+    /// Account of the first stream, also at the top: most traffic is one stream.
+    #[serde(flatten)]
+    pub first: StreamSummary,
+    /// Time at which it began, RFC 3339.
+    pub started: String,
+    /// The command that repeats it.
+    pub command_line: String,
+    /// Counters of the generator's ports, in their order.
+    #[serde(default)]
+    pub ports: Vec<PortCounters>,
+    /// The device, if it was made for the measurement.
+    pub device: Option<MeasuredDevice>,
+    /// What the figures depend on besides the machine's hardware.
+    #[serde(default)]
+    pub versions: Versions,
+    /// Activity of the machine meanwhile.
+    pub activity: Option<SystemActivity>,
+    /// Energy and processor time of it.
+    pub energy: Option<EnergyUse>,
+    /// Account of each stream.
+    pub streams: Vec<StreamSummary>,
+    /// What a tap saw of the same packets; none without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<Inside>,
+}
+
+/// Account of one stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StreamSummary {
+    /// Name of the stream.
+    pub name: String,
+    /// Packets per second that were asked for.
+    pub asked_pps: f64,
+    /// Packets per second that were sent; none if a stop came before the first.
+    pub sent_pps: Option<f64>,
+    /// Whether packets carry stamps, and are known again.
+    #[serde(default = "yes")]
+    pub measured: bool,
+    /// Share of the packets offered that were lost or refused; none where that cannot be known.
+    pub lost_share: Option<f64>,
+    /// Different packets that came back per second.
+    pub received_pps: Option<f64>,
+    /// Counts of the trial.
+    pub tally: Tally,
+    /// Packets that never came back; none where that cannot be known.
+    pub lost: Option<u64>,
+    /// Round trips from the stamp, ns.
+    pub latency_ns: Option<Summary>,
+    /// Round trips from the time that each packet was due, ns.
+    pub latency_from_intended_ns: Option<Summary>,
+    /// Latency by the receiving port's own stamps; none where it has none.
+    pub kernel_stamps: Option<KernelStamps>,
+    /// Jitter (RFC 4689), ns.
+    pub jitter_ns: Option<JitterSummary>,
+    /// Delay of packets from when they were due to when they were sent, ns.
+    pub send_slip_ns: Option<Summary>,
+    /// Account of the sequence numbers (RFC 4737); none in folders of versions that did not keep it.
+    pub sequence: Option<SequenceReport>,
+    /// Gaps between packets sent, ns.
+    pub send_gap_ns: Option<GapSummary>,
+    /// Gaps in which the machine had the generator's core, ns.
+    pub interrupted_send_gap_ns: Option<GapSummary>,
+    /// Samples in the folder; none where none are kept.
+    pub samples: Option<Kept>,
+    /// What the slowest packets waited for.
+    pub slowest: Option<SlowestSummary>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Latency by stamps of arrival that the kernel or the device took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KernelStamps {
+    /// How far the clocks may be off each other, ns.
+    pub error_ns: f64,
+    /// Latency up to the stamp, ns; none where no packet had one.
+    pub latency_ns: Option<Summary>,
+}
+
+/// What became of a stream's samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Packets in the file.
+    pub kept: u64,
+    /// Packets and arrivals that are not in it.
+    #[serde(flatten)]
+    pub account: SamplerAccount,
+}
+
+/// The device of a measurement, if it was made for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredDevice {
+    /// What it is.
+    #[serde(flatten)]
+    pub info: DeviceInfo,
+    /// What of it this machine has, such as the version of the program.
+    pub found_here: Option<String>,
+}
+
+/// What figures depend on besides the machine's hardware.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// Version of taut.
+    pub taut: String,
+    /// Release of the kernel; none if it is not known.
+    pub kernel: Option<String>,
+}
+
+impl Versions {
+    /// Reads the versions of this program and this machine.
+    pub fn here() -> Self {
+        let kernel = taut_host::Machine::read().kernel_release;
+        Self {
+            taut: env!("CARGO_PKG_VERSION").to_string(),
+            kernel: kernel.map(|fact| fact.value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// What an early version wrote of one stream.
+    const OLD: &str = r#"{"event": "summary", "name": "traffic", "asked_pps": 1e4, "sent_pps": 1e4, "lost_share": 0.5,
+        "received_pps": 5e3, "lost": 3, "latency_ns": null, "send_slip_ns": null, "jitter_ns": null,
+        "tally": {"owed": 6, "sent": 6, "refused": 0, "unsent": 0, "received": 3, "corrupt": 0, "foreign": 0, "seconds": 2.0,
+            "stopped": false},
+        "started": "2026-11-21T08:15:00Z", "command_line": "taut generate", "device": null, "streams": []}"#;
+
+    #[test]
+    fn a_summary_comes_back_as_it_was_and_an_early_one_is_read() {
+        let summary: TrafficSummary = serde_json::from_str(OLD).unwrap();
+        assert!(summary.first.measured && summary.first.sequence.is_none());
+        let text = serde_json::to_string(&summary).unwrap();
+        let again: TrafficSummary = serde_json::from_str(&text).unwrap();
+        assert_eq!(again, summary);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["event"], "summary");
+        // What is not known is null, and not left out.
+        assert!(value["latency_ns"].is_null() && value.get("latency_ns").is_some());
+        assert!(value.get("inside").is_none());
+    }
+}

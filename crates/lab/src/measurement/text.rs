@@ -1,0 +1,259 @@
+//! What people read of a measurement, line by line.
+
+use super::account::Account;
+use super::summary::{Kept, MeasuredDevice, StreamSummary, Versions};
+use crate::quantity::{rate, summary as percentiles, time};
+use crate::tapped::Inside;
+use serde::Serialize;
+use taut_host::EnergyUse;
+use taut_port::PortCounters;
+use taut_traffic::{Flow, Tally};
+
+impl Account {
+    /// Returns the lines for a terminal.
+    pub fn lines(&self) -> Vec<String> {
+        let summary = &self.summary;
+        let mut lines = Vec::new();
+        for stream in &summary.streams {
+            if summary.streams.len() > 1 {
+                lines.push(format!(
+                    "{}: asked for {}",
+                    stream.name,
+                    rate(stream.asked_pps)
+                ));
+            }
+            if stream.measured {
+                measured(stream, self.unknown_stamps, &mut lines);
+            } else {
+                counted(stream, &mut lines);
+            }
+        }
+        if let Some(seen) = &summary.inside {
+            inside(seen, &mut lines);
+        }
+        lines.extend(summary.energy.as_ref().and_then(energy_line));
+        lines.extend(port_losses(self.port_names.iter().zip(&summary.ports)));
+        lines
+    }
+}
+
+/// Everything that can be said of packets without stamps.
+fn counted(stream: &StreamSummary, lines: &mut Vec<String>) {
+    let tally = &stream.tally;
+    lines.push(format!(
+        "{}, refused by a full ring {}, never sent {}",
+        sent(tally),
+        tally.refused,
+        tally.unsent
+    ));
+    lines.push(
+        "they carry no stamp (only UDP has room for one) and cannot be known again: neither loss nor latency is measured"
+            .to_string(),
+    );
+    if tally.foreign > 0 {
+        lines.push(format!(
+            "came back without a stamp: {} packets",
+            tally.foreign
+        ));
+    }
+}
+
+fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String>) {
+    let tally = &stream.tally;
+    let (duplicate, reordered) = stream
+        .sequence
+        .as_ref()
+        .map_or((0, 0), |account| (account.duplicate, account.reordered));
+    lines.push(format!("{}, received {}", sent(tally), tally.received));
+    lines.push(format!(
+        "lost {}, refused by a full ring {}, never sent {}, duplicate {duplicate}, reordered {reordered}, corrupt {}, foreign {}",
+        stream.lost.unwrap_or(0),
+        tally.refused,
+        tally.unsent,
+        tally.corrupt,
+        tally.foreign
+    ));
+    if tally.starved > 0 {
+        lines.push(format!(
+            "out of memory for packets {} times, which is the generator's fault: they left late or never",
+            tally.starved
+        ));
+    }
+    if tally.fillers_sent > 0 {
+        lines.push(format!(
+            "fillers    sent {}, came back and were dropped {}",
+            tally.fillers_sent, tally.fillers_received
+        ));
+    }
+    if tally.arp_answered > 0 {
+        lines.push(format!(
+            "answered {} questions for the MAC addresses of its stations",
+            tally.arp_answered
+        ));
+    }
+    lines.push(match &stream.latency_ns {
+        Some(latency) => format!("latency    {}", percentiles(latency)),
+        None => "latency    no data: nothing came back".to_string(),
+    });
+    if let Some(jitter) = &stream.jitter_ns {
+        lines.push(format!(
+            "jitter     avg {}  max {}",
+            time(jitter.avg_ns),
+            time(jitter.max_ns as f64)
+        ));
+    }
+    if let Some(slip) = &stream.send_slip_ns {
+        lines.push(format!("send slip  {}", percentiles(slip)));
+    }
+    if let Some(stamps) = &stream.kernel_stamps {
+        lines.push(format!(
+            "to the kernel's stamp  {}  (clocks read within {})",
+            stamps
+                .latency_ns
+                .as_ref()
+                .map_or("no data".to_string(), percentiles),
+            time(stamps.error_ns)
+        ));
+    }
+    if unknown_stamps {
+        lines.push(
+            "to the device's stamp  no data: its clock is its own, and cannot be related to this machine's"
+                .to_string(),
+        );
+    }
+    if let Some(gaps) = &stream.send_gap_ns {
+        let interrupted = stream.interrupted_send_gap_ns.as_ref();
+        lines.push(format!(
+            "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns\u{b2}  (n = {}; {} more while the machine had the core)",
+            time(gaps.asked_gap_ns),
+            time(gaps.mean_gap_ns),
+            time(gaps.median_absolute_error_ns as f64),
+            gaps.mean_squared_error_ns2,
+            gaps.count,
+            interrupted.map_or(0, |gaps| gaps.count)
+        ));
+    }
+    if let Some(slowest) = &stream.slowest {
+        lines.push(format!("slowest    {}", slowest.line()));
+    }
+    if let Some(Kept { kept, account }) = stream.samples {
+        lines.push(format!(
+            "samples    {kept} packets written, {} not (the writing side could not keep up), {} came back too late for theirs",
+            account.not_kept, account.too_late
+        ));
+    }
+}
+
+/// What was sent, and how fast.
+fn sent(tally: &Tally) -> String {
+    format!(
+        "sent {} of {} packets in {:.3} s ({})",
+        tally.sent,
+        tally.owed,
+        tally.seconds,
+        rate(tally.sent as f64 / tally.seconds)
+    )
+}
+
+/// What a tap saw: the device alone; the rest of a packet's latency is the generator's sockets and wires.
+fn inside(inside: &Inside, lines: &mut Vec<String>) {
+    lines.push(match &inside.summary {
+        Some(latency) => format!(
+            "device     {}  (between its wires, as a tap saw {} packets enter; lost inside {})",
+            percentiles(latency),
+            inside.entered,
+            inside.lost
+        ),
+        None => "device     no data: the tap saw no packet on both wires".to_string(),
+    });
+    if inside.missed > 0 {
+        lines.push(format!(
+            "device     the tap missed {} frames: its losses are not to be trusted",
+            inside.missed
+        ));
+    }
+}
+
+/// What the traffic cost, in watts if they were counted and in processor time; none where neither is known.
+fn energy_line(energy: &EnergyUse) -> Option<String> {
+    let watts = energy.watts;
+    let mut parts: Vec<String> = watts
+        .map(|watts| format!("{watts:.2} W ({})", energy.source))
+        .into_iter()
+        .collect();
+    if let (Some(share), Some(cpu)) = (energy.device_cpu_share, energy.device_cpu) {
+        parts.push(format!(
+            "device on the CPU {:.1} % of the time (user {:.2} s, system {:.2} s)",
+            share * 100.0,
+            cpu.user_s,
+            cpu.system_s
+        ));
+    }
+    if let Some(share) = energy.device_core_busy_share {
+        parts.push(format!("its core busy {:.1} %", share * 100.0));
+    }
+    (!parts.is_empty()).then(|| format!("energy     {}", parts.join(", ")))
+}
+
+/// Says what was lost inside ports, where the wire is not to blame.
+pub fn port_losses<'a>(
+    ports: impl Iterator<Item = (&'a String, &'a PortCounters)>,
+) -> impl Iterator<Item = String> {
+    ports.flat_map(|(name, c)| {
+        let losses = [
+            ("received while its ring was full", c.rx_overrun),
+            ("received with an impossible description", c.rx_malformed),
+            ("received too long for a buffer", c.rx_too_long),
+            ("too long to send on this link", c.tx_too_long),
+            ("refused by the kernel or the peer", c.tx_failed),
+        ];
+        let some = losses.into_iter().filter(|(_, n)| *n > 0);
+        some.map(move |(what, n)| format!("{name}: {n} {what}"))
+    })
+}
+
+/// What `taut generate --rate max --json` says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FloodSummary {
+    /// `summary`: tells the line from others.
+    pub event: &'static str,
+    /// None: as many packets as the port takes.
+    pub asked_pps: Option<f64>,
+    /// What was counted.
+    pub flow: Flow,
+    /// Packets per second that were sent.
+    pub sent_pps: f64,
+    /// Packets per second that came through.
+    pub received_pps: f64,
+    /// The device, if it was made.
+    pub device: Option<MeasuredDevice>,
+    /// What the figures depend on besides the machine's hardware.
+    pub versions: Versions,
+}
+
+impl FloodSummary {
+    /// Sums a flood up.
+    pub fn of(flow: Flow, device: Option<MeasuredDevice>) -> Self {
+        Self {
+            event: "summary",
+            asked_pps: None,
+            sent_pps: flow.sent_pps(),
+            received_pps: flow.received_pps(),
+            flow,
+            device,
+            versions: Versions::here(),
+        }
+    }
+
+    /// Returns the line for a terminal.
+    pub fn line(&self) -> String {
+        format!(
+            "sent {} packets in {:.3} s ({}), received {} ({}); without stamps, so nothing else was measured",
+            self.flow.sent,
+            self.flow.seconds,
+            rate(self.sent_pps),
+            self.flow.received,
+            rate(self.received_pps)
+        )
+    }
+}

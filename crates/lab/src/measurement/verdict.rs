@@ -1,0 +1,195 @@
+//! Whether the traffic of a measurement was what was asked for, and came back.
+
+use super::summary::StreamSummary;
+use crate::quantity;
+use crate::report::LEAST_SENT;
+
+/// Packets sent over more than this multiple of the time asked for, and this much more, were not sent at the rate asked for:
+/// less than [`LEAST_SENT`] of it. The constant part is what a busy machine takes at a time, which says nothing of the rate.
+const MOST_LATE: f64 = 1.0 / LEAST_SENT;
+const LATE_AT_LEAST_SECONDS: f64 = 0.25;
+
+/// Limit that a measurement missed.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum LimitMissed {
+    /// The generator could not offer the rate.
+    #[error(
+        "asked for {}, but the generator could not keep up: {unsent} of {owed} packets were never sent{}",
+        quantity::rate(*asked_pps),
+        if *starved { ", as it ran out of memory for packets: the device holds them" } else { "" }
+    )]
+    Unsent {
+        /// Packets per second that were asked for, all streams together.
+        asked_pps: f64,
+        /// Packets that were never sent.
+        unsent: u64,
+        /// Packets that were due.
+        owed: u64,
+        /// Whether it lacked memory for packets.
+        starved: bool,
+    },
+    /// The machine kept the generator from its core.
+    #[error(
+        "asked for {}, but the machine kept the generator from its core: {} sent; give it a core of its own (--core, taut tune \
+         audit), or ask for less",
+        quantity::rate(*asked_pps),
+        quantity::rate(*sent_pps)
+    )]
+    Late {
+        /// Packets per second that were asked for, of the stream that was late.
+        asked_pps: f64,
+        /// Packets per second that it sent.
+        sent_pps: f64,
+    },
+    /// More was lost than is allowed.
+    #[error("{:.4} % lost, more than the {:.4} % allowed", share * 100.0, limit * 100.0)]
+    Loss {
+        /// Share that was lost.
+        share: f64,
+        /// Share that is allowed.
+        limit: f64,
+    },
+    /// Nothing came back.
+    #[error("nothing came back, so nothing was measured (--max-loss 1 if nothing is meant to)")]
+    Nothing,
+    /// What came back is not what was sent.
+    #[error(
+        "nothing came back unchanged, so nothing was measured: {foreign} packets came back that are not as they were sent, or are \
+         somebody else's (--max-loss 1 if that is meant)"
+    )]
+    NothingUnchanged {
+        /// Packets that came back and are not known again.
+        foreign: u64,
+    },
+}
+
+/// Returns packets that were lost or refused, as share of those that were offered: what the generator was too slow for was not
+/// offered. None if nothing was.
+pub(super) fn lost_share(lost: u64, refused: u64, sent: u64) -> Option<f64> {
+    let offered = sent + refused;
+    (offered > 0).then(|| (lost + refused) as f64 / offered as f64)
+}
+
+/// Checks that the traffic was what was asked for, for so many seconds, and came back, but for the share `max_loss`.
+pub(super) fn verdict(
+    streams: &[StreamSummary],
+    seconds: f64,
+    max_loss: Option<f64>,
+) -> Result<(), LimitMissed> {
+    if streams.iter().any(|s| s.tally.stopped) {
+        return Ok(());
+    }
+    let sum = |of: fn(&StreamSummary) -> u64| streams.iter().map(of).sum::<u64>();
+    let unsent = sum(|s| s.tally.unsent);
+    if unsent > 0 {
+        return Err(LimitMissed::Unsent {
+            asked_pps: streams.iter().map(|s| s.asked_pps).sum(),
+            unsent,
+            owed: sum(|s| s.tally.owed),
+            starved: sum(|s| s.tally.starved) > 0,
+        });
+    }
+    let longest = seconds * MOST_LATE + LATE_AT_LEAST_SECONDS;
+    if let Some(late) = streams.iter().find(|s| s.tally.seconds > longest) {
+        return Err(LimitMissed::Late {
+            asked_pps: late.asked_pps,
+            sent_pps: late.tally.sent as f64 / late.tally.seconds,
+        });
+    }
+    let came_back = sum(|s| s.tally.received);
+    let foreign = sum(|s| s.tally.foreign);
+    let measured = || streams.iter().filter(|s| s.measured);
+    let share = if measured().next().is_none() {
+        // Nothing is known again, but can be counted.
+        let sent = sum(|s| s.tally.sent);
+        lost_share(sent.saturating_sub(foreign), sum(|s| s.tally.refused), sent)
+    } else {
+        lost_share(
+            measured().filter_map(|s| s.lost).sum(),
+            measured().map(|s| s.tally.refused).sum(),
+            measured().map(|s| s.tally.sent).sum(),
+        )
+    };
+    match (max_loss, share) {
+        (Some(limit), Some(share)) if share > limit => Err(LimitMissed::Loss { share, limit }),
+        (None, _) if came_back + foreign == 0 => Err(LimitMissed::Nothing),
+        (None, _) if came_back == 0 && measured().next().is_some() => {
+            Err(LimitMissed::NothingUnchanged { foreign })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_traffic::Tally;
+
+    fn stream(sent: u64, received: u64, seconds: f64) -> StreamSummary {
+        StreamSummary {
+            name: "traffic".to_string(),
+            asked_pps: 1000.0,
+            sent_pps: None,
+            measured: true,
+            lost_share: None,
+            received_pps: None,
+            tally: Tally {
+                owed: sent,
+                sent,
+                received,
+                seconds,
+                ..Tally::default()
+            },
+            lost: Some(sent - received),
+            latency_ns: None,
+            latency_from_intended_ns: None,
+            kernel_stamps: None,
+            jitter_ns: None,
+            send_slip_ns: None,
+            sequence: None,
+            send_gap_ns: None,
+            interrupted_send_gap_ns: None,
+            samples: None,
+            slowest: None,
+        }
+    }
+
+    #[test]
+    fn loss_is_a_share_of_what_was_offered() {
+        assert_eq!(lost_share(10, 30, 70), Some(0.4));
+        assert_eq!(lost_share(0, 5, 0), Some(1.0));
+        assert_eq!(lost_share(0, 0, 0), None);
+    }
+
+    #[test]
+    fn what_was_not_sent_or_did_not_come_back_misses_a_limit_of_its_own() {
+        let of = |stream: StreamSummary, max_loss| verdict(&[stream], 1.0, max_loss);
+        assert_eq!(of(stream(1000, 1000, 1.0), None), Ok(()));
+        assert_eq!(of(stream(1000, 900, 1.0), None), Ok(()));
+        let lossy = of(stream(1000, 900, 1.0), Some(0.05));
+        assert_eq!(
+            lossy,
+            Err(LimitMissed::Loss {
+                share: 0.1,
+                limit: 0.05
+            })
+        );
+        assert_eq!(of(stream(1000, 900, 1.0), Some(0.1)), Ok(()));
+        assert_eq!(of(stream(1000, 0, 1.0), None), Err(LimitMissed::Nothing));
+        assert_eq!(of(stream(1000, 0, 1.0), Some(1.0)), Ok(()));
+        let late = of(stream(1000, 1000, 2.0), None);
+        assert!(matches!(late, Err(LimitMissed::Late { sent_pps, .. }) if sent_pps == 500.0));
+        let mut changed = stream(1000, 0, 1.0);
+        changed.tally.foreign = 7;
+        let changed = of(changed, None);
+        assert_eq!(changed, Err(LimitMissed::NothingUnchanged { foreign: 7 }));
+        let mut behind = stream(1000, 1000, 1.0);
+        (behind.tally.unsent, behind.tally.owed) = (5, 1005);
+        let said = of(behind, None).unwrap_err().to_string();
+        assert!(
+            said.ends_with("5 of 1005 packets were never sent"),
+            "{said}"
+        );
+    }
+}
