@@ -136,6 +136,7 @@ impl Experiment {
         experiment.check_variables()?;
         experiment.check_texts()?;
         experiment.check_traffic()?;
+        experiment.check_metrics()?;
         experiment.check_claims()?;
         Ok(experiment)
     }

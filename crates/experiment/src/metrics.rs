@@ -1,7 +1,8 @@
 //! Metrics: the numbers that a run's commands print, by name.
 
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use taut_lab::measurement::TrafficSummary;
 
 /// The numbers of the last JSON object in `output`, each named by its path: `latency.p99_ns`, `sizes.0.rate`.
 /// `None` if there is no object.
@@ -52,6 +53,30 @@ fn flatten(value: &Value, path: String, into: &mut BTreeMap<String, f64>) {
         }
         Value::Null | Value::String(_) => {}
     }
+}
+
+/// Names of the numbers that a command prints as JSON, an index of a list as 0; none for commands that are not known by their
+/// name.
+pub(crate) fn names_of(command: &str) -> Option<BTreeSet<String>> {
+    let mut words = command.split_whitespace();
+    if (words.next(), words.next()) != (Some("taut"), Some("generate"))
+        || command.contains("--rate max")
+    {
+        return None;
+    }
+    let mut metrics = BTreeMap::new();
+    flatten(&TrafficSummary::example_json(), String::new(), &mut metrics);
+    Some(metrics.into_keys().collect())
+}
+
+/// A metric's name with every index of a list as 0.
+pub(crate) fn without_indices(name: &str) -> String {
+    let parts = name.split('.');
+    let is_index = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let parts: Vec<&str> = parts
+        .map(|part| if is_index(part) { "0" } else { part })
+        .collect();
+    parts.join(".")
 }
 
 /// The number that the pattern's first group finds last in `output`.

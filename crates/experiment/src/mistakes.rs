@@ -7,9 +7,11 @@ use crate::experiment::Experiment;
 use crate::folder::is_own;
 use crate::inside::InsidePath;
 use crate::measurement::text_of;
+use crate::metrics::{names_of, without_indices};
 use crate::variables::{GIVEN, unknown};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use taut_settings::suggestion;
 use taut_traffic::{Rate, Traffic};
 use taut_wire::UdpFlow;
 use toml::Spanned;
@@ -22,6 +24,15 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
 
 /// The longest name of a node, step, table or figure, bytes: with an ending it is still that of a file.
 const LONGEST_NAME: usize = 200;
+
+/// What stands in quotation marks right behind an opening bracket: metrics, in formulas.
+fn first_arguments(formula: &str) -> impl Iterator<Item = &str> {
+    formula.split('(').skip(1).filter_map(|part| {
+        let part = part.trim_start();
+        let quote = part.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+        part[1..].split(quote).next()
+    })
+}
 
 impl Experiment {
     pub(crate) fn check_plan(&self) -> Result<(), ExperimentError> {
@@ -377,6 +388,56 @@ impl Experiment {
         Ok(())
     }
 
+    /// Metrics of tables, figures and claims that would come from `taut generate`: it has to print such a number.
+    pub(crate) fn check_metrics(&self) -> Result<(), ExperimentError> {
+        let definition = &self.definition;
+        let mut used: Vec<(&str, Range<usize>)> = Vec::new();
+        for metric in definition.table.iter().flat_map(|table| &table.metrics) {
+            used.push((metric.get_ref(), metric.span()));
+        }
+        for figure in &definition.figure {
+            let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
+            used.extend(axes.map(|name| (name.get_ref().as_str(), name.span())));
+        }
+        for claim in &definition.claim {
+            let named = first_arguments(claim.value.get_ref());
+            used.extend(named.map(|name| (name, claim.value.span())));
+        }
+        for (name, span) in used {
+            self.check_metric(name)
+                .map_err(|reason| self.source.wrong(span, reason))?;
+        }
+        Ok(())
+    }
+
+    fn check_metric(&self, metric: &str) -> Result<(), String> {
+        let is_variable = self.variants.iter().any(|it| it.loops.contains_key(metric));
+        let is_extracted = self.tasks.iter().any(|it| it.extract.contains_key(metric));
+        if is_variable || is_extracted || GIVEN.contains(&metric) {
+            return Ok(());
+        }
+        let printing = self.tasks.iter().filter(|task| task.json);
+        let may_be: Vec<_> = printing
+            .filter(|task| metric.starts_with(&task.prefix))
+            .collect();
+        let longest = may_be.iter().map(|task| task.prefix.len()).max();
+        let mut closest = may_be.iter().filter(|it| Some(it.prefix.len()) == longest);
+        let (Some(task), None) = (closest.next(), closest.next()) else {
+            return Ok(());
+        };
+        let Some(names) = names_of(task.run.get_ref()) else {
+            return Ok(());
+        };
+        let name = without_indices(&metric[task.prefix.len()..]);
+        if names.contains(&name) {
+            return Ok(());
+        }
+        let alike = suggestion(&name, names.iter().map(String::as_str));
+        Err(format!(
+            "`taut generate` prints no number `{name}` (docs/reference/command.md lists those it prints){alike}"
+        ))
+    }
+
     /// Formulas and conditions of claims, each tried once with made-up values.
     pub(crate) fn check_claims(&self) -> Result<(), ExperimentError> {
         let loops: Vec<_> = self.variants.iter().map(|it| it.loops.clone()).collect();
@@ -628,6 +689,17 @@ mod tests {
                 "title = 't'\n[[step]]\nrun = 'a'\n[[table]]\nname = 't'\nrows = ['x']\nmetrics = ['m']",
                 "e.toml:6:9: ",
                 "no variable `x`",
+            ),
+            (
+                "title = 't'\n[device]\nid = 'memif-idle'\n[measure]\nwhat = ['latency']\n[[table]]\nname = 't'\nmetrics = ['latency_ns.p90_ns']",
+                "e.toml:8:12: ",
+                "did you mean `latency_ns.p50_ns`?",
+            ),
+            (
+                "title = 't'\n[[step]]\nname = 'g'\nrun = 'taut generate --json'\njson = true\n[[claim]]\ntext = 't'\n\
+                 value = \"median('g.lots') / 2\"\nholds = 'value > 1'",
+                "e.toml:8:9: ",
+                "no number `lots`",
             ),
         ] {
             let message = parse(text).unwrap_err();

@@ -17,6 +17,8 @@
 //!
 //! Begin with `netns.rs` and `process.rs`; then one file of `baseline/`, such as `linux_routing.rs`.
 
+#![forbid(unsafe_code)]
+
 pub mod affinity;
 mod awake;
 pub mod baseline;

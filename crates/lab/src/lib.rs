@@ -15,6 +15,8 @@
 //!
 //! Begin with `benchmark/mod.rs`, then `io_cost/mod.rs`, then `device/mod.rs`.
 
+#![forbid(unsafe_code)]
+
 pub mod benchmark;
 pub mod comparison;
 pub mod device;

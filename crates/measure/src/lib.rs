@@ -17,6 +17,8 @@
 //!
 //! Begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.
 
+#![forbid(unsafe_code)]
+
 pub mod burst;
 pub mod compare;
 pub mod crossing;

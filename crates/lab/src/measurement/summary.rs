@@ -1,11 +1,12 @@
 //! What `taut generate` says of a measurement: its JSON line, `summary.json`, and what the report is made of.
 
-use crate::evaluate::SlowestSummary;
+use crate::evaluate::{Causes, SlowestSummary};
 use crate::results::DeviceInfo;
 use crate::tapped::Inside;
 use serde::{Deserialize, Serialize};
 use taut_host::{EnergyUse, SystemActivity};
 use taut_measure::{GapSummary, JitterSummary, SequenceReport, Summary};
+use taut_model::Cause;
 use taut_port::PortCounters;
 use taut_traffic::{SamplerAccount, Tally};
 
@@ -38,6 +39,31 @@ pub struct TrafficSummary {
     /// What a tap saw of the same packets; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
+}
+
+impl TrafficSummary {
+    /// A summary in which everything is known: what every number of it is called follows from there.
+    fn example() -> serde_json::Result<Self> {
+        let mut example: Self = serde_json::from_str(include_str!("example.json"))?;
+        example.ports = vec![PortCounters::default()];
+        let by_cause = Cause::ALL.into_iter().map(|cause| (cause, 1)).collect();
+        example.first.slowest = Some(SlowestSummary {
+            above_ns: 1.0,
+            causes: Causes {
+                by_cause,
+                ..Causes::default()
+            },
+        });
+        example.streams = vec![example.first.clone()];
+        Ok(example)
+    }
+
+    /// Returns an example of the JSON, with every number that there can be. Experiments are checked against it when they are read.
+    pub fn example_json() -> serde_json::Value {
+        Self::example()
+            .and_then(serde_json::to_value)
+            .unwrap_or_default()
+    }
 }
 
 /// Account of one stream.
@@ -146,6 +172,25 @@ mod tests {
         "tally": {"owed": 6, "sent": 6, "refused": 0, "unsent": 0, "received": 3, "corrupt": 0, "foreign": 0, "seconds": 2.0,
             "stopped": false},
         "started": "2026-11-21T08:15:00Z", "command_line": "taut generate", "device": null, "streams": []}"#;
+
+    #[test]
+    fn the_example_knows_everything() {
+        let example = TrafficSummary::example().unwrap();
+        let value = TrafficSummary::example_json();
+        let again: TrafficSummary = serde_json::from_value(value.clone()).unwrap();
+        assert_eq!(again, example);
+        fn nothing(value: &serde_json::Value) -> bool {
+            match value {
+                serde_json::Value::Null => true,
+                serde_json::Value::Object(object) => object
+                    .iter()
+                    .any(|(key, value)| key != "device" && nothing(value)),
+                serde_json::Value::Array(list) => list.iter().any(nothing),
+                _ => false,
+            }
+        }
+        assert!(!nothing(&value), "{value:#}");
+    }
 
     #[test]
     fn a_summary_comes_back_as_it_was_and_an_early_one_is_read() {
