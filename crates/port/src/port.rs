@@ -171,6 +171,8 @@ pub struct Breakdown {
 /// Counts of what passed through a port since it was opened. Packets that the caller could not place (a full ring) are
 /// the caller's to count; these are the ones lost inside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+// Folders of versions that did not count something stay readable.
+#[serde(default)]
 pub struct PortCounters {
     /// Packets given to the caller.
     pub rx_packets: u64,

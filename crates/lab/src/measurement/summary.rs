@@ -171,7 +171,8 @@ mod tests {
         "received_pps": 5e3, "lost": 3, "latency_ns": null, "send_slip_ns": null, "jitter_ns": null,
         "tally": {"owed": 6, "sent": 6, "refused": 0, "unsent": 0, "received": 3, "corrupt": 0, "foreign": 0, "seconds": 2.0,
             "stopped": false},
-        "started": "2026-11-21T08:15:00Z", "command_line": "taut generate", "device": null, "streams": []}"#;
+        "started": "2026-11-21T08:15:00Z", "command_line": "taut generate", "device": null, "streams": [],
+        "ports": [{"rx_packets": 3, "tx_packets": 6}]}"#;
 
     #[test]
     fn the_example_knows_everything() {
