@@ -12,7 +12,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::process::Command;
 use std::time::Duration;
-use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
+use taut_host::testbed::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::testpmd::{Memory, Testpmd};
 use taut_host::{CorePlan, DeviceProcess, Steering, Testbed};
 use taut_measure::ratio_interval;

@@ -8,8 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use taut_host::Testbed;
-use taut_host::veth::sweep_stale_wires;
+use taut_host::net::{sweep_stale, sweep_stale_wires};
 use taut_sys::listen_privately;
 
 /// Time that a supervisor may take to answer: it may be changing functions, or taking a chain down.
@@ -158,7 +157,7 @@ pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
 /// Removes the namespaces and wires of processes that are dead, as far as this user may.
 pub fn sweep() {
     // What stays, stays for root.
-    let _ = Testbed::sweep_stale();
+    let _ = sweep_stale();
     sweep_stale_wires();
 }
 

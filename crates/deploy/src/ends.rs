@@ -5,7 +5,7 @@ use crate::vm::{self, Cabling};
 use crate::{DeployError, Wires};
 use std::path::{Path, PathBuf};
 use taut_engine::{Chain, Place, Placement, Stage};
-use taut_host::veth::namespace_exists;
+use taut_host::net::namespace_exists;
 use taut_host::{DeviceError, Namespace, Running, SwitchPort, Veth, VirtualSwitch, WireEnd};
 use taut_port::{PortSpec, backends};
 

@@ -4,7 +4,7 @@ use crate::node::parcel;
 use crate::plan::hex;
 use crate::secrets::Secrets;
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, kill_process_group};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 use taut_host::private::{self, Claim, LockError, MEASURING};
-use taut_host::process::{SIGNALS, adopt_descendants, end_descendants};
+use taut_host::process::{adopt_descendants, end_descendants, end_group};
 use taut_host::{Awake, Machine, Snapshot};
 
 /// Exit code of a step that took longer than it may, as of `timeout`.
@@ -26,7 +26,7 @@ pub const TIMED_OUT: i32 = 124;
 pub const STOPPED: i32 = 143;
 
 /// Time that the signals take at most, for a step's own processes and for those it has lost sight of.
-pub(crate) const STEPS_END: Duration = Duration::from_secs(10);
+pub(crate) const STEPS_END: Duration = Duration::from_secs(16);
 /// Time between two signs of life of a kept machine.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -87,14 +87,14 @@ pub fn step(
         Ok(Event::Ended(code)) => Some(code),
         Ok(Event::InputClosed) | Err(RecvTimeoutError::Disconnected) => None,
         Err(RecvTimeoutError::Timeout) => {
-            end(group, || {
+            end_group(group, || {
                 matches!(happened.recv_timeout(Duration::ZERO), Ok(Event::Ended(_)))
             });
             Some(TIMED_OUT)
         }
     };
     if code.is_none() {
-        end(group, || {
+        end_group(group, || {
             if let Ok(Event::Ended(ended)) = happened.try_recv() {
                 code = Some(if ended == 0 { 0 } else { STOPPED });
             }
@@ -111,20 +111,6 @@ pub fn step(
         serde_json::to_vec(&activity)?,
     )?;
     Ok(code.unwrap_or(STOPPED))
-}
-
-/// Signals a group, ever harder, until `gone`.
-fn end(group: Pid, mut gone: impl FnMut() -> bool) {
-    for (signal, patience) in SIGNALS {
-        let _ = kill_process_group(group, signal);
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
-            if gone() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
 }
 
 /// The search path with this program first, so that scripts that say `taut` get the version that runs them.

@@ -15,7 +15,7 @@
 //! what the machine did meanwhile. [`Wiring`] makes as many namespaces as an experiment has machines; [`tune`] reads
 //! and changes the settings of the machine, and writes down what it changed.
 //!
-//! Begin with `netns.rs` and `process.rs`; then one file of `baseline/`, such as `linux_routing.rs`.
+//! Begin with `net/testbed.rs` and `process.rs`; then one file of `baseline/`, such as `linux_routing.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ mod cpu_list;
 pub mod cpu_share;
 pub mod energy;
 pub mod machine;
-pub mod netns;
+pub mod net;
 pub mod noise;
 pub mod permissions;
 pub mod private;
@@ -36,9 +36,6 @@ pub mod signals;
 pub mod testpmd;
 pub mod topology;
 pub mod tune;
-pub mod veth;
-pub mod virtual_switch;
-pub mod wiring;
 
 pub use affinity::{AffinityError, pin_current_thread, pin_process_group, set_realtime};
 pub use awake::Awake;
@@ -47,12 +44,12 @@ pub use command::{CommandError, is_installed};
 pub use cpu_share::{CpuReading, CpuShare, CpuShares};
 pub use energy::{EnergyUse, Meter, MeterError};
 pub use machine::{Fact, Machine};
-pub use netns::{Steering, Testbed, TestbedBuilder, TestbedError};
+pub use net::{
+    Namespace, Steering, SwitchPort, Testbed, TestbedBuilder, TestbedError, Veth, VirtualSwitch,
+    WireEnd, Wiring, testbed,
+};
 pub use noise::{NoiseSource, Snapshot, SystemActivity, noise_sources};
 pub use permissions::{Capability, Missing};
 pub use process::{DeviceError, DeviceProcess};
 pub use signals::{stop_file, stop_flag};
 pub use topology::{CorePlan, Topology, allowed_cpus, choose_cores, cores_for};
-pub use veth::{Namespace, Veth, WireEnd};
-pub use virtual_switch::{SwitchPort, VirtualSwitch};
-pub use wiring::Wiring;

@@ -15,12 +15,6 @@ use rustix::process::{
 
 use crate::affinity::{AffinityError, pin_current_thread};
 
-/// Signals of [`DeviceProcess::stop`] and the time that each has to work.
-const STOP_SIGNALS: [(Signal, Duration); 3] = [
-    (Signal::INT, Duration::from_secs(2)),
-    (Signal::TERM, Duration::from_secs(1)),
-    (Signal::KILL, Duration::from_secs(5)),
-];
 /// How often a deadline looks again.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Lines of standard error quoted in a message.
@@ -322,19 +316,12 @@ impl DeviceProcess {
     }
 
     fn end(&mut self) -> Result<ExitStatus, DeviceError> {
-        for (signal, patience) in STOP_SIGNALS {
-            kill_process_group(self.pid, signal).map_err(|errno| self.not_stopped(errno.into()))?;
-            // A paused one would not take the signal.
-            let _ = kill_process_group(self.pid, Signal::CONT);
-            let deadline = Instant::now() + patience;
-            while Instant::now() < deadline {
-                if let Some(status) = self.reap()? {
-                    return Ok(status);
-                }
-                thread::sleep(POLL_INTERVAL);
-            }
-        }
-        Err(self.not_stopped(io::ErrorKind::TimedOut.into()))
+        let mut ended = None;
+        end_group(self.pid, || {
+            ended = self.reap().transpose();
+            ended.is_some()
+        });
+        ended.unwrap_or_else(|| Err(self.not_stopped(io::ErrorKind::TimedOut.into())))
     }
 
     /// The next whole line of standard output not yet seen.
@@ -391,11 +378,28 @@ fn last_lines_of(path: &Path) -> String {
 }
 
 /// Signals that end a process, ever harder, and the time that each has to work.
-pub const SIGNALS: [(Signal, Duration); 3] = [
+const SIGNALS: [(Signal, Duration); 3] = [
     (Signal::INT, Duration::from_secs(2)),
     (Signal::TERM, Duration::from_secs(1)),
-    (Signal::KILL, Duration::from_secs(2)),
+    (Signal::KILL, Duration::from_secs(5)),
 ];
+
+/// Signals a process group, ever harder, until `gone` says that it has ended or the signals are used up, after 8 s.
+pub fn end_group(group: Pid, mut gone: impl FnMut() -> bool) {
+    for (signal, patience) in SIGNALS {
+        // A group that is not there any more is the good case.
+        let _ = kill_process_group(group, signal);
+        // A paused one would not take the signal.
+        let _ = kill_process_group(group, Signal::CONT);
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if gone() {
+                return;
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
 
 /// Takes over, from now on, children whose parents end, so that [`end_descendants`] finds them.
 ///
@@ -425,7 +429,7 @@ pub fn end_descendants() {
             if Instant::now() >= deadline {
                 break;
             }
-            thread::sleep(Duration::from_millis(2));
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -20,7 +20,7 @@ const TWICE_WITHIN: Duration = Duration::from_millis(300);
 ///
 /// Read it with `Ordering::Relaxed` in every loop that may take longer than a blink, and return what
 /// is complete when it is set. A SIGINT that comes 300 ms or more after the first signal (an impatient Ctrl-C) ends the
-/// process at once with status 130; what it leaves behind is removed by the next [`crate::Testbed::sweep_stale`].
+/// process at once with status 130; what it leaves behind is removed by the next [`crate::net::sweep_stale`].
 ///
 /// # Errors
 /// The system's reason when a handler cannot be installed.

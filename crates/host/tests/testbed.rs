@@ -284,7 +284,7 @@ fn a_sweep_removes_what_the_dead_left_and_spares_the_living() {
     for name in others.iter().chain([&stale]) {
         ip(&format!("netns add {name}"));
     }
-    let swept = Testbed::sweep_stale();
+    let swept = taut_host::net::sweep_stale();
     let after = namespaces();
     for name in others.iter().filter(|name| after.contains(*name)) {
         ip(&format!("netns del {name}"));
@@ -317,19 +317,17 @@ fn a_testbed_whose_process_was_killed_is_swept_by_the_next_build() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let name = format!("taut-{}-0-dut", killed.id());
+    let prefix = format!("taut-{}-", killed.id());
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !namespaces().contains(&name) {
+    let is_device = |name: &String| name.starts_with(&prefix) && name.ends_with("-dut");
+    while !namespaces().iter().any(is_device) {
         assert!(Instant::now() < deadline, "the child built nothing");
         std::thread::sleep(Duration::from_millis(5));
     }
     killed.kill().unwrap();
     killed.wait().unwrap();
     // One that was starting when it was killed may add its namespace a moment later.
-    while namespaces()
-        .iter()
-        .any(|found| found.starts_with(&format!("taut-{}-", killed.id())))
-    {
+    while namespaces().iter().any(|it| it.starts_with(&prefix)) {
         assert!(Instant::now() < deadline, "still there");
         drop(Testbed::builder().build().unwrap());
     }

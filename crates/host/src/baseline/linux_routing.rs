@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::step::words;
 use super::{Baseline, Frames, Place, Reach, Step};
-use crate::netns::{GENERATOR_MACS, mac_text};
+use crate::net::testbed::{GENERATOR_MACS, mac_text};
 use crate::permissions::Missing;
 
 /// The generator's two ends: a host in each half of the addresses set aside for benchmarks (RFC 2544,

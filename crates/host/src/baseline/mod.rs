@@ -13,7 +13,7 @@ mod testpmd;
 
 use std::path::{Path, PathBuf};
 
-use crate::netns::{DEVICE_INTERFACES, Steering, Testbed};
+use crate::net::testbed::{DEVICE_INTERFACES, Steering, Testbed};
 use crate::permissions::{Missing, can_make_namespaces};
 
 pub use step::{BaselineError, Running};

@@ -19,8 +19,8 @@ use std::path::Path;
 use std::time::Duration;
 use taut_engine::Flush;
 use taut_host::baseline::{Baseline, Frames, Reach, baselines};
-use taut_host::netns::bridge_commands;
 use taut_host::permissions::{Missing, can_make_namespaces};
+use taut_host::testbed::bridge_commands;
 use taut_port::backends;
 
 /// The reference's buffer: 32 packets, drained every 100 µs.

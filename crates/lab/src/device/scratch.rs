@@ -36,6 +36,6 @@ impl Notes {
 /// Removes the folders of processes that were killed. What cannot be removed (another user's) stays.
 pub(crate) fn sweep_stale() {
     // Without the right to look for namespaces nothing of ours can have been left there.
-    let _ = taut_host::Testbed::sweep_stale();
+    let _ = taut_host::net::sweep_stale();
     taut_host::private::sweep(&std::env::temp_dir());
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_host::baseline::{Baseline, Frames, ROUTED_HOSTS, Reach};
-use taut_host::netns::{DEVICE_INTERFACES, DEVICE_MACS, GENERATOR_INTERFACES, GENERATOR_MACS};
+use taut_host::testbed::{DEVICE_INTERFACES, DEVICE_MACS, GENERATOR_INTERFACES, GENERATOR_MACS};
 use taut_host::{
     BaselineError, DeviceError, DeviceProcess, Running, Steering, Testbed, TestbedError,
 };

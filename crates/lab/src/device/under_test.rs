@@ -5,7 +5,7 @@ use super::{
 };
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use taut_host::netns::GENERATOR_INTERFACES;
+use taut_host::testbed::GENERATOR_INTERFACES;
 use taut_port::PortSpec;
 use taut_traffic::{Instrument, Sizes, Traffic};
 use taut_wire::UdpFlow;

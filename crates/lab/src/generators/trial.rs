@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
+use taut_host::testbed::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::{DeviceProcess, Steering, Testbed};
 use taut_measure::Precision;
 use taut_port::PortSpec;
@@ -297,7 +297,7 @@ fn start_server(testbed: &Testbed, wanted: &Wanted<'_>) -> Result<DeviceProcess,
 /// The frame to send, as a capture and as trafgen's own list of bytes.
 fn write_frames(folder: &Path, frame_size_bytes: usize) -> Result<(), Failed> {
     let frame = UdpFlow {
-        dst_mac: Mac(taut_host::netns::GENERATOR_MACS[0]),
+        dst_mac: Mac(taut_host::testbed::GENERATOR_MACS[0]),
         ..UdpFlow::default()
     }
     .frame(frame_size_bytes)?;

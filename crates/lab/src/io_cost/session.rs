@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, CountersView, Flush, Worker};
-use taut_host::netns::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
+use taut_host::testbed::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::testpmd::{self, Memory, Testpmd};
 use taut_host::{DeviceProcess, Steering, Testbed};
 use taut_port::{BATCH_CAPACITY, PortSpec, Resources};
@@ -90,7 +90,7 @@ pub(super) struct Session<'a> {
     framework: &'a Framework,
     instrument: Option<Instrument>,
     ends: [String; 2],
-    _inside: Option<taut_host::netns::NamespaceGuard>,
+    _inside: Option<taut_host::net::NamespaceGuard>,
     testbed: Option<Testbed>,
     scratch: tempfile::TempDir,
 }

@@ -1,61 +1,14 @@
-//! Network namespaces and veth wires made one by one, for what outlives no process: each is gone when it is dropped.
+//! Veth wires made one by one, each gone when it is dropped.
 
+use super::TestbedError;
+use super::namespace::is_running;
 use crate::command::{CommandError, run};
-use crate::netns::{
-    Testbed, TestbedError, is_running, namespace_names, remove_namespace, wait_for_carrier,
-};
-use crate::permissions::can_make_namespaces;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// Numbers in the names of namespaces and interfaces of this process.
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
-/// A network namespace of this process. Dropping it removes it; what `kill -9` leaves is swept by the next one made,
-/// and by [`Testbed::sweep_stale`].
-#[derive(Debug)]
-pub struct Namespace(String);
-
-impl Namespace {
-    /// Makes one, with its loopback interface up.
-    ///
-    /// # Errors
-    /// [`TestbedError`]; nothing is left then.
-    pub fn fresh() -> Result<Self, TestbedError> {
-        can_make_namespaces()?;
-        Testbed::sweep_stale()?;
-        let taken = namespace_names();
-        let name = loop {
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let name = format!("taut-{}-{number}-node", std::process::id());
-            if !taken.contains(&name) {
-                break name;
-            }
-        };
-        run("ip", &["netns", "add", &name])?;
-        let namespace = Self(name);
-        run("ip", &["-n", &namespace.0, "link", "set", "lo", "up"])?;
-        Ok(namespace)
-    }
-
-    /// Name of the namespace, as `ip netns` shows it.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // Nobody is left to tell; what stays is swept by the next one.
-        let _ = remove_namespace(&self.0);
-    }
-}
-
-/// Whether there is a namespace of that name.
-#[must_use]
-pub fn namespace_exists(name: &str) -> bool {
-    namespace_names().contains(name)
-}
+/// The kernel announces a carrier within milliseconds; this is for a machine under heavy load.
+const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// End of a wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +32,7 @@ impl WireEnd {
     /// An interface of this process's namespace whose name tells whose it is.
     #[must_use]
     pub fn own() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         Self::new(None, &format!("taut{}-{number}", std::process::id()))
     }
@@ -105,8 +59,61 @@ impl WireEnd {
         }
     }
 
+    /// Changes settings of the interface.
+    pub(super) fn set_link(&self, settings: &[&str]) -> Result<(), CommandError> {
+        self.ip(&[&["link", "set", "dev", &self.interface], settings].concat())
+            .map(drop)
+    }
+
+    /// Makes a wire from here to `far`, each end with settings of its own, both down.
+    pub(super) fn join(
+        &self,
+        settings: &[&str],
+        far: &Self,
+        far_settings: &[&str],
+    ) -> Result<(), CommandError> {
+        let mut words = [&["link", "add", "name", &self.interface], settings].concat();
+        words.extend(["type", "veth", "peer", "name", &far.interface]);
+        words.extend(far_settings);
+        // Without a namespace it would be in that of the near end.
+        let here = std::process::id().to_string();
+        match (&self.namespace, &far.namespace) {
+            (near, far) if near == far => {}
+            (_, Some(far)) => words.extend(["netns", far.as_str()]),
+            (_, None) => words.extend(["netns", &here]),
+        }
+        self.ip(&words).map(drop)
+    }
+
+    /// Waits until the interface is up and has its carrier, and forwards if it is the port of a bridge: what is sent
+    /// before is lost without a word. Reading `carrier` makes recent kernels announce it at once, where they else take up
+    /// to a second.
+    pub(super) fn wait_until_ready(&self) -> Result<(), TestbedError> {
+        /// `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
+        const FORWARDING: &str = "3";
+        let deadline = Instant::now() + CARRIER_DEADLINE;
+        let folder = format!("/sys/class/net/{}", self.interface);
+        let state = format!("{folder}/brport/state");
+        let script =
+            format!("cat {folder}/carrier {folder}/operstate; [ ! -e {state} ] || cat {state}");
+        loop {
+            let state = self.inside("sh", &["-c", &script])?;
+            match state.lines().collect::<Vec<_>>()[..] {
+                ["1", "up"] | ["1", "up", FORWARDING] => return Ok(()),
+                _ if Instant::now() >= deadline => {
+                    return Err(TestbedError::NoCarrier {
+                        namespace: self.namespace.as_deref().unwrap_or("(this one)").to_owned(),
+                        interface: self.interface.clone(),
+                        waited: CARRIER_DEADLINE,
+                    });
+                }
+                _ => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
     /// Runs a program where the end is.
-    fn inside(&self, program: &str, words: &[&str]) -> Result<String, CommandError> {
+    pub(super) fn inside(&self, program: &str, words: &[&str]) -> Result<String, CommandError> {
         match &self.namespace {
             Some(namespace) => run(
                 "ip",
@@ -121,25 +128,14 @@ impl WireEnd {
         let off = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.interface);
         // Absent in a kernel without IPv6.
         self.inside("sh", &["-c", &format!("[ ! -e {off} ] || echo 1 > {off}")])?;
-        self.ip(&[
-            "link",
-            "set",
-            "dev",
-            &self.interface,
-            "arp",
-            "off",
-            "promisc",
-            "on",
-        ])
-        .map(drop)
+        self.set_link(&["arp", "off", "promisc", "on"])
     }
 
     fn set_up(&self, takes_redirects: bool) -> Result<(), CommandError> {
         // Frames are on the wire as programs there read them, with their checksums.
         let gro = if takes_redirects { "on" } else { "off" };
         self.inside("ethtool", &["-K", &self.interface, "tx", "off", "gro", gro])?;
-        self.ip(&["link", "set", "dev", &self.interface, "up"])
-            .map(drop)
+        self.set_link(&["up"])
     }
 }
 
@@ -191,29 +187,14 @@ impl Veth {
     ) -> Result<Self, TestbedError> {
         let queues = queues.to_string();
         let each = ["numtxqueues", &queues, "numrxqueues", &queues];
-        let mut words = vec!["link", "add", "name", &near.interface];
-        words.extend(each);
-        words.extend(["type", "veth", "peer", "name", &far.interface]);
-        words.extend(each);
-        // Without one it would be in the namespace of `near`.
-        let here;
-        match (&near.namespace, &far.namespace) {
-            (near, far) if near == far => {}
-            (_, Some(far)) => words.extend(["netns", far.as_str()]),
-            (Some(_), None) => {
-                here = std::process::id().to_string();
-                words.extend(["netns", &here]);
-            }
-            (None, None) => {}
-        }
-        near.ip(&words)?;
+        near.join(&each, far, &each)?;
         let wire = Self(near.clone());
         prepare()?;
         for end in [near, far] {
             end.set_up(takes_redirects)?;
         }
         for end in [near, far] {
-            wait_for_carrier(end.namespace.as_deref(), &end.interface)?;
+            end.wait_until_ready()?;
         }
         Ok(wire)
     }
@@ -248,6 +229,8 @@ fn owner_of(interface: &str) -> Option<u32> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::net::{Namespace, namespace_exists};
+    use crate::permissions::can_make_namespaces;
 
     #[test]
     fn only_our_own_interfaces_have_an_owner() {

@@ -1,0 +1,264 @@
+//! Network namespaces of this process: made, entered, removed, and swept when their process is dead.
+
+use super::TestbedError;
+use crate::command::{CommandError, run};
+use crate::permissions::can_make_namespaces;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+/// Folder in which iproute2 keeps the names of namespaces.
+pub(super) const NAMESPACE_FOLDER: &str = "/run/netns";
+
+/// What a namespace is for; the last word of its name.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Role {
+    Generator,
+    Device,
+    Node,
+}
+
+impl Role {
+    const ALL: [Self; 3] = [Self::Generator, Self::Device, Self::Node];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Generator => "gen",
+            Self::Device => "dut",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// A network namespace of this process. Dropping it removes it; what `kill -9` leaves is swept by the next one made,
+/// and by [`sweep_stale`].
+#[derive(Debug)]
+pub struct Namespace(String);
+
+impl Namespace {
+    /// Makes a namespace, with its loopback interface up.
+    ///
+    /// # Errors
+    /// [`TestbedError`]; nothing is left then.
+    pub fn fresh() -> Result<Self, TestbedError> {
+        let namespace = Self::for_role(Role::Node)?;
+        run("ip", &["-n", &namespace.0, "link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// Makes a namespace in which nothing is up.
+    pub(super) fn for_role(role: Role) -> Result<Self, TestbedError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        can_make_namespaces()?;
+        sweep_stale()?;
+        // A dead process of the same number may have left names that no sweep can tell from ours.
+        let taken = namespace_names();
+        let name = loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("taut-{}-{number}-{}", std::process::id(), role.word());
+            if !taken.contains(&name) {
+                break name;
+            }
+        };
+        run("ip", &["netns", "add", &name])?;
+        Ok(Self(name))
+    }
+
+    /// Name of the namespace, as `ip netns` shows it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Moves the calling thread into the namespace until the guard is dropped. Threads and sockets that it makes
+    /// meanwhile belong to the namespace and stay there.
+    ///
+    /// # Errors
+    /// [`TestbedError::NotEntered`].
+    pub fn enter(&self) -> Result<NamespaceGuard, TestbedError> {
+        NamespaceGuard::enter(&self.0)
+    }
+
+    /// A command that runs `program` in the namespace, under the process number that it is started with.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0]).arg(program);
+        command
+    }
+
+    /// Runs a line of shell in the namespace: `/sys` and `/proc/sys` show its own interfaces there.
+    pub(super) fn shell(&self, script: &str) -> Result<String, CommandError> {
+        run("ip", &["netns", "exec", &self.0, "sh", "-c", script])
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Nobody is left to tell; what stays is swept by the next one.
+        let _ = remove(&self.0);
+    }
+}
+
+/// Keeps the calling thread in another network namespace; dropping it goes back.
+///
+/// It belongs to its thread and cannot be sent to another.
+#[derive(Debug)]
+pub struct NamespaceGuard {
+    origin: File,
+    of_this_thread: PhantomData<*const ()>,
+}
+
+impl NamespaceGuard {
+    fn enter(namespace: &str) -> Result<Self, TestbedError> {
+        let enter = || {
+            let origin = File::open("/proc/thread-self/ns/net")?;
+            set_namespace(&File::open(Path::new(NAMESPACE_FOLDER).join(namespace))?)?;
+            Ok(Self {
+                origin,
+                of_this_thread: PhantomData,
+            })
+        };
+        enter().map_err(|source| TestbedError::NotEntered {
+            namespace: namespace.to_owned(),
+            source,
+        })
+    }
+}
+
+impl Drop for NamespaceGuard {
+    fn drop(&mut self) {
+        let back = set_namespace(&self.origin);
+        // Going on in the wrong namespace would set up and tear down the wrong network.
+        assert!(
+            back.is_ok() || thread::panicking(),
+            "cannot leave a network namespace: {back:?}"
+        );
+    }
+}
+
+/// Whether there is a namespace of that name.
+#[must_use]
+pub fn namespace_exists(name: &str) -> bool {
+    namespace_names().contains(name)
+}
+
+/// Removes the namespaces whose process is dead, as after `kill -9`, and returns their names. Those of living processes
+/// stay, and so do the processes in any of them. Whether a process lives is asked of this `/proc`: do not share
+/// `/run/netns` between containers that each have their own process numbers.
+///
+/// # Errors
+/// [`TestbedError::Command`] when a stale namespace cannot be removed.
+pub fn sweep_stale() -> Result<Vec<String>, TestbedError> {
+    let stale: Vec<String> = namespace_names()
+        .into_iter()
+        .filter(|name| owner_of(name).is_some_and(|owner| !is_running(owner)))
+        .collect();
+    for name in &stale {
+        if let Err(error) = remove(name)
+            // Another process may have swept at the same time.
+            && namespace_exists(name)
+        {
+            return Err(error.into());
+        }
+    }
+    Ok(stale)
+}
+
+fn set_namespace(namespace: &File) -> io::Result<()> {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    Ok(())
+}
+
+/// Removes a namespace and the wires that end in it: the kernel would take them down later, and not before the last
+/// process that keeps the namespace alive has gone.
+fn remove(name: &str) -> Result<(), CommandError> {
+    let wires = run("ip", &["-n", name, "-o", "link", "show", "type", "veth"]).unwrap_or_default();
+    for wire in wires.lines().filter_map(interface_in) {
+        // The other end may have been in here too.
+        let _ = run("ip", &["-n", name, "link", "del", "dev", wire]);
+    }
+    run("ip", &["netns", "del", name])?;
+    Ok(())
+}
+
+/// The name in a line of `ip -o link`: `3: west@if4: <BROADCAST...`.
+fn interface_in(line: &str) -> Option<&str> {
+    line.split(": ").nth(1)?.split('@').next()
+}
+
+fn namespace_names() -> BTreeSet<String> {
+    fs::read_dir(NAMESPACE_FOLDER)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect()
+}
+
+/// The process number in a name of ours: `taut-<process>-<count>-<role>`.
+fn owner_of(name: &str) -> Option<u32> {
+    let words: Vec<&str> = name.split('-').collect();
+    let ["taut", process, count, role] = words[..] else {
+        return None;
+    };
+    Role::ALL.iter().find(|it| it.word() == role)?;
+    count.parse::<u32>().ok()?;
+    process.parse().ok()
+}
+
+/// Whether a process runs; one that only waits to be reaped (state Z) does not.
+pub(crate) fn is_running(process: u32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| {
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn only_our_own_names_have_an_owner() {
+        assert_eq!(owner_of("taut-17-0-gen"), Some(17));
+        assert_eq!(owner_of("taut-17-3-dut"), Some(17));
+        assert_eq!(owner_of("taut-17-3-node"), Some(17));
+        for name in [
+            "taut",
+            "taut-17",
+            "taut-17-0",
+            "taut-17-0-other",
+            "taut-x-0-gen",
+            "taut-17-x-gen",
+            "my-taut-17-0-gen",
+            "taut-17-0-gen-2",
+        ] {
+            assert_eq!(owner_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_waits_to_be_reaped_is_not_running() {
+        assert!(is_running(std::process::id()));
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(is_running(child.id()));
+        child.kill().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while is_running(child.id()) {
+            assert!(Instant::now() < deadline, "still counted as running");
+            thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!is_running(child.id()));
+    }
+}

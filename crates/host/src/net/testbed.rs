@@ -1,0 +1,360 @@
+//! A testbed of two network namespaces: the load generator in one, the device under test in the other.
+//!
+//! ```text
+//!   generator namespace            device namespace
+//!     gen0 ------- veth ------- dut0 \
+//!                                     bridge, or a program, between them
+//!     gen1 ------- veth ------- dut1 /
+//! ```
+//!
+//! No interface has an IP address, IPv6 and ARP are off, and so are all offloads: the only frames on
+//! the wires are those that are sent on purpose, as they were sent. A veth pair has no transmit queue
+//! (`noqueue`), so there is no queue length to set.
+
+use super::namespace::{NAMESPACE_FOLDER, Role};
+use super::{Namespace, NamespaceGuard, TestbedError, WireEnd};
+use crate::affinity::set_realtime_of;
+use crate::command::CommandError;
+use crate::cpu_list::mask_of_cpus;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::process::Command;
+
+/// The generator's interfaces: it sends on the first and receives on the second.
+pub const GENERATOR_INTERFACES: [&str; 2] = ["gen0", "gen1"];
+/// The device's interfaces, each the peer of the generator's interface of the same number.
+pub const DEVICE_INTERFACES: [&str; 2] = ["dut0", "dut1"];
+/// Addresses of the generator's interfaces (locally administered).
+pub const GENERATOR_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+/// Addresses of the device's interfaces (locally administered).
+pub const DEVICE_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
+
+const BRIDGE: &str = "br0";
+
+/// Place where the kernel processes the frames that arrive at the device's interfaces.
+///
+/// The receiving end of a veth pair does its work inside the sender's system call, on the sender's
+/// CPU: with nothing done about it, a kernel bridge forwards on the generator's time, and the whole
+/// path is one CPU's. Either other choice moves that work to the device's CPU, as with two machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Steering {
+    /// On the sending CPU: the kernel's own way, the shortest path, and not a device of its own.
+    #[default]
+    Sender,
+    /// Receive packet steering: an interrupt to `cpu`, and the work in its soft interrupts, which come
+    /// before any program there. The right one for a kernel bridge and for a program on packet
+    /// sockets. Frames that an XDP program takes are not steered. Beyond saturation frames are lost
+    /// at `net.core.netdev_max_backlog`.
+    PacketSteering {
+        /// The device's CPU.
+        cpu: usize,
+    },
+    /// Threaded NAPI: a kernel thread per interface, pinned to `cpu`, where XDP programs run too. It comes
+    /// before every program there, as interrupts of a network card would (SCHED_FIFO, of the lowest priority):
+    /// in turns with them it loses milliseconds, and at 256 waiting frames, frames. Programs there get at
+    /// least the twentieth part of the time that the kernel keeps for them.
+    KernelThread {
+        /// The device's CPU.
+        cpu: usize,
+    },
+}
+
+/// The commands that join the device's interfaces by a bridge, for a shell in its namespace.
+#[must_use]
+pub fn bridge_commands() -> Vec<String> {
+    let mut commands = vec![format!(
+        "ip link add {BRIDGE} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
+    )];
+    for (interface, beyond) in DEVICE_INTERFACES.into_iter().zip(GENERATOR_MACS) {
+        let beyond = mac_text(beyond);
+        commands.push(format!("ip link set {interface} master {BRIDGE}"));
+        commands.push(format!(
+            "bridge fdb add {beyond} dev {interface} master static"
+        ));
+    }
+    commands.push(format!("ip link set {BRIDGE} up"));
+    commands
+}
+
+/// Description of a testbed to build; see [`Testbed::builder`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TestbedBuilder {
+    bridge: bool,
+    redirects: bool,
+    steering: Steering,
+}
+
+impl TestbedBuilder {
+    /// Sets whether a Linux bridge joins the device's interfaces. It runs no spanning tree, snoops no multicast,
+    /// forwards from the first frame, and knows both generator addresses, so that no unicast frame is flooded.
+    #[must_use]
+    pub fn bridge(mut self, bridge: bool) -> Self {
+        self.bridge = bridge;
+        self
+    }
+
+    /// Sets whether the generator's interfaces take frames that an XDP program in the device's driver redirects to it.
+    /// A veth interface takes them only if its far end polls, as it does with GRO on; that changes how the kernel
+    /// receives there, so it is not on for other devices.
+    #[must_use]
+    pub fn redirects(mut self, redirects: bool) -> Self {
+        self.redirects = redirects;
+        self
+    }
+
+    /// Sets where frames for the device are processed.
+    #[must_use]
+    pub fn steering(mut self, steering: Steering) -> Self {
+        self.steering = steering;
+        self
+    }
+
+    /// Builds the testbed, after sweeping what dead processes left. All interfaces are up and have
+    /// their carrier when it returns.
+    ///
+    /// # Errors
+    /// [`TestbedError`]; what was built up to the failure is removed.
+    pub fn build(self) -> Result<Testbed, TestbedError> {
+        let testbed = Testbed {
+            generator: Namespace::for_role(Role::Generator)?,
+            device: Namespace::for_role(Role::Device)?,
+        };
+        testbed.turn_ipv6_off()?;
+        let ends = [testbed.generator_ends(), testbed.device_ends()];
+        let [generator_ends, device_ends] = &ends;
+        for number in 0..2 {
+            let [generator, device] =
+                [GENERATOR_MACS, DEVICE_MACS].map(|macs| mac_text(macs[number]));
+            generator_ends[number].join(
+                &["address", &generator],
+                &device_ends[number],
+                &["address", &device],
+            )?;
+        }
+        for end in ends.iter().flatten() {
+            end.set_link(&["arp", "off"])?;
+            end.inside(
+                "ethtool",
+                &[
+                    &["-K", &end.interface] as &[&str],
+                    &["rx", "off", "tx", "off", "sg", "off", "tso", "off"],
+                    &["gso", "off", "gro", "off", "rxvlan", "off", "txvlan", "off"],
+                ]
+                .concat(),
+            )?;
+        }
+        if self.bridge {
+            for command in bridge_commands() {
+                testbed.device.shell(&command)?;
+            }
+        } else {
+            for end in device_ends {
+                // A forwarder takes frames addressed to others.
+                end.set_link(&["promisc", "on"])?;
+            }
+        }
+        if self.redirects {
+            for end in generator_ends {
+                end.inside("ethtool", &["-K", &end.interface, "gro", "on"])?;
+            }
+        }
+        for end in ends.iter().flatten() {
+            end.set_link(&["up"])?;
+        }
+        for end in ends.iter().flatten() {
+            end.wait_until_ready()?;
+        }
+        testbed.steer(self.steering)?;
+        Ok(testbed)
+    }
+}
+
+/// Testbed of two namespaces and two veth pairs between them. Dropping it removes all of it.
+#[derive(Debug)]
+pub struct Testbed {
+    generator: Namespace,
+    device: Namespace,
+}
+
+impl Testbed {
+    /// Starts the description of a testbed: without bridge, processing at the sender.
+    #[must_use]
+    pub fn builder() -> TestbedBuilder {
+        TestbedBuilder::default()
+    }
+
+    /// The name of the generator's namespace.
+    #[must_use]
+    pub fn generator_namespace(&self) -> &str {
+        self.generator.name()
+    }
+
+    /// The name of the device's namespace.
+    #[must_use]
+    pub fn device_namespace(&self) -> &str {
+        self.device.name()
+    }
+
+    /// Moves the calling thread into the generator's namespace until the guard is dropped. Threads
+    /// and sockets made meanwhile belong to that namespace and stay there.
+    ///
+    /// # Errors
+    /// [`TestbedError::NotEntered`].
+    pub fn enter_generator(&self) -> Result<NamespaceGuard, TestbedError> {
+        self.generator.enter()
+    }
+
+    /// Moves the calling thread into the device's namespace until the guard is dropped.
+    ///
+    /// # Errors
+    /// [`TestbedError::NotEntered`].
+    pub fn enter_device(&self) -> Result<NamespaceGuard, TestbedError> {
+        self.device.enter()
+    }
+
+    /// Gives the first pair's ends IPv4 addresses with their prefix lengths, generator's end first, and ARP,
+    /// for programs that send through the kernel's own stack.
+    ///
+    /// # Errors
+    /// [`TestbedError::Command`].
+    pub fn add_addresses(&self, addresses: [&str; 2]) -> Result<(), TestbedError> {
+        let ends = [&self.generator_ends()[0], &self.device_ends()[0]];
+        for (end, address) in ends.into_iter().zip(addresses) {
+            end.give_address(address)?;
+            // Without it every packet would go to the sender's own MAC address.
+            end.set_link(&["arp", "on"])?;
+        }
+        Ok(())
+    }
+
+    /// A command that runs `program` in the device's namespace, under the process number that it is
+    /// started with.
+    #[must_use]
+    pub fn command_in_device(&self, program: impl AsRef<OsStr>) -> Command {
+        self.device.command(program)
+    }
+
+    fn generator_ends(&self) -> [WireEnd; 2] {
+        GENERATOR_INTERFACES.map(|name| WireEnd::new(Some(self.generator.name()), name))
+    }
+
+    fn device_ends(&self) -> [WireEnd; 2] {
+        DEVICE_INTERFACES.map(|name| WireEnd::new(Some(self.device.name()), name))
+    }
+
+    fn turn_ipv6_off(&self) -> Result<(), CommandError> {
+        for namespace in [&self.generator, &self.device] {
+            for scope in ["all", "default"] {
+                // Absent in a kernel without IPv6.
+                let file = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
+                namespace.shell(&format!("[ ! -e {file} ] || echo 1 > {file}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn steer(&self, steering: Steering) -> Result<(), TestbedError> {
+        for interface in DEVICE_INTERFACES {
+            match steering {
+                Steering::Sender => {}
+                Steering::PacketSteering { cpu } => {
+                    let file = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
+                    let mask = mask_of_cpus(&[cpu].into());
+                    self.device.shell(&format!("echo {mask} > {file}"))?;
+                }
+                Steering::KernelThread { cpu } => {
+                    self.give_kernel_thread(interface, cpu)
+                        .map_err(|error| match error {
+                            ThreadError::Command(error) => error.into(),
+                            ThreadError::System(source) => TestbedError::NotSteered {
+                                interface,
+                                cpu,
+                                source,
+                            },
+                        })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel names its threads after the interface, and testbeds of other processes have
+    /// interfaces of the same name: what is new while a lock is held is ours.
+    fn give_kernel_thread(&self, interface: &str, cpu: usize) -> Result<(), ThreadError> {
+        let lock = File::open(NAMESPACE_FOLDER)?;
+        lock.lock()?;
+        let before = kernel_threads_of(interface);
+        self.device.shell(&format!(
+            "ethtool -K {interface} gro on && echo 1 > /sys/class/net/{interface}/threaded"
+        ))?;
+        let mut ours = kernel_threads_of(interface);
+        ours.retain(|thread| !before.contains(thread));
+        if ours.is_empty() {
+            return Err(io::Error::other("the kernel made no thread for it").into());
+        }
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+        }
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        for thread in ours.into_iter().filter_map(Pid::from_raw) {
+            sched_setaffinity(Some(thread), &set).map_err(io::Error::from)?;
+            set_realtime_of(thread, 1)?;
+        }
+        Ok(())
+    }
+}
+
+enum ThreadError {
+    Command(CommandError),
+    System(io::Error),
+}
+
+impl From<CommandError> for ThreadError {
+    fn from(error: CommandError) -> Self {
+        Self::Command(error)
+    }
+}
+
+impl From<io::Error> for ThreadError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// The kernel's NAPI threads of interfaces named `interface`, in all namespaces.
+fn kernel_threads_of(interface: &str) -> Vec<i32> {
+    let prefix = format!("napi/{interface}-");
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let process = entry.file_name().to_str()?.parse().ok()?;
+            let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+            name.starts_with(&prefix).then_some(process)
+        })
+        .collect()
+}
+
+/// The address as `ip` writes and reads it.
+#[must_use]
+pub fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_ip_reads_them() {
+        assert_eq!(mac_text(GENERATOR_MACS[1]), "02:00:00:00:00:02");
+    }
+}

@@ -1,0 +1,64 @@
+//! Network namespaces that stand for machines, joined by veth wires as by cables.
+
+use super::{Namespace, TestbedError, WireEnd};
+
+/// End of a wire: the number of the node, and the interface there.
+pub type End<'a> = (usize, &'a str);
+
+/// Namespaces and the wires between them. Dropping it removes all of it.
+#[derive(Debug)]
+pub struct Wiring {
+    namespaces: Vec<Namespace>,
+}
+
+impl Wiring {
+    /// Makes as many namespaces as there are `nodes`, and the `wires`; all interfaces are up. Nothing has an
+    /// address, as on machines that nobody has set up.
+    ///
+    /// # Errors
+    /// [`TestbedError`]; what was built up to the failure is removed.
+    pub fn build(nodes: usize, wires: &[[End<'_>; 2]]) -> Result<Self, TestbedError> {
+        let namespaces = (0..nodes).map(|_| Namespace::fresh());
+        let wiring = Self {
+            namespaces: namespaces.collect::<Result<_, _>>()?,
+        };
+        for wire in wires {
+            let ends = wire.map(|(node, name)| WireEnd::new(Some(wiring.namespace(node)), name));
+            let [near, far] = &ends;
+            near.join(&[], far, &[])?;
+            for end in &ends {
+                end.set_link(&["up"])?;
+            }
+        }
+        Ok(wiring)
+    }
+
+    /// The namespace of a node.
+    #[must_use]
+    pub fn namespace(&self, node: usize) -> &str {
+        self.namespaces[node].name()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::net::namespace_exists;
+    use crate::permissions::can_make_namespaces;
+
+    #[test]
+    fn a_wire_joins_two_nodes_and_goes_with_them() {
+        if let Err(missing) = can_make_namespaces() {
+            println!("skipped: needs {missing}");
+            return;
+        }
+        let wiring = Wiring::build(2, &[[(0, "eth0"), (1, "eth7")]]).unwrap();
+        let names = [0, 1].map(|node| wiring.namespace(node).to_owned());
+        for (name, interface) in names.iter().zip(["eth0", "eth7"]) {
+            assert!(WireEnd::new(Some(name), interface).exists());
+        }
+        drop(wiring);
+        assert!(!names.iter().any(|name| namespace_exists(name)));
+    }
+}
