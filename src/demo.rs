@@ -9,7 +9,7 @@ use std::time::Duration;
 use taut_experiment::{Changes, Experiment, Variant};
 use taut_lab::comparison::{self, ComparisonError, FRAME_SIZE_BYTES, Lengths, Plan};
 use taut_lab::device::{self, Choice};
-use taut_lab::results::Mode;
+use taut_results::Mode;
 use taut_traffic::Rate;
 
 /// The reference experiment that says what is measured unless told otherwise.

@@ -11,8 +11,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 use taut_host::{Meter, MeterError};
 use taut_lab::device::{DeviceUnderTest, RunError};
-use taut_lab::live::Dashboard;
 use taut_lab::measurement::{Account, FloodSummary, Measurement, Recorded, Setup, measure_flood};
+use taut_live::Dashboard;
 use taut_port::PortSpec;
 use taut_sys::Clock;
 use taut_traffic::{

@@ -266,7 +266,7 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
     }
     bar.clear();
     let origin = Origin {
-        started: taut_lab::quantity::instant(begun.0),
+        started: taut_results::instant(begun.0),
         command_line: std::env::args().collect::<Vec<_>>().join(" "),
         versions: serde_json::to_value(Versions::here()).unwrap_or_default(),
         stopped: stopped || failed.is_some(),

@@ -3,10 +3,10 @@
 use crate::exit::Failure;
 use crate::terminal::print;
 use std::path::{Path, PathBuf};
+use taut_figure::table::terminal_width;
 use taut_lab::benchmark::kind_of;
 use taut_lab::report::ReportError;
-use taut_lab::results::Stage;
-use taut_lab::table::terminal_width;
+use taut_results::Stage;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]

@@ -1,6 +1,6 @@
 //! `--samples`: how the packets of a measurement are written.
 
-use taut_lab::results::PacketFormat;
+use taut_results::PacketFormat;
 
 /// How samples are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use taut_engine::{Chain, Stage};
+use taut_figure::table::terminal_width;
 use taut_lab::benchmark::Observer;
 use taut_lab::parallel::{self, Measured, ParallelError, Plan};
-use taut_lab::table::terminal_width;
 use taut_sys::Clock;
 
 #[derive(clap::Args)]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use taut_lab::benchmark::{self, Benchmark, BenchmarkError, Plan};
 use taut_lab::comparison;
-use taut_lab::results::Mode;
+use taut_results::Mode;
 
 #[derive(clap::Args)]
 pub struct Arguments {

@@ -13,10 +13,10 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 use taut_lab::benchmark::Observer;
 use taut_lab::comparison;
-use taut_lab::live::Dashboard;
-use taut_lab::results::{LeftOut, Mode};
 use taut_lab::rfc2544::{self, BenchError, Lengths, Limits, Part, Plan, Settings};
+use taut_live::Dashboard;
 use taut_measure::Method;
+use taut_results::{LeftOut, Mode};
 use taut_sys::{Clock, LoggedInterruptions};
 use taut_traffic::{Rate, Sizes};
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use taut_deploy::{BothWays, Cost, Estimate, Holds, Measured, RoundTrip, Settings, estimate};
 use taut_engine::{Chain, Place};
-use taut_lab::table;
+use taut_figure::table;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

@@ -17,7 +17,7 @@ use taut_engine::{
     AtPort, Chain, CountersView, DEFAULT_BURST, End, Event, Exchange, Flush, NOT_IN_KERNEL, Place,
     Placement, Report, Second, Shares, Stage, Start, Started, Summary, Team, Wait,
 };
-use taut_lab::metrics::{Endpoint, forwarder_metrics};
+use taut_live::metrics::{Endpoint, forwarder_metrics};
 use taut_port::{Link, PortSpec};
 use taut_sys::{Clock, InterruptionLog};
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_host::private::{Claim, LockError, MEASURING, MEASURING_PATIENCE};
 use taut_lab::benchmark::Observer;
-use taut_lab::results::LeftOut;
+use taut_results::LeftOut;
 
 /// Measures while nothing else does, under a progress bar, and shows the results folder that comes of it. After Ctrl-C the
 /// folder has what was complete.

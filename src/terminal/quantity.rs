@@ -1,7 +1,7 @@
 //! Numbers as people write them on the command line: times, shares. How they are printed is the laboratory's.
 
 use std::time::Duration;
-pub use taut_lab::quantity::{rate, summary, time};
+pub use taut_measure::quantity::{rate, summary, time};
 
 /// Reads a time with its unit, which may be none: `0us`.
 pub fn duration(text: &str) -> Result<Duration, String> {

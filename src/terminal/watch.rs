@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use taut_lab::live::{Asked, Dashboard, View};
-use taut_lab::metrics::{Endpoint, Exposition, generator_metrics};
-use taut_lab::results::SampleThread;
+use taut_live::metrics::{Endpoint, Exposition, generator_metrics};
+use taut_live::{Asked, Dashboard, View};
+use taut_results::SampleThread;
 use taut_traffic::StreamView;
 
 /// How long to wait for a stream to hand over what it has gathered.

@@ -6,10 +6,10 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
-use taut_lab::figure::{Axis, Chart, Series, Style, scatter};
-use taut_lab::quantity::Quantity;
-use taut_lab::results::write_whole;
+use taut_figure::{Axis, Chart, Series, Style, scatter};
+use taut_measure::quantity::Quantity;
 use taut_model::{Beat, Interrupt, Scene};
+use taut_results::write_whole;
 use taut_traffic::Rate;
 
 /// Parts of the time of which the worst latency is told.

@@ -7,7 +7,7 @@ use crate::support::{
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use taut_lab::results::SampleReader;
+use taut_results::SampleReader;
 
 fn generate(arguments: &str, out: &Path) -> Command {
     let mut all: Vec<String> = vec!["generate".to_string()];

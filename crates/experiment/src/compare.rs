@@ -11,9 +11,9 @@ use crate::variables::Values;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use taut_lab::quantity::{Quantity, plain};
+use taut_figure::table;
 use taut_lab::report::flatten;
-use taut_lab::table;
+use taut_measure::quantity::{Quantity, plain};
 use taut_measure::{Comparison, Finding, judge};
 use taut_settings::suggestion;
 

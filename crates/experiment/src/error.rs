@@ -47,7 +47,7 @@ pub enum ExperimentError {
     NotInside(#[from] crate::inside::NotInside),
     /// The laboratory's results are refused.
     #[error(transparent)]
-    Lab(#[from] taut_lab::results::ResultsError),
+    Lab(#[from] taut_results::ResultsError),
 }
 
 /// A reason as one line: it may quote what a stranger's file says.

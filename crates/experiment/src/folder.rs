@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use taut_lab::results::{ResultsError, write_json, write_whole};
+use taut_results::{ResultsError, write_json, write_whole};
 
 /// A record of JSON is no larger, bytes.
 const MOST_RECORD_BYTES: u64 = 64 << 20;

@@ -172,10 +172,7 @@ impl Folder {
     ) -> Result<Self, ExperimentError> {
         let secrets = experiment.secrets_to_run()?;
         let folder = Self::create(dir)?;
-        taut_lab::results::write_whole(
-            &folder.experiment_file(),
-            experiment.source.text.as_bytes(),
-        )?;
+        taut_results::write_whole(&folder.experiment_file(), experiment.source.text.as_bytes())?;
         for name in experiment.named_files()? {
             let text = experiment.attachments.read(name.as_str())?;
             name.create(dir)

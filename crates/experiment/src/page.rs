@@ -9,10 +9,10 @@ use crate::replicate::Replication;
 use crate::run::text_of;
 use askama::Template;
 use std::path::{Path, PathBuf};
-use taut_lab::quantity::plain;
 use taut_lab::report::flatten;
-use taut_lab::results::{write_json, write_whole};
 use taut_measure::Finding;
+use taut_measure::quantity::plain;
+use taut_results::{write_json, write_whole};
 
 /// Runs that the page lists; the rest is in the table of metrics.
 const LISTED: usize = 500;

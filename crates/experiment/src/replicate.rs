@@ -13,8 +13,8 @@ use crate::publish::{PUBLISHED, SUMS, archive, check_sums};
 use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
-use taut_lab::quantity::plain;
 use taut_measure::Finding;
+use taut_measure::quantity::plain;
 
 /// Results that somebody made, in a folder or unpacked from an archive for as long as this lives.
 #[derive(Debug)]

@@ -5,14 +5,15 @@
 //! a packet also waits for the other threads, which is what the figure is about. So that the scheduler has changed
 //! between all of them many times, a repetition lasts a while even where the packets asked for take less.
 
-use crate::{quantity, table};
 use comfy_table::CellAlignment;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use taut_engine::Stage;
+use taut_figure::table;
 use taut_function::{Context, Function};
+use taut_measure::quantity;
 use taut_measure::{Interval, LatencyHistogram, Summary, mean_beside_median};
 use taut_port::{Batch, PoolHandle};
 use taut_sys::{Clock, ticks};

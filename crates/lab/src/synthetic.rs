@@ -12,10 +12,9 @@ use taut_measure::{
     JitterRecorder, LadderSearch, LatencyHistogram, SearchSettings, Summary, TrialOutcome,
 };
 
-use crate::benchmark::Manifest;
-use crate::results::{
-    CbrResult, Clock, DeviceInfo, Experiment, Folder, Kind, LeftOut, Mode, Noise, PingPong,
-    RunWriter, Sample, Settings, Stage, Sweep, SweepTrial, Transport,
+use taut_results::{
+    CbrResult, Clock, DeviceInfo, Experiment, Folder, Kind, LeftOut, Manifest, Mode, Noise,
+    PingPong, RunWriter, Sample, Settings, Stage, Sweep, SweepTrial, Transport,
 };
 
 /// How a made-up device behaves.
@@ -181,6 +180,22 @@ fn devices() -> Vec<(DeviceInfo, Shape)> {
             shape(9_000.0, 0.0, 0.1, 1.2e6, 512.0),
         ),
     ]
+}
+
+/// A manifest that says nothing.
+pub fn manifest(schema: u32) -> Manifest {
+    Manifest {
+        schema,
+        title: "made up".to_owned(),
+        taut_version: "0.0.0".to_owned(),
+        started: "2026-01-01T00:00:00Z".to_owned(),
+        command_line: "taut bench".to_owned(),
+        stage: Stage::Finished,
+        machine: serde_json::Value::Null,
+        core_plan: String::new(),
+        noise: Vec::new(),
+        left_out: Vec::new(),
+    }
 }
 
 pub fn experiment(plan: &Plan) -> Experiment {

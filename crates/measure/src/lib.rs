@@ -13,7 +13,7 @@
 //! The generator records packets; the rest works on what it has kept. [`ThroughputSearch`] and [`BurstSearch`] do no
 //! trials themselves: they are asked for the next one and told what came of it. [`compare()`] and [`judge()`] say
 //! whether two groups of values differ, [`ratio_interval`] by how much. [`Crossings`] brings two sightings of a packet
-//! together, for taps.
+//! together, for taps. [`quantity`] writes numbers as people read them.
 //!
 //! Begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.
 
@@ -28,6 +28,7 @@ pub mod jitter;
 pub mod latency;
 mod moments;
 pub mod precision;
+pub mod quantity;
 pub mod rank;
 pub mod search;
 pub mod sequence;

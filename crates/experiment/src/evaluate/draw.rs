@@ -8,11 +8,11 @@ use crate::folder::IndexedRun;
 use crate::run::text_of;
 use serde_json::Value;
 use std::cell::RefCell;
-use taut_lab::figure::{
+use taut_figure::{
     Axis, Chart, Column, Distribution, Item, Series, Style, boxes, cdf, curves, heat, histogram,
     percentiles, scatter,
 };
-use taut_lab::quantity::Quantity;
+use taut_measure::quantity::Quantity;
 use taut_measure::{LatencyHistogram, median};
 
 /// Series that one figure can show and be read.

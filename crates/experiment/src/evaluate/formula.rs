@@ -11,7 +11,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use taut_lab::quantity::plain;
+use taut_measure::quantity::plain;
 use taut_measure::{Interval, IntervalMethod, median, median_interval};
 
 /// Probability with which an interval is to cover, from six repetitions on. With fewer it says what it covers.

@@ -19,11 +19,11 @@ use crate::run::text_of;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use taut_lab::quantity::Quantity;
+use taut_figure::table;
 use taut_lab::report::LEAST_SENT;
-use taut_lab::results::{write_json, write_whole};
-use taut_lab::table;
+use taut_measure::quantity::Quantity;
 use taut_measure::{Interval, median_interval};
+use taut_results::{write_json, write_whole};
 
 /// Everything that a report shows.
 #[derive(Debug, Serialize)]

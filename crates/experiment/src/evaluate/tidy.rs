@@ -5,7 +5,7 @@ use crate::error::ExperimentError;
 use crate::run::text_of;
 use serde_json::Value;
 use std::path::Path;
-use taut_lab::results::{Cells, write_table, write_whole_with};
+use taut_results::{Cells, write_table, write_whole_with};
 
 /// Writes both files.
 pub(crate) fn write(dir: &Path, runs: &Runs) -> Result<(), ExperimentError> {

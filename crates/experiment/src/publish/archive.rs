@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use tar::EntryType;
-use taut_lab::results::write_whole_with;
+use taut_results::write_whole_with;
 
 /// An archive of more is not unpacked, bytes.
 const MOST_BYTES: u64 = 64 << 30;

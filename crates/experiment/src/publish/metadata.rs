@@ -6,7 +6,7 @@ use crate::experiment::Experiment;
 use crate::folder::{Folder, State};
 use serde_json::{Value, json};
 use std::path::Path;
-use taut_lab::results::{write_json, write_whole};
+use taut_results::{write_json, write_whole};
 
 /// Writes both files.
 pub(super) fn write(

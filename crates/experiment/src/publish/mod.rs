@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use taut_lab::results::{is_only_numbers, write_json, write_whole};
+use taut_results::{is_only_numbers, write_json, write_whole};
 
 /// Text of the template in the place of what an experiment is for.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";

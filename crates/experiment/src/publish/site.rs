@@ -12,7 +12,7 @@ use askama::Template;
 use std::io::Read;
 use std::path::Path;
 use taut_lab::report::flatten;
-use taut_lab::results::write_whole;
+use taut_results::write_whole;
 
 /// Lines of data that a page shows.
 const MOST_LINES: usize = 200;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_lab::benchmark::Observer;
-use taut_lab::results::{LeftOut, write_whole};
+use taut_results::{LeftOut, write_whole};
 
 /// States of jobs that will not change any more.
 const OVER: [&str; 9] = [

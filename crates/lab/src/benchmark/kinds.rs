@@ -5,9 +5,9 @@ use super::results::show;
 use crate::generators::Generators;
 use crate::io_cost::IoCost;
 use crate::report::ReportError;
-use crate::results::{LeftOut, Stage};
 use crate::{comparison, probed, report, rfc2544};
 use std::path::{Path, PathBuf};
+use taut_results::{LeftOut, Stage};
 
 /// A kind of results folder.
 #[derive(Debug)]
@@ -66,14 +66,6 @@ impl Kind {
             command: B::COMMAND,
             known_by: KnownBy::Head(B::HEAD),
             show: show::<B>,
-        }
-    }
-
-    /// Name of the file that makes a folder one of this kind, if it has one of its own.
-    pub fn head(&self) -> Option<&'static str> {
-        match self.known_by {
-            KnownBy::Head(name) => Some(name),
-            KnownBy::Summary(_) => None,
         }
     }
 

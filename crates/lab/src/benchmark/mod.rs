@@ -8,29 +8,28 @@
 //! [`kinds`] makes `taut report` know its folders.
 
 mod kinds;
-mod manifest;
 mod results;
 mod run;
 mod shell;
+mod surroundings;
 pub mod tables;
 
 pub use kinds::{Kind, Shown, kind_of, kinds};
-pub(crate) use manifest::Surroundings;
-pub use manifest::{Manifest, noise};
 pub use results::{Head, Results};
 #[cfg(test)]
 pub(crate) use results::{read_results, show};
 pub(crate) use run::choose;
 pub use run::{Failed, Observer, Rig, Unit, run};
 pub(crate) use shell::{Shell, ended_early, publish, write_page};
+pub(crate) use surroundings::Surroundings;
 
 use crate::report::ReportError;
-use crate::results::{LeftOut, Mode, ResultsError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use taut_results::{LeftOut, Mode, ResultsError};
 
 /// A benchmark of several subjects, such as frameworks or generators, which take turns.
 pub trait Benchmark: Sync {

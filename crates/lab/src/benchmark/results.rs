@@ -1,10 +1,10 @@
 //! The results folder of a benchmark: a head that says what was measured where, and a file for each outcome.
 
-use super::{Benchmark, Manifest, Shown};
+use super::{Benchmark, Shown};
 use crate::report::ReportError;
-use crate::results::{Mode, ResultsError, read_each, read_head};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use taut_results::{Manifest, Mode, ResultsError, read_each, read_head};
 
 /// The whole of a benchmark's head file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ impl<F> Head<F> {
     /// A head of nothing in particular, for tests.
     pub(crate) fn made_up(schema: u32, own: F) -> Self {
         Self {
-            manifest: Manifest::made_up(schema),
+            manifest: crate::synthetic::manifest(schema),
             mode: Mode::Quick,
             seed: 1,
             repetitions: 3,

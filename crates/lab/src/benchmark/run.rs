@@ -1,15 +1,15 @@
 //! How a benchmark runs: subjects take turns, in an order of its own in each repetition; one that fails is left out from
 //! there on; what is complete is kept.
 
-use super::{Benchmark, BenchmarkError, Head, Manifest, Plan, Surroundings};
+use super::{Benchmark, BenchmarkError, Head, Plan, Surroundings};
 use crate::device::scratch;
-use crate::results::{LeftOut, PartsFolder};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_host::{AffinityError, CorePlan, DeviceError, TestbedError, choose_cores};
 use taut_port::PortError;
+use taut_results::{LeftOut, Manifest, PartsFolder};
 use taut_sys::Clock;
 use taut_traffic::TrialError;
 
@@ -295,9 +295,9 @@ mod tests {
     use super::*;
     use crate::benchmark::{Results, read_results, show, tables};
     use crate::report::ReportError;
-    use crate::results::{Mode, Stage};
     use serde::{Deserialize, Serialize};
     use std::sync::Mutex;
+    use taut_results::{Mode, Stage};
 
     #[test]
     fn a_long_message_keeps_its_beginning_and_its_end() {

@@ -1,11 +1,11 @@
 //! What all report pages have in common: the shell around a page's own sections, and the files that a report is made of.
 
-use super::{Benchmark, Manifest, Results};
-use crate::quantity::time;
+use super::{Benchmark, Results};
 use crate::report::{Drawn, ReportError, flatten, write_figures};
-use crate::results::{LeftOut, Mode, Noise, Stage, busy, write_json, write_whole};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use taut_measure::quantity::time;
+use taut_results::{LeftOut, Manifest, Mode, Noise, Stage, busy, write_json, write_whole};
 
 /// What `base.html` shows around a page's own sections.
 pub(crate) struct Shell<'a> {

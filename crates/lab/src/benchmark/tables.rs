@@ -2,11 +2,11 @@
 
 use super::{Benchmark, Results, Shell, publish};
 use crate::report::{Drawn, ReportError};
-use crate::table;
 use askama::Template;
 use comfy_table::CellAlignment;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use taut_figure::table;
 
 /// A table of a report.
 #[derive(Debug, Clone, Default)]

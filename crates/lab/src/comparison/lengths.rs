@@ -1,9 +1,9 @@
 //! How long each part takes in each mode.
 
 use crate::device::{Device, DeviceKind};
-use crate::results::{Mode, Transport};
 use std::time::Duration;
 use taut_measure::SearchSettings;
+use taut_results::{Mode, Transport};
 
 /// Lengths of one mode.
 #[derive(Debug, Clone, PartialEq)]

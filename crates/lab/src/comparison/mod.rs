@@ -8,19 +8,19 @@ mod run;
 pub use lengths::Lengths;
 
 pub(crate) use crate::report::show;
-pub(crate) use crate::results::COMPARISON_HEAD as HEAD;
+pub(crate) use taut_results::COMPARISON_HEAD as HEAD;
 
-use crate::benchmark::{Manifest, Observer, Surroundings};
+use crate::benchmark::{Observer, Surroundings};
 use crate::device::{Choice, Device, RunError, chosen, scratch};
-use crate::results::{
-    Clock as ClockFacts, Experiment, Folder, LeftOut, Mode, PingPong as PingPongFacts,
-    ResultsError, Settings,
-};
 use run::Place;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_host::{CorePlan, choose_cores};
+use taut_results::{
+    Clock as ClockFacts, Experiment, Folder, LeftOut, Manifest, Mode, PingPong as PingPongFacts,
+    ResultsError, Settings,
+};
 use taut_sys::Clock;
 use taut_traffic::ping_pong;
 

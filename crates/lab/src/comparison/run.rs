@@ -3,11 +3,11 @@
 use super::{FRAME_SIZE_BYTES, Plan};
 use crate::device::{Device, Notes, RunError, Site, flow_through, with_instrument};
 use crate::measurement::{Meanwhile, Watched, measured};
-use crate::results::{CbrResult, Folder, RunWriter, Sample, Sweep, SweepTrial};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use taut_host::{CorePlan, Meter};
 use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
+use taut_results::{CbrResult, Folder, RunWriter, Sample, Sweep, SweepTrial};
 use taut_sys::Clock;
 use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Trial};
 

@@ -14,7 +14,6 @@ pub(crate) use set_up::with_instrument;
 pub use set_up::{RunError, Site, flow_through, ports_to};
 pub use under_test::{DeviceUnderTest, UnknownDevice};
 
-use crate::results::{DeviceInfo, Kind, LeftOut, Transport};
 use std::path::Path;
 use std::time::Duration;
 use taut_engine::Flush;
@@ -22,6 +21,7 @@ use taut_host::baseline::{Baseline, Frames, Reach, baselines};
 use taut_host::permissions::{Missing, can_make_namespaces};
 use taut_host::testbed::bridge_commands;
 use taut_port::backends;
+use taut_results::{DeviceInfo, Kind, LeftOut, Transport};
 
 /// The reference's buffer: 32 packets, drained every 100 µs.
 const FULL: Flush = Flush::Full {

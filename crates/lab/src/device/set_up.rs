@@ -2,7 +2,6 @@
 
 use super::scratch;
 use super::{Device, DeviceKind};
-use crate::results::ResultsError;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use taut_host::{
     BaselineError, DeviceError, DeviceProcess, Running, Steering, Testbed, TestbedError,
 };
 use taut_port::{PortError, PortSpec};
+use taut_results::ResultsError;
 use taut_sys::Clock;
 use taut_traffic::{Instrument, Summaries, Traffic, Trial, TrialError};
 use taut_wire::{Mac, UdpFlow};

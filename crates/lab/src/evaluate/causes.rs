@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use taut_model::{Attribution, Cause, Gap, Interrupt, Scene, Ticks, find_ticks};
 
-use crate::results::{MeasuredInterruptions, Run, Sample};
+use taut_results::{MeasuredInterruptions, Run, Sample};
 
 /// Packets held up by ticks that are kept to be drawn.
 const DRAWN: usize = 10_000;
@@ -165,7 +165,7 @@ fn interrupt(ticks: &Ticks) -> Interrupt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CoreInterruptions;
+    use taut_results::CoreInterruptions;
 
     /// Ticks of 6 µs, 250 a second, for two seconds.
     fn ticking() -> CoreInterruptions {

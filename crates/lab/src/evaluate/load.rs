@@ -1,6 +1,6 @@
 //! Latency over offered rate: the sweeps' trials brought together by rate over the repetitions.
 
-use crate::results::{Run, SweepTrial};
+use taut_results::{Run, SweepTrial};
 
 use super::Spread;
 
@@ -57,8 +57,8 @@ fn point(trials: &[&SweepTrial]) -> Option<LoadPoint> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::results::Sweep;
     use taut_measure::Summary;
+    use taut_results::Sweep;
 
     fn trial(offered_pps: f64, latency_ns: u64, behind: bool) -> SweepTrial {
         SweepTrial {

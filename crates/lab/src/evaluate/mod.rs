@@ -16,7 +16,7 @@ use taut_measure::{
     Interval, JitterRecorder, JitterSummary, LatencyHistogram, Limit, Summary, mean_beside_median,
 };
 
-use crate::results::{CbrResult, DeviceInfo, Results, Run};
+use taut_results::{CbrResult, DeviceInfo, Results, Run};
 
 pub use causes::{Aliasing, Causes};
 pub use load::LoadPoint;
@@ -189,7 +189,7 @@ impl Device {
         device
     }
 
-    fn read_samples(&mut self, runs: &[&Run]) -> Result<(), crate::results::ResultsError> {
+    fn read_samples(&mut self, runs: &[&Run]) -> Result<(), taut_results::ResultsError> {
         let mut readers = Vec::new();
         for run in runs {
             let causes = causes::RunCauses::of(run);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use taut_measure::{Interval, IntervalMethod, Summary, ratio_interval};
 
-use crate::results::Kind;
+use taut_results::Kind;
 
 use super::{CONFIDENCE, Device};
 

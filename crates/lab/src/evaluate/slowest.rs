@@ -5,8 +5,8 @@ use taut_model::Cause;
 
 use super::Causes;
 use super::causes::RunCauses;
-use crate::quantity::{count, share, time};
-use crate::results::MeasuredInterruptions;
+use taut_measure::quantity::{count, share, time};
+use taut_results::MeasuredInterruptions;
 
 /// The slowest packets of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl SlowestSummary {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::results::CoreInterruptions;
+    use taut_results::CoreInterruptions;
 
     #[test]
     fn each_of_the_slowest_packets_has_its_cause_and_they_survive_a_file() {

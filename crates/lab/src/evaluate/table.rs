@@ -4,8 +4,9 @@ use comfy_table::CellAlignment;
 use serde::Serialize;
 use taut_measure::{Interval, JitterSummary, Limit, Summary};
 
-use crate::results::{self, Experiment, Kind, Transport};
-use crate::{quantity, table};
+use taut_figure::table;
+use taut_measure::quantity;
+use taut_results::{Experiment, Kind, Transport};
 
 use super::{Causes, Device, Spread};
 
@@ -69,8 +70,9 @@ pub fn rows(devices: &[Device]) -> Vec<Row> {
 }
 
 fn row(device: &Device) -> Row {
-    let sum = |figure: fn(&results::CbrResult) -> u64| device.cbr.values().map(figure).sum::<u64>();
-    let mean = |figure: fn(&results::CbrResult) -> f64| {
+    let sum =
+        |figure: fn(&taut_results::CbrResult) -> u64| device.cbr.values().map(figure).sum::<u64>();
+    let mean = |figure: fn(&taut_results::CbrResult) -> f64| {
         let total: f64 = device.cbr.values().map(figure).sum();
         (!device.cbr.is_empty()).then(|| total / device.cbr.len() as f64)
     };
@@ -120,7 +122,7 @@ const LEAST_RECEIVED: f64 = 0.97;
 /// What to say first of a comparison on a machine that others kept busy, or in which devices got less than was offered; no ratio is
 /// worth stating then.
 pub fn busy(experiment: &Experiment, rows: &[Row]) -> Option<String> {
-    results::busy(&experiment.manifest.noise).or_else(|| {
+    taut_results::busy(&experiment.manifest.noise).or_else(|| {
         let short = |row: &&Row| {
             let received = row.received_pps.zip(row.offered_pps);
             received.is_some_and(|(received, offered)| received < LEAST_RECEIVED * offered)

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use fastrand::Rng;
 use taut_model::Cause;
 
-use crate::results::Sample;
+use taut_results::Sample;
 
 /// Worst packets kept per device.
 const WORST: usize = 5_000;

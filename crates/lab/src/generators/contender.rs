@@ -1,11 +1,11 @@
 //! The generators that are compared, how each is called, and what this machine lacks for them.
 
 use crate::io_cost::Transport;
-use crate::results::LeftOut;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use taut_host::is_installed;
 use taut_host::testpmd::{Memory, Testpmd};
+use taut_results::LeftOut;
 
 /// Which program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

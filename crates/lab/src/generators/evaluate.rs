@@ -4,10 +4,10 @@ use super::contender::{Contender, Program};
 use super::facts::Results;
 use super::trial::{Part, Trial};
 use crate::io_cost::{Estimate, Transport};
-use crate::quantity::{power, rate, share, time};
-use crate::table;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
+use taut_figure::table;
+use taut_measure::quantity::{power, rate, share, time};
 use taut_measure::{PairedRatio, Precision, ratio_interval};
 
 const CONFIDENCE: f64 = 0.95;

@@ -1,8 +1,8 @@
 //! How long and how often everything is tried, and at which rates.
 
 use crate::io_cost::Transport;
-use crate::results::Mode;
 use std::time::Duration;
+use taut_results::Mode;
 
 /// Lengths of one mode.
 #[derive(Debug, Clone)]

@@ -16,11 +16,11 @@ pub use trial::{Part, Trial};
 use crate::benchmark::{Benchmark, BenchmarkError, Failed, Plan, Rig, Unit, choose};
 use crate::io_cost::Transport;
 use crate::report::ReportError;
-use crate::results::{LeftOut, Mode};
 use lengths::Lengths;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use taut_results::{LeftOut, Mode};
 
 /// Rates that precision is compared at where none was asked for.
 const USUAL_RATES: usize = 3;
@@ -189,7 +189,7 @@ fn choose_rates(generators: &[Contender], measured: &[Trial], asked_pps: &[f64])
             why: format!(
                 "the slowest that can be asked for a rate, {}, sends {} at most",
                 slowest.label,
-                crate::quantity::rate(pps)
+                taut_measure::quantity::rate(pps)
             ),
         });
     }

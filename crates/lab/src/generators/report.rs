@@ -6,15 +6,15 @@ use super::evaluate::{
 };
 use super::facts::Results;
 use crate::benchmark::{Shell, publish};
-use crate::figure::bars::{self, Figure, Item};
-use crate::figure::{Column, Series, Style, gaps};
 use crate::io_cost::{Estimate, Transport};
-use crate::quantity::{Quantity, count, power, rate, ratio, share, time};
 use crate::report::{Drawn, ReportError};
 use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use taut_figure::bars::{self, Figure, Item};
+use taut_figure::{Column, Series, Style, gaps};
 use taut_measure::precision::BINS_PER_GAP;
+use taut_measure::quantity::{Quantity, count, power, rate, ratio, share, time};
 
 /// `summary.json`.
 #[derive(Serialize)]
@@ -24,7 +24,7 @@ struct Summary<'a> {
     rates: &'a [super::facts::Rates],
     generators: &'a [Row],
     comparisons: &'a [Comparison],
-    left_out: &'a [crate::results::LeftOut],
+    left_out: &'a [taut_results::LeftOut],
     problems: &'a [String],
 }
 

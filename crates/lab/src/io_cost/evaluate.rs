@@ -4,11 +4,11 @@ use super::facts::Results;
 use super::framework::{Framework, Program, Transport};
 use super::session::Events;
 use super::trial::{Part, Series, Trial};
-use crate::quantity::{rate, three_digits, time};
-use crate::table;
 use comfy_table::CellAlignment;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use taut_figure::table;
+use taut_measure::quantity::{rate, three_digits, time};
 use taut_measure::{Interval, IntervalMethod, median, median_interval};
 use taut_sys::Event;
 

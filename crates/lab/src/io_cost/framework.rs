@@ -1,10 +1,10 @@
 //! The frameworks that are compared: ways for packets into a program and out of it, each with the
 //! forwarder that uses it.
 
-use crate::results::LeftOut;
 use serde::{Deserialize, Serialize};
 use taut_host::{is_installed, testpmd};
 use taut_port::{BATCH_CAPACITY, backends};
+use taut_results::LeftOut;
 
 /// Who forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

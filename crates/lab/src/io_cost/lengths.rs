@@ -3,8 +3,8 @@
 use super::framework::{Framework, Program, Transport};
 use super::knee::KneeSettings;
 use super::trial::Part;
-use crate::results::Mode;
 use std::time::Duration;
+use taut_results::Mode;
 
 /// Lengths of one mode.
 #[derive(Debug, Clone)]

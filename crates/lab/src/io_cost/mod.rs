@@ -22,13 +22,13 @@ pub use trial::{Part, Series, Trial};
 
 use crate::benchmark::{Benchmark, BenchmarkError, Failed, Plan, Rig, Unit, choose};
 use crate::report::ReportError;
-use crate::results::{LeftOut, Mode};
 use session::Session;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_function::burn::{BurnError, measure_error};
 use taut_host::{CorePlan, Machine};
+use taut_results::{LeftOut, Mode};
 
 /// Burns whose error is stated, cycles per packet, and the batches it is measured in.
 const CHECKED_BURNS: [u32; 9] = [10, 30, 50, 75, 100, 350, 1_000, 3_000, 10_000];

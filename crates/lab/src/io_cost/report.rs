@@ -8,15 +8,15 @@ use super::evaluate::{
 use super::facts::{HardwareCounters, Results};
 use super::trial::Trial;
 use crate::benchmark::{Shell, publish};
-use crate::figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
-use crate::figure::{Chart, Scale, Series, Style};
-use crate::quantity::{Quantity, bytes, rate, three_digits, time};
 use crate::report::{Drawn, ReportError};
 use askama::Template;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use taut_figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
+use taut_figure::{Chart, Scale, Series, Style};
 use taut_function::burn::BurnError;
+use taut_measure::quantity::{Quantity, bytes, rate, three_digits, time};
 use taut_sys::Event;
 
 /// Steps of a random access in cycles, as published (Gallenmüller 2021, section 5.1): up to which size of

@@ -4,12 +4,13 @@ use super::run::{Measurement, Outcome, Setup};
 use super::summary::{Kept, KernelStamps, StreamSummary, TrafficSummary, Versions};
 use super::verdict::{LimitMissed, lost_share, verdict};
 use crate::evaluate::SlowestPackets;
-use crate::quantity;
 use crate::report::{ReportError, write_recording};
-use crate::results::{MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use taut_measure::Summary;
+use taut_results::{
+    MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread, instant,
+};
 use taut_sys::Clock;
 use taut_traffic::{Observed, Sampler, SamplerAccount, Tally};
 
@@ -135,7 +136,7 @@ impl Account {
         let summary = TrafficSummary {
             event: "summary".to_string(),
             first: streams[0].clone(),
-            started: quantity::instant(begun),
+            started: instant(begun),
             command_line,
             ports: outcome.ports,
             device: setup.made_device(),

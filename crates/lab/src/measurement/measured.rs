@@ -1,10 +1,10 @@
 //! What is looked at before and after every measured trial.
 
-use crate::results::MeasuredInterruptions;
 use std::path::Path;
 use std::time::SystemTime;
 use taut_host::energy::Reading;
 use taut_host::{EnergyUse, Meter, Snapshot, SystemActivity};
+use taut_results::MeasuredInterruptions;
 use taut_sys::Clock;
 use taut_traffic::Instrument;
 

@@ -1,13 +1,13 @@
 //! What `taut generate` says of a measurement: its JSON line, `summary.json`, and what the report is made of.
 
 use crate::evaluate::{Causes, SlowestSummary};
-use crate::results::DeviceInfo;
 use crate::tapped::Inside;
 use serde::{Deserialize, Serialize};
 use taut_host::{EnergyUse, SystemActivity};
 use taut_measure::{GapSummary, JitterSummary, SequenceReport, Summary};
 use taut_model::Cause;
 use taut_port::PortCounters;
+use taut_results::DeviceInfo;
 use taut_traffic::{SamplerAccount, Tally};
 
 /// Summary of a measurement of one stream or several.

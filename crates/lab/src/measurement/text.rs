@@ -2,10 +2,10 @@
 
 use super::account::Account;
 use super::summary::{Kept, MeasuredDevice, StreamSummary, Versions};
-use crate::quantity::{rate, summary as percentiles, time};
 use crate::tapped::Inside;
 use serde::Serialize;
 use taut_host::EnergyUse;
+use taut_measure::quantity::{rate, summary as percentiles, time};
 use taut_port::PortCounters;
 use taut_traffic::{Flow, Tally};
 

@@ -1,8 +1,8 @@
 //! Whether the traffic of a measurement was what was asked for, and came back.
 
 use super::summary::StreamSummary;
-use crate::quantity;
 use crate::report::LEAST_SENT;
+use taut_measure::quantity;
 
 /// Packets sent over more than this multiple of the time asked for, and this much more, were not sent at the rate asked for:
 /// less than [`LEAST_SENT`] of it. The constant part is what a busy machine takes at a time, which says nothing of the rate.

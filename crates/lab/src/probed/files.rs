@@ -9,10 +9,10 @@
 
 use super::ProbeReport;
 use crate::report::ReportError;
-use crate::results::{PacketFormat, PacketSample, PacketWriter, Recording, ResultsError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use taut_measure::LatencyHistogram;
+use taut_results::{PacketFormat, PacketSample, PacketWriter, Recording, ResultsError};
 use taut_traffic::probe::TrainResult;
 
 /// A folder being filled.

@@ -3,15 +3,15 @@
 use super::ProbeReport;
 use crate::benchmark::{Shell, ended_early, write_page};
 use crate::evaluate::{Collector, Timeline};
-use crate::figure::cdf::{self, Share};
-use crate::figure::{Axis, Chart, Column, Distribution, Item, Series, Style, timeline};
-use crate::quantity::{Quantity, count, share, time};
 use crate::report::{Drawn, ReportError, flatten, histogram};
-use crate::results::{LeftOut, RECORDED_LATENCIES, each_kept_sample, read_json};
 use askama::Template;
 use std::path::{Path, PathBuf};
+use taut_figure::cdf::{self, Share};
+use taut_figure::{Axis, Chart, Column, Distribution, Item, Series, Style, timeline};
 use taut_host::CpuShare;
+use taut_measure::quantity::{Quantity, count, share, time};
 use taut_measure::{LatencyHistogram, Summary};
+use taut_results::{LeftOut, RECORDED_LATENCIES, each_kept_sample, read_json};
 
 /// Without a budget one probe in so many is told apart as one of the slowest.
 const SLOWEST_OF: u64 = 1_000;
@@ -330,9 +330,9 @@ mod tests {
     use super::super::tests::{TRAIN, train};
     use super::super::{Origin, ProbeAccount, ProbeFolder};
     use super::*;
-    use crate::results::PacketFormat;
     use std::time::{Duration, SystemTime};
     use taut_host::CpuShares;
+    use taut_results::PacketFormat;
 
     /// Fills a folder with two repetitions of which one probe is lost; the page.
     fn filled(dir: &Path, format: Option<PacketFormat>, budget_us: Option<u64>) -> PathBuf {

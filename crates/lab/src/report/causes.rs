@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use taut_model::Cause;
 
 use crate::evaluate::{Causes, Device, Evaluation};
-use crate::figure::{Axis, Chart, Series, Style, scatter};
-use crate::quantity::{Quantity, count, rate, share, time};
+use taut_figure::{Axis, Chart, Series, Style, scatter};
+use taut_measure::quantity::{Quantity, count, rate, share, time};
 
 use super::Drawn;
 

@@ -1,8 +1,8 @@
 //! A figure of a report, drawn, and its files.
 
-use crate::results::{ResultsError, write_json, write_whole};
 use std::fs;
 use std::path::Path;
+use taut_results::{ResultsError, write_json, write_whole};
 
 /// A figure with its name (of its files too), caption and SVG text.
 pub struct Drawn {

@@ -2,13 +2,13 @@
 
 use super::causes;
 use crate::evaluate::{Device, Evaluation, Spread, Timeline};
-use crate::figure::{
+use taut_figure::{
     Column, Distribution, Item, Series, Style, bars, cdf, histogram, jitter, load, percentiles,
     timeline,
 };
-use crate::quantity::{Quantity, count, rate};
-use crate::results::{Kind, Transport};
+use taut_measure::quantity::{Quantity, count, rate};
 use taut_model::Cause;
+use taut_results::{Kind, Transport};
 
 use super::Drawn;
 

@@ -2,8 +2,8 @@
 //! named as published.
 
 use crate::evaluate::{Evaluation, Ratio, Spread};
-use crate::quantity::{ratio, three_digits, time};
-use crate::results::{Results, Stage};
+use taut_measure::quantity::{ratio, three_digits, time};
+use taut_results::{Results, Stage};
 
 /// What the experiment found.
 pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -> String {

@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::benchmark::{Shown, publish};
 use crate::evaluate::{Evaluation, Ratio, Row, busy, ratios, render_text_table, rows};
-use crate::results::{Results, ResultsError};
+use taut_results::{Results, ResultsError};
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -211,7 +211,7 @@ mod tests {
     fn an_interrupted_experiment_with_missing_runs_gives_a_report_that_says_so() {
         let (_parent, dir) = made_up();
         let mut experiment = synthetic::experiment(&SMALL);
-        experiment.manifest.stage = crate::results::Stage::Interrupted;
+        experiment.manifest.stage = taut_results::Stage::Interrupted;
         let device = experiment.devices[0].id.clone();
         let text = serde_json::to_vec(&experiment).unwrap();
         fs::write(dir.join("experiment.json"), text).unwrap();

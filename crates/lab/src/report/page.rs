@@ -6,9 +6,9 @@ use taut_measure::Summary;
 
 use crate::benchmark::Shell;
 use crate::evaluate::{Device, Evaluation, Ratio, Row, busy};
-use crate::figure::Style;
-use crate::quantity::{count, rate, ratio, share, three_digits, time};
-use crate::results::{Experiment, Kind, Mode, Results};
+use taut_figure::Style;
+use taut_measure::quantity::{count, rate, ratio, share, three_digits, time};
+use taut_results::{Experiment, Kind, Mode, Results};
 
 use super::rawdata::{self, Files};
 use super::{Drawn, ReportError, causes, finding};
@@ -313,7 +313,7 @@ fn published(evaluation: &Evaluation) -> Vec<PublishedRow> {
 }
 
 fn quality_row(device: &Device) -> QualityRow {
-    let sum = |figure: fn(&crate::results::CbrResult) -> u64| -> String {
+    let sum = |figure: fn(&taut_results::CbrResult) -> u64| -> String {
         if device.cbr.is_empty() {
             NOT_THERE.to_owned()
         } else {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::results::Results;
+use taut_results::Results;
 
 /// A device's data files.
 pub struct Files {

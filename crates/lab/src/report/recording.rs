@@ -11,12 +11,10 @@ use taut_model::Cause;
 use super::{Drawn, ReportError, causes, flatten};
 use crate::benchmark::{Shell, ended_early, write_page};
 use crate::evaluate::SlowestPackets;
-use crate::figure::{Column, Distribution, Item, Series, Style, percentiles, timeline};
 use crate::measurement::{StreamSummary, TrafficSummary};
-use crate::quantity::{count, rate, share, time};
-use crate::results::{
-    RECORDED_LATENCIES, RECORDED_SLOWEST, ResultsError, read_json, stream_folders,
-};
+use taut_figure::{Column, Distribution, Item, Series, Style, percentiles, timeline};
+use taut_measure::quantity::{count, rate, share, time};
+use taut_results::{RECORDED_LATENCIES, RECORDED_SLOWEST, ResultsError, read_json, stream_folders};
 
 #[derive(Template)]
 #[template(path = "recording.html")]
@@ -277,9 +275,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::evaluate::{Causes, SlowestSummary};
-    use crate::results::write_json;
     use serde_json::json;
     use std::time::{Duration, SystemTime};
+    use taut_results::write_json;
 
     fn recording(dir: &Path) {
         let latency = json!({"count": 6, "min_ns": 1000, "avg_ns": 1400.0, "p50_ns": 1500, 

@@ -3,15 +3,15 @@
 
 use super::results::{Counts, LoadLatency, Measured, Part, Results, Unit};
 use crate::evaluate::SlowestSummary;
-use crate::quantity::{count, rate, share, three_digits, time};
-use crate::results::{Stage, histogram};
-use crate::table;
 use crate::tapped::Inside;
 use serde::Serialize;
+use taut_figure::table;
+use taut_measure::quantity::{count, rate, share, three_digits, time};
 use taut_measure::{
     BufferTime, Interval, LatencyHistogram, Limit, mean_beside_median, median_interval,
 };
 use taut_model::Cause;
+use taut_results::{Stage, histogram};
 
 /// Quantiles of every latency.
 pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
@@ -689,7 +689,10 @@ fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<String> {
 
 /// `p99.9`.
 pub(super) fn percentile(quantile: f64) -> String {
-    format!("p{}", crate::quantity::Quantity::Quantile.tick(quantile))
+    format!(
+        "p{}",
+        taut_measure::quantity::Quantity::Quantile.tick(quantile)
+    )
 }
 
 /// Gbit/s of a bit rate.

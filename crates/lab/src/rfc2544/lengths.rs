@@ -1,7 +1,7 @@
 //! How long and how often each part is measured, by mode.
 
-use crate::results::Mode;
 use std::time::Duration;
+use taut_results::Mode;
 use taut_traffic::Sizes;
 
 /// Frame sizes of RFC 2544 section 9.1 for Ethernet.

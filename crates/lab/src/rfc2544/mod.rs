@@ -15,15 +15,15 @@ pub(crate) use report::show;
 pub(crate) use results::HEAD;
 pub use results::{Head, Limits, Part, Results, Settings};
 
-use crate::benchmark::{Manifest, Observer, Surroundings};
+use crate::benchmark::{Observer, Surroundings};
 use crate::device::{DeviceUnderTest, Notes, RunError, Site};
-use crate::results::{LeftOut, ResultsError, Stage};
 use results::Folder;
 use session::{Progress, Session};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_host::choose_cores;
+use taut_results::{LeftOut, Manifest, ResultsError, Stage};
 use taut_sys::Clock;
 use taut_traffic::{Live, Sizes};
 

@@ -7,18 +7,16 @@ use super::evaluate::{
 };
 use super::results::{Part, Results, Soak, SoakInterval};
 use crate::benchmark::{Shell, Shown, publish};
-use crate::figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
-use crate::figure::{
-    Chart, Column, Distribution, Item, Scale, Series, Style, percentiles, timeline,
-};
-use crate::quantity::{Quantity, count, rate, share, three_digits, time};
 use crate::report::{Drawn, ReportError, causes};
-use crate::results::Stage;
 use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use taut_figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
+use taut_figure::{Chart, Column, Distribution, Item, Scale, Series, Style, percentiles, timeline};
+use taut_measure::quantity::{Quantity, count, rate, share, three_digits, time};
 use taut_measure::{BURST_PRECISION, Method};
 use taut_model::Cause;
+use taut_results::Stage;
 
 /// Frame sizes whose latencies are drawn.
 const DRAWN_SIZES: usize = 3;
@@ -725,12 +723,11 @@ mod tests {
     use super::super::results::{Burst, Counts, Folder, LoadLatency, Measured, Unit};
     use super::super::{HEAD, Head, Limits, Settings};
     use super::*;
-    use crate::benchmark::Manifest;
     use crate::evaluate::{Causes, SlowestPackets, SlowestSummary};
-    use crate::results::Mode;
     use std::fs;
     use taut_measure::Limit;
     use taut_measure::{LatencyHistogram, ThroughputSearch, ThroughputSettings, TrialOutcome};
+    use taut_results::{Manifest, Mode};
 
     const CAPACITY_PPS: f64 = 1e6;
 
@@ -739,7 +736,7 @@ mod tests {
             manifest: Manifest {
                 stage,
                 machine: serde_json::json!({"cpu": "made up"}),
-                ..Manifest::made_up(Head::SCHEMA)
+                ..crate::synthetic::manifest(Head::SCHEMA)
             },
             settings: Settings {
                 mode: Mode::Default,

@@ -9,12 +9,7 @@
 //! DIR/figures/, summary.json, report.html     made from the above
 //! ```
 
-use crate::benchmark::Manifest;
 use crate::evaluate::SlowestPackets;
-use crate::results::{
-    Mode, ResultsError, histogram, read_each, read_head, read_json, refuse_results, write_json,
-    write_whole,
-};
 use crate::tapped::Inside;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -22,6 +17,10 @@ use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use taut_measure::{LatencyHistogram, Method, Summary, ThroughputResult};
+use taut_results::{
+    Manifest, Mode, ResultsError, histogram, read_each, read_head, read_json, refuse_results,
+    write_json, write_whole,
+};
 
 /// A benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -6,16 +6,16 @@ use super::watched::{self, Account};
 use crate::benchmark::Observer;
 use crate::device::RunError;
 use crate::evaluate::SlowestPackets;
-use crate::quantity::{count, rate};
-use crate::results::{MeasuredInterruptions, buckets};
 use crate::tapped::TrialTap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use taut_measure::quantity::{count, rate};
 use taut_measure::{
     BurstSearch, LatencyHistogram, SequenceReport, SequenceTracker, Summary, ThroughputSearch,
     ThroughputSettings, TrialOutcome,
 };
+use taut_results::{MeasuredInterruptions, buckets};
 use taut_sys::Clock;
 use taut_traffic::{Instrument, Live, Record, Sizes, Slowest, Tally, Traffic, Trial};
 

@@ -7,12 +7,12 @@ use super::results::{Part, Soak, SoakInterval};
 use super::session::{Session, counts};
 use super::watched::{self, Account};
 use crate::device::RunError;
-use crate::quantity::rate;
-use crate::results::ResultsError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
+use taut_measure::quantity::rate;
 use taut_measure::{LatencyHistogram, SequenceTracker, Summary};
+use taut_results::ResultsError;
 use taut_traffic::{Record, Trial};
 
 /// Intervals under way between both threads: enough for a disk that takes its time.

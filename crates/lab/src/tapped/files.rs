@@ -10,12 +10,12 @@
 //! first sighting; `latency_ns` its time inside; `arrivals` how often it left.
 
 use super::TapReport;
-use crate::results::{PacketFormat, PacketSample, PacketWriter, ResultsError, write_whole};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use taut_measure::{Crossed, CrossingAccount};
+use taut_results::{PacketFormat, PacketSample, PacketWriter, ResultsError, write_whole};
 
 /// A folder being filled.
 pub struct TapFolder {

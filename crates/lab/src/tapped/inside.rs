@@ -56,7 +56,7 @@ impl TrialTap {
             lost: account.lost,
             missed: missed.ring_full + missed.unseen,
             summary: Summary::from_histogram(&account.latency),
-            histogram: crate::results::buckets(&account.latency),
+            histogram: taut_results::buckets(&account.latency),
         };
         (inside, account.latency)
     }

@@ -10,10 +10,10 @@ pub use inline::{InlineError, RelayPort, RelayReport, RunningTap};
 pub use inside::{Inside, TrialTap};
 pub use report::{DirectionReport, FlowReport, TapReport};
 
-use crate::results::ResultsError;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use taut_measure::{Crossed, CrossingAccount, Crossings};
+use taut_results::ResultsError;
 use taut_xdp::wire_tap::{Missed, Sighting, WireTap};
 
 /// How long after it entered a packet may leave.

@@ -1,0 +1,135 @@
+//! One figure per thing as bars, in groups, with the spread over the repetitions.
+
+use taut_measure::quantity::Quantity;
+
+use super::axes::Panel;
+use super::scale::Scale;
+use super::svg::{Anchor, Svg};
+use super::{Chart, Column, Series, rows};
+
+/// One bar.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Whose.
+    pub series: Series,
+    /// Smallest, median and largest over the repetitions, or why there is none.
+    pub spread: Result<[f64; 3], String>,
+    /// Whether the value may be higher than what was found.
+    pub at_least: bool,
+}
+
+/// What the bars show.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure {
+    /// Name of the file.
+    pub name: &'static str,
+    /// Title for those who cannot see it.
+    pub title: &'static str,
+    /// Title of the axis.
+    pub x_title: &'static str,
+    /// What the values are.
+    pub quantity: Quantity,
+    /// Whether the axis is logarithmic; else it begins at zero.
+    pub logarithmic: bool,
+    /// A value in words.
+    pub text: fn(f64) -> String,
+}
+
+/// Draws the figure: all groups over one axis.
+pub fn draw(figure: &Figure, groups: &[Column<Item>]) -> String {
+    let mut description =
+        "Bars: median over the repetitions; whiskers: smallest and largest.".to_string();
+    if figure.logarithmic {
+        description += " Logarithmic axis.";
+    }
+    let chart = Chart::new(figure.name, figure.title, &description);
+    let items = groups.iter().flat_map(|group| &group.items);
+    let values = items.filter_map(|item| item.spread.as_ref().ok()).flatten();
+    let x = if figure.logarithmic {
+        // Room below the smallest, or its bar would have no length.
+        Scale::log(figure.quantity, values.flat_map(|v| [*v, v / 2.0]))
+    } else {
+        Scale::linear_from_zero(figure.quantity, values.copied())
+    };
+    rows::draw(
+        &chart,
+        (x, figure.x_title),
+        120.0,
+        groups,
+        |item| &item.series,
+        |svg, panel, item, y| draw_row(svg, figure, panel, item, y),
+    )
+}
+
+fn draw_row(svg: &mut Svg, figure: &Figure, panel: &Panel, item: &Item, y: f64) {
+    let Series { label, style } = &item.series;
+    let [low, middle, high] = match &item.spread {
+        Ok(spread) => *spread,
+        Err(why) => {
+            svg.text((panel.left + 10.0, y + 4.0), Anchor::Start, "empty", why);
+            return;
+        }
+    };
+    let text = figure.text;
+    let found = format!("{}{}", if item.at_least { "≥ " } else { "" }, text(middle));
+    let tip = format!(
+        "{label}|median {found}|{} to {} over the repetitions",
+        text(low),
+        text(high)
+    );
+    svg.open(&[("data-tip", &tip)]);
+    let end = panel.px(middle);
+    svg.rect(
+        (panel.left, y - 7.0),
+        (end - panel.left, 14.0),
+        &[("fill", style.colour), ("fill-opacity", "0.85")],
+    );
+    let whisker = [("stroke", "#111"), ("stroke-width", "1.3")];
+    let (from, to) = (panel.px(low), panel.px(high));
+    if to - from > 0.5 {
+        svg.line((from, y), (to, y), &whisker);
+        [from, to]
+            .into_iter()
+            .for_each(|x| svg.line((x, y - 4.0), (x, y + 4.0), &whisker));
+    }
+    svg.close();
+    svg.text((end.max(to) + 8.0, y + 4.0), Anchor::Start, "label", &found);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Style;
+
+    #[test]
+    fn a_bar_without_data_says_why() {
+        let item = |spread| Item {
+            series: Series {
+                label: "x".to_string(),
+                style: Style::of(0),
+            },
+            spread,
+            at_least: true,
+        };
+        let figure = Figure {
+            name: "bars",
+            title: "t",
+            x_title: "x",
+            quantity: Quantity::RatePps,
+            logarithmic: true,
+            text: taut_measure::quantity::rate,
+        };
+        let groups = [Column {
+            heading: "g".to_string(),
+            items: vec![
+                item(Ok([1e6, 2e6, 3e6])),
+                item(Err("no data: cannot pace".to_string())),
+            ],
+        }];
+        let svg = draw(&figure, &groups);
+        assert!(
+            svg.contains("cannot pace") && svg.contains("≥ 2.00 Mpkt/s"),
+            "{svg}"
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! Cumulative distribution: which share of packets, or of runs, took at most how long, or longer.
+
+use super::axes::{Hover, Labels, Panel, columns};
+use super::chart::{Axis, Chart};
+use super::distribution::{Distribution, Item};
+use super::scale::{Scale, Spacing};
+use super::svg::{Anchor, Path, Svg};
+use super::{Column, Series, WIDTH, legend};
+use taut_measure::quantity::Quantity;
+
+/// Which share is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// At most the value: rises from 0 to 1.
+    AtMost,
+    /// At least the value, on a logarithmic axis: falls from 1, and shows the tail.
+    AtLeast,
+}
+
+const PANEL_HEIGHT: f64 = 260.0;
+
+/// Draws the distributions of several series over one axis; `of` is what was counted ("packets", "runs").
+pub fn chart(
+    chart: &Chart<'_>,
+    axis: Axis<'_>,
+    share: Share,
+    of: &str,
+    items: &[Item<'_>],
+) -> String {
+    let x = axis.scale(items.iter().flat_map(|item| item.values.ends()));
+    let (y, title) = match share {
+        Share::AtMost => (
+            Scale::linear(Quantity::Share, 0.0, 1.0),
+            format!("share of {of}"),
+        ),
+        Share::AtLeast => (tail_scale(items), format!("share of {of} at or above")),
+    };
+    let keys: Vec<&Series> = items.iter().map(|item| &item.series).collect();
+    chart.draw(
+        Hover::AtX,
+        (x, axis.title),
+        (y, &title),
+        &keys,
+        |svg, panel| draw_lines(svg, panel, share, items),
+    )
+}
+
+/// Draws round-trip latencies, a panel per column.
+pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
+    let bounds = columns(columns_of.len(), 70.0, 18.0);
+    let keys: Vec<Vec<&Series>> = columns_of
+        .iter()
+        .map(|column| column.items.iter().map(|item| &item.series).collect())
+        .collect();
+    let strips = keys
+        .iter()
+        .zip(&bounds)
+        .map(|(keys, (_, width))| legend::strip_height(*width, keys));
+    let top = 30.0 + strips.fold(0.0, f64::max) + 8.0;
+    let mut svg = Svg::new(
+        "cdf",
+        WIDTH,
+        top + PANEL_HEIGHT + 46.0,
+        "Cumulative distribution of latency",
+        "Share of packets with at most a given round-trip latency, one line per device.",
+    );
+    let items = columns_of.iter().flat_map(|column| &column.items);
+    let x = Scale::log(Quantity::TimeNs, items.flat_map(|item| item.values.ends()));
+    let y = Scale::linear(Quantity::Share, 0.0, 1.0);
+    for ((column, keys), (left, width)) in columns_of.iter().zip(&keys).zip(bounds) {
+        svg.text((left, 16.0), Anchor::Start, "head", &column.heading);
+        legend::strip(&mut svg, (left, 26.0), width, keys);
+        let panel = Panel {
+            left,
+            top,
+            width,
+            height: PANEL_HEIGHT,
+            x,
+            y,
+        };
+        let labels = Labels {
+            x: Some("round-trip latency"),
+            y: Some("share of packets"),
+            x_ticks: 8,
+            y_ticks: 5,
+        };
+        panel.open(&mut svg, Hover::AtX, labels);
+        draw_lines(&mut svg, &panel, Share::AtMost, &column.items);
+        panel.close(&mut svg);
+    }
+    svg.finish()
+}
+
+/// From all down to a single one of the most that any series has.
+fn tail_scale(items: &[Item<'_>]) -> Scale {
+    let most = items.iter().map(|item| item.values.count()).max();
+    let most = most.unwrap_or(0).max(10) as f64;
+    Scale {
+        quantity: Quantity::Share,
+        spacing: Spacing::Log,
+        min: 10_f64.powf(-most.log10().ceil()),
+        max: 1.0,
+    }
+}
+
+fn draw_lines(svg: &mut Svg, panel: &Panel, share: Share, items: &[Item<'_>]) {
+    if items.iter().all(|item| item.values.count() == 0) {
+        panel.empty(svg, "no data");
+    }
+    for item in items {
+        let line = points(&item.values, share).map(|(x, y)| (panel.px(x), panel.py(y)));
+        let path = Path::through(thinned(line));
+        if !path.data().is_empty() {
+            let Series { label, style } = &item.series;
+            svg.path(
+                path.data(),
+                &[
+                    ("class", "line"),
+                    ("stroke", style.colour),
+                    ("stroke-dasharray", style.dash),
+                    ("data-label", label),
+                ],
+            );
+        }
+    }
+}
+
+/// Corners of the distribution's staircase: the value, the share.
+fn points<'a>(values: &Distribution<'a>, share: Share) -> impl Iterator<Item = (f64, f64)> + 'a {
+    let total = values.count();
+    let mut below = 0;
+    values.steps().flat_map(move |step| {
+        let before = below;
+        below += step.count;
+        let at = |below: u64| match share {
+            Share::AtMost => below as f64 / total as f64,
+            // At the largest there is itself.
+            Share::AtLeast => (total - below).max(1) as f64 / total as f64,
+        };
+        [(step.low, at(before)), (step.high, at(below))]
+    })
+}
+
+/// Leaves out points less than a pixel from the one before, but for the last.
+fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    let mut last = None;
+    for point in points {
+        let is_near =
+            |from: &(f64, f64)| (point.0 - from.0).abs() < 1.0 && (point.1 - from.1).abs() < 1.0;
+        if kept.last().is_some_and(is_near) {
+            last = Some(point);
+        } else {
+            last = None;
+            kept.push(point);
+        }
+    }
+    kept.extend(last);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taut_measure::LatencyHistogram;
+
+    fn latency() -> LatencyHistogram {
+        let mut latency = LatencyHistogram::new();
+        (1..=50_000u64).for_each(|ns| latency.record(ns));
+        latency
+    }
+
+    #[test]
+    fn line_rises_from_the_smallest_latency_to_all_packets() {
+        let latency = latency();
+        let points: Vec<_> = points(&Distribution::Latency(&latency), Share::AtMost).collect();
+        assert_eq!(points.first(), Some(&(1.0, 0.0)));
+        assert_eq!(points.last(), Some(&(50_000.0, 1.0)));
+        assert!(points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1));
+    }
+
+    #[test]
+    fn tail_falls_from_all_packets_to_the_last_one() {
+        let latency = latency();
+        let points: Vec<_> = points(&Distribution::Latency(&latency), Share::AtLeast).collect();
+        assert_eq!(points.first(), Some(&(1.0, 1.0)));
+        assert_eq!(points.last(), Some(&(50_000.0, 1.0 / 50_000.0)));
+        assert!(points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 >= b.1));
+    }
+
+    #[test]
+    fn few_values_are_a_staircase() {
+        let values = [1.0, 2.0, 2.0, 4.0];
+        let points: Vec<_> = points(&Distribution::Sorted(&values), Share::AtMost).collect();
+        let expected = [
+            (1.0, 0.0),
+            (1.0, 0.25),
+            (2.0, 0.25),
+            (2.0, 0.75),
+            (4.0, 0.75),
+            (4.0, 1.0),
+        ];
+        assert_eq!(points, expected);
+    }
+
+    #[test]
+    fn thinning_keeps_about_a_point_per_pixel_and_both_ends() {
+        let fine = (0..=10_000).map(|i| (f64::from(i) / 100.0, 0.0));
+        let line = thinned(fine);
+        assert!((90..=102).contains(&line.len()), "{}", line.len());
+        assert_eq!(line[0], (0.0, 0.0));
+        assert_eq!(line[line.len() - 1], (100.0, 0.0));
+    }
+}

@@ -1,0 +1,123 @@
+//! A figure of one panel at any width: its names, its axes and where legend and panel lie. What is drawn
+//! in the panel is up to the kind of figure.
+
+use super::axes::{Hover, Labels, Panel};
+use super::scale::Scale;
+use super::svg::{Svg, text_width};
+use super::{Series, legend};
+use taut_measure::quantity::Quantity;
+
+/// Names and size of a figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Chart<'a> {
+    /// Makes its ids unique on a page.
+    pub name: &'a str,
+    /// For who cannot see it.
+    pub title: &'a str,
+    /// The same, longer.
+    pub description: &'a str,
+    /// Width, px; at least 300.
+    pub width: f64,
+}
+
+/// An axis that fits itself to the values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Axis<'a> {
+    /// What is on it, and the unit of a [`Quantity::Number`].
+    pub title: &'a str,
+    /// What the values are, and so how they read.
+    pub quantity: Quantity,
+    /// Equal ratios equally far apart: for values over several powers of ten, all above zero.
+    pub log: bool,
+}
+
+const RIGHT: f64 = 26.0;
+
+impl Axis<'_> {
+    /// The axis laid out for the values.
+    pub(super) fn scale(&self, values: impl IntoIterator<Item = f64>) -> Scale {
+        let doubles = matches!(self.quantity, Quantity::Bytes | Quantity::Packets);
+        if self.log && doubles {
+            Scale::doublings(self.quantity, values)
+        } else if self.log {
+            Scale::log(self.quantity, values)
+        } else {
+            Scale::linear_around(self.quantity, values)
+        }
+    }
+}
+
+impl<'a> Chart<'a> {
+    /// A figure as wide as a page ([`super::WIDTH`]).
+    pub fn new(name: &'a str, title: &'a str, description: &'a str) -> Self {
+        Chart {
+            name,
+            title,
+            description,
+            width: super::WIDTH,
+        }
+    }
+
+    pub(super) fn width(&self) -> f64 {
+        if self.width.is_finite() {
+            self.width.max(300.0)
+        } else {
+            super::WIDTH
+        }
+    }
+
+    /// An empty document as high as it must be.
+    pub(super) fn svg(&self, height: f64) -> Svg {
+        Svg::new(
+            self.name,
+            self.width(),
+            height,
+            self.title,
+            self.description,
+        )
+    }
+
+    /// Draws legend and axes; `data` fills the panel.
+    pub(super) fn draw(
+        &self,
+        hover: Hover,
+        x: (Scale, &str),
+        y: (Scale, &str),
+        keys: &[&Series],
+        data: impl FnOnce(&mut Svg, &Panel),
+    ) -> String {
+        let height = (self.width() * 0.4).clamp(190.0, 320.0);
+        let left = left_of(&y.0, 6);
+        let width = self.width() - left - RIGHT;
+        let top = 8.0 + legend::strip_height(width, keys) + 14.0;
+        let mut svg = self.svg(top + height + 46.0);
+        legend::strip(&mut svg, (left, 8.0), width, keys);
+        let panel = Panel {
+            left,
+            top,
+            width,
+            height,
+            x: x.0,
+            y: y.0,
+        };
+        let labels = Labels {
+            x: Some(x.1),
+            y: Some(y.1),
+            x_ticks: x.0.ticks_along(width, 10),
+            y_ticks: 6,
+        };
+        panel.open(&mut svg, hover, labels);
+        data(&mut svg, &panel);
+        panel.close(&mut svg);
+        svg.finish()
+    }
+}
+
+/// Room that the labels and the title of a y axis need, px.
+pub(super) fn left_of(y: &Scale, ticks: usize) -> f64 {
+    let labels = y.ticks(ticks).into_iter().filter_map(|tick| tick.label);
+    let widest = labels
+        .map(|label| text_width(&label, 11.0))
+        .fold(0.0, f64::max);
+    16.0 + 52.0_f64.max(widest + 16.0)
+}

@@ -1,0 +1,367 @@
+//! Every kind of figure with made-up data, narrow and wide: nothing overlaps, nothing is lost.
+
+use super::cdf::Share;
+use super::curves::{Curve, Extent, Point};
+use super::svg::text_width;
+use super::*;
+use fastrand::Rng;
+use taut_measure::LatencyHistogram;
+use taut_measure::quantity::Quantity;
+
+const NAMES: [&str; 3] = [
+    "flush idle(32)",
+    "flush each, a name that goes on for much longer than the others",
+    "l2fwd <reference> & friends",
+];
+
+fn series(index: usize) -> Series {
+    let style = Style::of(index);
+    let style = if index == 1 { style.dashed() } else { style };
+    Series {
+        label: NAMES[index].to_owned(),
+        style,
+    }
+}
+
+fn latencies(seed: u64, shift: f64) -> LatencyHistogram {
+    let mut random = Rng::with_seed(seed);
+    let mut latency = LatencyHistogram::new();
+    for _ in 0..200_000 {
+        let ns = shift * (1.0 - 0.3 * (1.0 - random.f64()).ln());
+        let stalled = if random.u32(..2000) == 0 { 40.0 } else { 1.0 };
+        latency.record((ns * stalled) as u64);
+    }
+    latency
+}
+
+fn runs(seed: u64, middle: f64) -> Vec<f64> {
+    let mut random = Rng::with_seed(seed);
+    let mut values: Vec<f64> = (0..30)
+        .map(|_| middle * (0.9 + 0.2 * random.f64()))
+        .collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn curve(index: usize) -> Curve {
+    let mut random = Rng::with_seed(index as u64);
+    let mut point = |step: u32| {
+        let x = f64::from(step) * 1.3e6;
+        let y = 4000.0 * (index + 1) as f64 * (1.0 + f64::from(step).powi(2) / 30.0);
+        let runs: Vec<f64> = (0..12).map(|_| y * (0.7 + 0.6 * random.f64())).collect();
+        Point::of_runs(x, Quantity::RatePps, &runs, Quantity::TimeNs)
+    };
+    Curve {
+        series: series(index),
+        points: (0..9).filter_map(&mut point).collect(),
+    }
+}
+
+fn groups<'a>(items: &[Item<'a>]) -> [Column<Item<'a>>; 2] {
+    ["memif, 64 bytes", "veth, 64 bytes"].map(|heading| Column {
+        heading: heading.to_owned(),
+        items: items.to_vec(),
+    })
+}
+
+/// All kinds at a width: name, document.
+fn all(width: f64) -> Vec<(&'static str, String)> {
+    let chart = |name| Chart {
+        width,
+        ..Chart::new(name, "A made-up figure", "Nothing that was measured.")
+    };
+    let time = |log| Axis {
+        title: "round-trip latency",
+        quantity: Quantity::TimeNs,
+        log,
+    };
+    let number = Axis {
+        title: "energy per packet (nJ)",
+        quantity: Quantity::Number,
+        log: false,
+    };
+    let latency = [(1, 5e3), (2, 7e3), (3, 20e3)].map(|(seed, shift)| latencies(seed, shift));
+    let of_packets: Vec<Item<'_>> = (0..3)
+        .map(|index| Item {
+            series: series(index),
+            values: Distribution::Latency(&latency[index]),
+        })
+        .collect();
+    let values = [(1, 1230.0), (2, 1300.0), (3, 1500.0)].map(|(seed, middle)| runs(seed, middle));
+    let of_runs: Vec<Item<'_>> = (0..3)
+        .map(|index| Item {
+            series: series(index),
+            values: Distribution::Sorted(&values[index]),
+        })
+        .collect();
+    let mut random = Rng::with_seed(9);
+    let cloud: Vec<Vec<(f64, f64)>> = (0..3)
+        .map(|index| {
+            let count = [200_000, 500, 40][index];
+            let mut point = || {
+                let x = random.f64() + random.f64();
+                (
+                    x * 1e6,
+                    1e3 * (index + 1) as f64 * (1.0 + x * random.f64() * 30.0),
+                )
+            };
+            (0..count).map(|_| point()).collect()
+        })
+        .collect();
+    let clouds: Vec<scatter::Item<'_>> = (0..3)
+        .map(|index| scatter::Item {
+            series: series(index),
+            points: &cloud[index],
+        })
+        .collect();
+    let rate = Axis {
+        title: "offered rate (packets/s)",
+        quantity: Quantity::RatePps,
+        log: false,
+    };
+    let lines = |name, extent| {
+        let curves = (0..3).map(curve).collect();
+        curves::chart(&chart(name), rate, time(false), extent, curves)
+    };
+    let side = |title: &str, values: &[u32]| heat::Side {
+        title: title.to_owned(),
+        labels: values
+            .iter()
+            .map(|value| format!("{value} bytes"))
+            .collect(),
+    };
+    let (x, y) = (
+        side("frame size", &[64, 128, 256, 512, 1024, 1280, 1518]),
+        side("buffer", &[1, 8, 32, 64, 256]),
+    );
+    let cells: Vec<Vec<Option<f64>>> = (0..5)
+        .map(|row| {
+            let cell = |column: i32| 1e3 * 2.2_f64.powi(row + column / 2);
+            (0..7).map(|c| (row + c != 4).then(|| cell(c))).collect()
+        })
+        .collect();
+    vec![
+        (
+            "histogram-log",
+            histogram::chart(&chart("hl"), time(true), "packets", &of_packets),
+        ),
+        (
+            "histogram-runs",
+            histogram::chart(&chart("hr"), number, "runs", &of_runs),
+        ),
+        (
+            "cdf-log",
+            cdf::chart(
+                &chart("cl"),
+                time(true),
+                Share::AtMost,
+                "packets",
+                &of_packets,
+            ),
+        ),
+        (
+            "cdf-runs",
+            cdf::chart(&chart("cr"), number, Share::AtMost, "runs", &of_runs),
+        ),
+        (
+            "cdf-tail",
+            cdf::chart(
+                &chart("ct"),
+                time(true),
+                Share::AtLeast,
+                "packets",
+                &of_packets,
+            ),
+        ),
+        (
+            "percentiles",
+            percentiles::chart(&chart("p"), time(true), "packets", &of_packets),
+        ),
+        (
+            "percentiles-runs",
+            percentiles::chart(&chart("pr"), number, "runs", &of_runs),
+        ),
+        (
+            "boxes",
+            boxes::chart(&chart("b"), time(true), "packets", &groups(&of_packets)),
+        ),
+        (
+            "boxes-runs",
+            boxes::chart(&chart("br"), number, "runs", &groups(&of_runs)),
+        ),
+        ("line-band", lines("lb", Extent::Band)),
+        ("line-bars", lines("lr", Extent::Bars)),
+        (
+            "scatter",
+            scatter::chart(
+                &chart("s"),
+                Axis {
+                    title: "packets/s",
+                    quantity: Quantity::RatePps,
+                    log: false,
+                },
+                time(true),
+                &clouds,
+            ),
+        ),
+        ("heat", heat::chart(&chart("h"), time(true), &x, &y, &cells)),
+    ]
+}
+
+/// Where the upright texts of a document stand: left, right, baseline, text.
+fn texts(svg: &str) -> Vec<(f64, f64, f64, String)> {
+    let attribute = |tag: &str, name: &str| -> Option<String> {
+        let from = tag.find(&format!(" {name}=\""))? + name.len() + 3;
+        Some(tag[from..].split('"').next()?.to_owned())
+    };
+    let place = |element: &str| {
+        let (tag, rest) = element.split_once('>')?;
+        let text = rest
+            .split_once('<')?
+            .0
+            .replace("&lt;", "<")
+            .replace("&gt;", ">");
+        let text = text.replace("&amp;", "&");
+        let number = |name| attribute(tag, name)?.parse::<f64>().ok();
+        let (x, y) = (number("x")?, number("y")?);
+        let size = attribute(tag, "font-size").map_or(Some(11.0), |size| size.parse().ok())?;
+        let width = text_width(&text, size);
+        let left = match attribute(tag, "text-anchor")?.as_str() {
+            "middle" => x - width / 2.0,
+            "end" => x - width,
+            _ => x,
+        };
+        Some((left, left + width, y, text))
+    };
+    svg.split("<text").skip(1).filter_map(place).collect()
+}
+
+#[test]
+#[ignore = "writes figures to look at: cargo test -p taut-figure -- --ignored look"]
+fn look_at_made_up_figures() {
+    let folder = tempfile::tempdir()
+        .expect("the folder for temporary files can be written")
+        .keep();
+    for width in [400.0, 800.0] {
+        for (name, svg) in all(width) {
+            let path = folder.join(format!("{name}-{width}.svg"));
+            std::fs::write(path, &svg).expect("the folder for temporary files can be written");
+        }
+    }
+    println!("{}", folder.display());
+}
+
+#[test]
+fn labels_neither_meet_nor_leave_the_figure_at_any_width() {
+    for width in [400.0, 800.0] {
+        for (name, svg) in all(width) {
+            let texts = texts(&svg);
+            assert!(texts.len() > 6, "{name} {width}");
+            for (index, a) in texts.iter().enumerate() {
+                assert!(a.0 >= 0.0 && a.1 <= width, "{name} {width}: {a:?} outside");
+                for b in &texts[index + 1..] {
+                    let meet = a.0 < b.1 && b.0 < a.1 && (a.2 - b.2).abs() < 9.0;
+                    assert!(!meet, "{name} {width}: {a:?} meets {b:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_series_is_drawn_told_and_finite() {
+    for (name, svg) in all(800.0) {
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
+        assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count());
+        if name == "heat" {
+            assert_eq!(svg.matches("data-tip").count(), 35);
+            assert_eq!(svg.matches("<title>no data").count(), 5);
+            continue;
+        }
+        for series in (0..3).map(series) {
+            let label = series
+                .label
+                .replace('&', "&amp;")
+                .replace('<', "&lt;")
+                .replace('>', "&gt;");
+            assert!(svg.contains(&format!("<title>{label}")), "{name}: {label}");
+            assert!(svg.contains(series.style.colour), "{name}: {label}");
+        }
+        // One of two things compared is dashed in every kind that draws lines.
+        assert!(svg.contains("stroke-dasharray=\"5 4\""), "{name}");
+    }
+}
+
+#[test]
+fn figures_of_millions_of_packets_stay_small() {
+    for (name, svg) in all(800.0) {
+        let limit = if name == "scatter" {
+            2_000_000
+        } else {
+            100_000
+        };
+        assert!(svg.len() < limit, "{name}: {} bytes", svg.len());
+    }
+}
+
+#[test]
+fn no_data_and_senseless_data_are_figures_that_say_so() {
+    let chart = Chart::new("e", "t", "d");
+    let axis = Axis {
+        title: "x",
+        quantity: Quantity::Number,
+        log: true,
+    };
+    let nothing = Item {
+        series: series(0),
+        values: Distribution::Sorted(&[]),
+    };
+    let items = [nothing];
+    let groups = [Column {
+        heading: String::new(),
+        items: items.to_vec(),
+    }];
+    let points = [(f64::NAN, 1.0), (1.0, f64::INFINITY)];
+    let scattered = scatter::Item {
+        series: series(0),
+        points: &points,
+    };
+    let side = heat::Side {
+        title: String::new(),
+        labels: Vec::new(),
+    };
+    for svg in [
+        curves::chart(&chart, axis, axis, Extent::Band, Vec::new()),
+        histogram::chart(&chart, axis, "runs", &items),
+        cdf::chart(&chart, axis, Share::AtMost, "runs", &items),
+        cdf::chart(&chart, axis, Share::AtLeast, "runs", &[]),
+        percentiles::chart(&chart, axis, "runs", &items),
+        boxes::chart(&chart, axis, "runs", &groups),
+        boxes::chart(&chart, axis, "runs", &[]),
+        scatter::chart(&chart, axis, axis, &[scattered]),
+        heat::chart(&chart, axis, &side, &side, &[]),
+    ] {
+        assert!(svg.contains("no data") && !svg.contains("NaN"), "{svg}");
+    }
+    // A single value, and ones that a logarithmic axis has no place for.
+    for values in [[5.0].as_slice(), &[-1.0, 0.0, 3.0], &[0.0]] {
+        let item = Item {
+            series: series(0),
+            values: Distribution::Sorted(values),
+        };
+        for log in [true, false] {
+            let axis = Axis { log, ..axis };
+            let items = [item.clone()];
+            for svg in [
+                histogram::chart(&chart, axis, "runs", &items),
+                cdf::chart(&chart, axis, Share::AtMost, "runs", &items),
+                percentiles::chart(&chart, axis, "runs", &items),
+            ] {
+                assert!(
+                    !svg.contains("NaN") && svg.contains("data-label"),
+                    "{values:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What people see of results: figures as stand-alone SVG files, and tables for terminals.
+//!
+//! The types to know:
+//!
+//! - [`Series`] and its [`Style`]: what a line, a panel or a bar shows, and how it is told from the others.
+//! - [`Column`]: things of one kind under a heading, set side by side with other columns.
+//! - [`Chart`] and its two [`Axis`]: titles, units and limits of a figure with one panel.
+//!
+//! One file per kind of plot: its `draw` takes plain numbers and returns an SVG document, and knows nothing of
+//! experiments. `axes.rs` makes panels, [`Scale`] their ticks, `svg.rs` writes the text; a report's script shows the values
+//! under the pointer. The same input gives the same bytes. Sizes are px; a figure is [`WIDTH`] wide unless its chart says
+//! otherwise, and as high as it must be. Numbers are written by [`taut_measure::quantity`]. [`table`] lays out tables for
+//! terminals.
+//!
+//! Begin with `chart.rs`, then `scatter.rs`, then `axes.rs`.
+
+#![forbid(unsafe_code)]
+
+pub mod bars;
+pub mod boxes;
+pub mod cdf;
+pub mod chart;
+pub mod curves;
+pub mod distribution;
+pub mod gaps;
+pub mod heat;
+pub mod histogram;
+pub mod jitter;
+pub mod load;
+pub mod percentiles;
+pub mod scatter;
+pub mod table;
+pub mod timeline;
+
+mod axes;
+#[cfg(test)]
+mod gallery;
+mod legend;
+mod rows;
+mod scale;
+mod style;
+mod svg;
+
+pub use chart::{Axis, Chart};
+pub use distribution::{Distribution, Item};
+pub use scale::Scale;
+pub use style::Style;
+
+/// Width of every figure, px.
+pub const WIDTH: f64 = 1000.0;
+
+/// What a line, a panel or a bar shows, and how it is told from the others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Name shown beside it.
+    pub label: String,
+    /// Colour, dashes and marker.
+    pub style: Style,
+}
+
+/// Things of one kind under a heading, set side by side with other columns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column<T> {
+    /// What they have in common.
+    pub heading: String,
+    /// The things, top to bottom.
+    pub items: Vec<T>,
+}

@@ -1,0 +1,198 @@
+//! Average and maximum latency over offered rate, with the highest loss-free rate marked.
+//! After Stylianopoulos et al., DEBS 2020, figure 4.
+
+use taut_measure::quantity::{Quantity, rate, share, time};
+
+use super::axes::{Hover, Labels, Panel, columns};
+use super::scale::Scale;
+use super::svg::{Anchor, Path, Svg};
+use super::{Column, Series, WIDTH, legend};
+
+/// One device under rising load.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Whose.
+    pub series: Series,
+    /// By rising rate.
+    pub points: Vec<Point>,
+    /// Highest loss-free rate, packets per second.
+    pub loss_free_pps: Option<f64>,
+}
+
+/// Latencies at one offered rate; each the smallest, middle and largest over the repetitions, ns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Rate sent, packets per second.
+    pub sent_pps: f64,
+    /// Average latency.
+    pub avg_ns: [f64; 3],
+    /// Maximum latency.
+    pub max_ns: [f64; 3],
+    /// Lost share.
+    pub loss: f64,
+}
+
+const PANEL_HEIGHT: f64 = 210.0;
+
+/// A figure of a point: smallest, middle and largest over the repetitions.
+type Figure = fn(&Point) -> [f64; 3];
+
+/// Draws the figure: averages above, maxima below.
+pub fn draw(columns_of: &[Column<Item>]) -> String {
+    let bounds = columns(columns_of.len(), 70.0, 18.0);
+    let keys: Vec<Vec<&Series>> = columns_of
+        .iter()
+        .map(|column| column.items.iter().map(|item| &item.series).collect())
+        .collect();
+    let strips = keys
+        .iter()
+        .zip(&bounds)
+        .map(|(keys, (_, width))| legend::strip_height(*width, keys));
+    let top = 30.0 + strips.fold(0.0, f64::max) + 16.0;
+    let mut svg = Svg::new(
+        "load",
+        WIDTH,
+        top + 2.0 * PANEL_HEIGHT + 26.0 + 66.0,
+        "Latency over offered rate",
+        "Average and maximum round-trip latency over the offered rate, and each device's highest loss-free rate.",
+    );
+    let points = || {
+        columns_of
+            .iter()
+            .flat_map(|column| &column.items)
+            .flat_map(|item| &item.points)
+    };
+    let rows: [(&str, Figure); 2] = [
+        ("average latency", |point| point.avg_ns),
+        ("maximum latency", |point| point.max_ns),
+    ];
+    for ((column, keys), (left, width)) in columns_of.iter().zip(&keys).zip(bounds) {
+        svg.text((left, 16.0), Anchor::Start, "head", &column.heading);
+        legend::strip(&mut svg, (left, 26.0), width, keys);
+        // Each transport has rates of its own; latencies are to be compared across.
+        let rates = column.items.iter().flat_map(|item| {
+            item.points
+                .iter()
+                .map(|point| point.sent_pps)
+                .chain(item.loss_free_pps)
+        });
+        let x = Scale::log(Quantity::RatePps, rates);
+        for (row, (title, figure)) in rows.iter().enumerate() {
+            let y = Scale::log(Quantity::TimeNs, points().flat_map(figure));
+            let panel = Panel {
+                left,
+                top: top + row as f64 * (PANEL_HEIGHT + 26.0),
+                width,
+                height: PANEL_HEIGHT,
+                x,
+                y,
+            };
+            let labels = Labels {
+                x: (row == 1).then_some("offered rate (packets/s)"),
+                y: Some(title),
+                x_ticks: 8,
+                y_ticks: 6,
+            };
+            panel.open(&mut svg, Hover::Nearest, labels);
+            if column.items.iter().all(|item| item.points.is_empty()) {
+                panel.empty(&mut svg, "no data");
+            }
+            column
+                .items
+                .iter()
+                .for_each(|item| draw_item(&mut svg, &panel, item, *figure));
+            panel.close(&mut svg);
+        }
+    }
+    key(&mut svg, top + 2.0 * PANEL_HEIGHT + 26.0 + 54.0);
+    svg.finish()
+}
+
+fn draw_item(svg: &mut Svg, panel: &Panel, item: &Item, figure: Figure) {
+    let Series { label, style } = &item.series;
+    let at = |point: &Point, value: f64| (panel.px(point.sent_pps), panel.py(value));
+    if item
+        .points
+        .iter()
+        .any(|point| figure(point)[0] < figure(point)[2])
+    {
+        let low = item.points.iter().map(|point| at(point, figure(point)[0]));
+        let high = item
+            .points
+            .iter()
+            .rev()
+            .map(|point| at(point, figure(point)[2]));
+        svg.path(
+            Path::through(low.chain(high)).data(),
+            &[("fill", style.colour), ("fill-opacity", "0.13")],
+        );
+    }
+    if let Some(pps) = item.loss_free_pps {
+        let x = panel.px(pps);
+        svg.line(
+            (x, panel.top),
+            (x, panel.bottom()),
+            &[
+                ("stroke", style.colour),
+                ("stroke-width", "1.2"),
+                ("stroke-dasharray", "4 3"),
+            ],
+        );
+        let tip = format!("{label}|highest loss-free rate {}", rate(pps));
+        svg.open(&[("data-tip", &tip)]);
+        svg.path(
+            &style.marker((x, panel.top), 4.2),
+            &[
+                ("fill", style.colour),
+                ("stroke", "#fff"),
+                ("stroke-width", "0.8"),
+            ],
+        );
+        svg.close();
+    }
+    if item.points.is_empty() {
+        return;
+    }
+    let line = Path::through(item.points.iter().map(|point| at(point, figure(point)[1])));
+    svg.path(
+        line.data(),
+        &[
+            ("class", "line"),
+            ("stroke", style.colour),
+            ("stroke-dasharray", style.dash),
+            ("stroke-width", "1.6"),
+        ],
+    );
+    for point in &item.points {
+        let [low, middle, high] = figure(point);
+        let tip = format!(
+            "{label}|offered {}|latency {}|{} to {} over the repetitions|loss {}",
+            rate(point.sent_pps),
+            time(middle),
+            time(low),
+            time(high),
+            share(point.loss)
+        );
+        let (fill, stroke) = if point.loss > 0.0 {
+            ("#fff", style.colour)
+        } else {
+            (style.colour, style.colour)
+        };
+        let outline = style.marker(at(point, middle), 3.4);
+        svg.path(
+            &outline,
+            &[
+                ("fill", fill),
+                ("stroke", stroke),
+                ("stroke-width", "1.2"),
+                ("data-tip", &tip),
+            ],
+        );
+    }
+}
+
+fn key(svg: &mut Svg, y: f64) {
+    let text = "filled marks: no loss · hollow marks: packets lost · shaded: smallest to largest over the repetitions · \
+                dashed verticals: highest loss-free rate";
+    svg.text((WIDTH / 2.0, y), Anchor::Middle, "note", text);
+}

@@ -1,0 +1,73 @@
+//! Rows under headings over one horizontal axis: the layout of bars and boxes. Names stand at the left, so
+//! that there may be many and long ones.
+
+use super::axes::{Hover, Labels, Panel};
+use super::chart::Chart;
+use super::scale::Scale;
+use super::svg::{Anchor, Svg, shortened, text_width};
+use super::{Column, Series};
+use taut_measure::quantity::Quantity;
+
+const ROW: f64 = 24.0;
+const HEAD: f64 = 28.0;
+const TOP: f64 = 8.0;
+
+/// Draws a row for each item: `series` names it, `row` draws it around a height, px. The axis is `x` with
+/// its title; `right` px stay free beside the panel.
+pub(super) fn draw<T>(
+    chart: &Chart<'_>,
+    (x, title): (Scale, &str),
+    right: f64,
+    groups: &[Column<T>],
+    series: impl Fn(&T) -> &Series,
+    row: impl Fn(&mut Svg, &Panel, &T, f64),
+) -> String {
+    let headed = |group: &&Column<T>| !group.heading.is_empty();
+    let items = groups.iter().flat_map(|group| &group.items);
+    let heads = groups.iter().filter(headed).count() as f64;
+    let body = (items.clone().count() as f64 * ROW + heads * HEAD + 6.0).max(2.0 * ROW);
+    let mut svg = chart.svg(TOP + body + 46.0);
+    // A third of the width at most: what is longer is cut.
+    let most = chart.width() / 3.0;
+    let left = items
+        .map(|item| text_width(&series(item).label, 12.0))
+        .fold(60.0, f64::max)
+        .min(most)
+        + 36.0;
+    let width = chart.width() - left - right;
+    let panel = Panel {
+        left,
+        top: TOP,
+        width,
+        height: body,
+        x,
+        y: Scale::linear(Quantity::Share, 0.0, 1.0),
+    };
+    let labels = Labels {
+        x: Some(title),
+        y: None,
+        x_ticks: x.ticks_along(width, 8),
+        y_ticks: 0,
+    };
+    panel.open(&mut svg, Hover::Nearest, labels);
+    if groups.iter().all(|group| group.items.is_empty()) {
+        panel.empty(&mut svg, "no data");
+    }
+    let mut row_top = TOP + 2.0;
+    for group in groups {
+        if headed(&group) {
+            let heading = shortened(&group.heading, 13.0, chart.width() - 24.0);
+            svg.text((12.0, row_top + 18.0), Anchor::Start, "head", &heading);
+            row_top += HEAD;
+        }
+        for item in &group.items {
+            let y = row_top + ROW / 2.0;
+            let label = shortened(&series(item).label, 12.0, left - 30.0);
+            svg.text((left - 12.0, y + 4.0), Anchor::End, "label", &label);
+            row(&mut svg, &panel, item, y);
+            row_top += ROW;
+        }
+    }
+    panel.close(&mut svg);
+    svg.finish()
+}

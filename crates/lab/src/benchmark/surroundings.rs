@@ -1,0 +1,89 @@
+//! What surrounds every measurement: what the machine takes from both cores, and what else runs meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_host::{AffinityError, CorePlan, Snapshot};
+use taut_measure::quantity::three_digits;
+use taut_results::{Manifest, Noise, Stage, noise};
+use taut_sys::Clock;
+use taut_traffic::interruptions;
+
+/// How long both cores are watched for what the machine takes from them.
+const WATCHED: Duration = Duration::from_secs(1);
+
+/// What is looked at before and after every measurement: what the machine takes from both cores, and what else ran meanwhile.
+pub(crate) struct Surroundings {
+    before: Snapshot,
+    taken: Vec<Noise>,
+    cores: CorePlan,
+}
+
+impl Surroundings {
+    /// Watches both cores, writes what it sees into the manifest, and takes a snapshot of the machine's activity.
+    ///
+    /// # Errors
+    /// When a core cannot be used.
+    pub(crate) fn look(
+        manifest: &mut Manifest,
+        clock: &Clock,
+        cores: &CorePlan,
+    ) -> Result<Self, AffinityError> {
+        let taken = measure_interruptions(clock, cores)?;
+        manifest.noise.extend(taken.clone());
+        Ok(Self {
+            before: Snapshot::take(),
+            taken,
+            cores: cores.clone(),
+        })
+    }
+
+    /// Writes into the manifest what ran meanwhile, and whether the measurement came to its end.
+    pub(crate) fn look_again(self, manifest: &mut Manifest, stop: &AtomicBool) {
+        let cores = [self.cores.generator, self.cores.device];
+        let activity = Snapshot::difference(&self.before, &Snapshot::take(), &cores);
+        manifest.noise = noise(&self.cores, Some(&activity));
+        manifest.noise.extend(self.taken);
+        manifest.stage = if stop.load(Ordering::Relaxed) {
+            Stage::Interrupted
+        } else {
+            Stage::Finished
+        };
+    }
+}
+
+/// Measures what the machine takes from busy loops on both cores at once, as during every measurement.
+fn measure_interruptions(clock: &Clock, cores: &CorePlan) -> Result<Vec<Noise>, AffinityError> {
+    let watch = |cpu: usize| {
+        taut_host::pin_current_thread(cpu)?;
+        Ok((cpu, interruptions(clock, WATCHED)))
+    };
+    let found: Vec<Result<_, AffinityError>> = std::thread::scope(|scope| {
+        let watches = [cores.generator, cores.device].map(|cpu| scope.spawn(move || watch(cpu)));
+        watches
+            .map(|w| {
+                w.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .into()
+    });
+    found
+        .into_iter()
+        .map(|watched| {
+            let (cpu, i) = watched?;
+            let each_second = |n: u64| (n as f64 / i.seconds).round();
+            Ok(Noise {
+                name: format!("taken from a busy loop on CPU {cpu}"),
+                detail: format!(
+                    "{:.1} % of the time with both CPUs busy; gaps a second: {} over 10 µs, {} over 100 µs, {} over 1 ms; longest {:.0} µs (watched for {} s)",
+                    i.share * 100.0,
+                    each_second(i.over_10_us),
+                    each_second(i.over_100_us),
+                    each_second(i.over_1_ms),
+                    i.longest_ns / 1e3,
+                    three_digits(i.seconds)
+                ),
+                taken: Some(i.share),
+            })
+        })
+        .collect()
+}

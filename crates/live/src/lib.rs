@@ -1,0 +1,22 @@
+//! What people and monitoring systems see of `taut forward` and `taut generate` while they run.
+//!
+//! The types to know:
+//!
+//! - [`Dashboard`]: takes a terminal, draws a [`View`] of the generator's streams, says what keys have [`Asked`] for.
+//! - [`metrics::Endpoint`]: answers `GET /metrics` over HTTP, one connection at a time.
+//! - [`metrics::Exposition`]: counters and distributions as OpenMetrics text.
+//!
+//! Whoever runs a measurement calls all of it: [`Dashboard::draw`] and [`metrics::generator_metrics`] with streams as
+//! `taut_traffic` shows them to others, [`metrics::forwarder_metrics`] with the counters that a worker publishes. No loop
+//! that packets pass through sees anything of it, and nothing here draws figures.
+//!
+//! Begin with `dashboard.rs`, then `metrics/endpoint.rs`.
+
+#![forbid(unsafe_code)]
+
+mod dashboard;
+mod draw;
+pub mod metrics;
+
+pub use dashboard::{Asked, Dashboard};
+pub use draw::View;

@@ -1,0 +1,163 @@
+//! The OpenMetrics text format 1.0: families of metrics with type, unit and help, samples with labels.
+
+use std::fmt::Write;
+
+/// What a family's samples mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only ever grows; samples are called `NAME_total`.
+    Counter,
+    /// A value of now.
+    Gauge,
+    /// Cumulative counts up to limits; see [`Exposition::histogram`].
+    Histogram,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// A text being put together, family by family.
+///
+/// ```
+/// use taut_live::metrics::{Exposition, Kind};
+/// let mut text = Exposition::new();
+/// text.family("taut_sent_packets", Kind::Counter, "packets", "Handed to the port.");
+/// text.sample(&[("stream", "voice")], 12.0);
+/// assert!(text.finish().contains("taut_sent_packets_total{stream=\"voice\"} 12\n"));
+/// ```
+#[derive(Debug, Default)]
+pub struct Exposition {
+    text: String,
+    name: String,
+    suffix: &'static str,
+}
+
+impl Exposition {
+    /// Without any family.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins a family. A name must end with its unit, where there is one.
+    pub fn family(&mut self, name: &str, kind: Kind, unit: &str, help: &str) {
+        debug_assert!(
+            unit.is_empty() || name.ends_with(&format!("_{unit}")),
+            "{name}"
+        );
+        debug_assert!(!name.ends_with("_total"), "{name}");
+        self.name = name.to_string();
+        self.suffix = if kind == Kind::Counter { "_total" } else { "" };
+        // Writing to memory does not fail.
+        let _ = writeln!(self.text, "# TYPE {name} {}", kind.name());
+        if !unit.is_empty() {
+            let _ = writeln!(self.text, "# UNIT {name} {unit}");
+        }
+        let _ = writeln!(self.text, "# HELP {name} {}", escaped(help));
+    }
+
+    /// A sample of the family begun last (no histogram).
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
+        self.line(self.suffix, labels, value);
+    }
+
+    /// A histogram of the family begun last: how many values are at most each limit (growing), how many
+    /// there are, and their sum.
+    pub fn histogram(
+        &mut self,
+        labels: &[(&str, &str)],
+        at_most: impl IntoIterator<Item = (f64, u64)>,
+        count: u64,
+        sum: f64,
+    ) {
+        for (limit, n) in at_most.into_iter().chain([(f64::INFINITY, count)]) {
+            let limit = number(limit);
+            let labels = [labels, &[("le", limit.as_str())]].concat();
+            self.line("_bucket", &labels, n as f64);
+        }
+        self.line("_count", labels, count as f64);
+        self.line("_sum", labels, sum);
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+            .collect();
+        let labels = if labels.is_empty() {
+            String::new()
+        } else {
+            format!("{{{}}}", labels.join(","))
+        };
+        let _ = writeln!(self.text, "{}{suffix}{labels} {}", self.name, number(value));
+    }
+
+    /// The whole text.
+    pub fn finish(mut self) -> String {
+        self.text.push_str("# EOF\n");
+        self.text
+    }
+}
+
+fn number(value: f64) -> String {
+    if value.is_nan() {
+        "NaN".to_string()
+    } else if value.is_infinite() {
+        if value > 0.0 { "+Inf" } else { "-Inf" }.to_string()
+    } else if value.fract() == 0.0 && value.abs() < 1e15 {
+        format!("{value:.0}")
+    } else {
+        value.to_string()
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_follow_the_format() {
+        let mut text = Exposition::new();
+        text.family(
+            "a_packets",
+            Kind::Counter,
+            "packets",
+            "All \"of\" them.\nReally.",
+        );
+        text.sample(&[], 3.0);
+        text.sample(&[("stream", "a\"b\\c\nd"), ("port", "1")], 1e9);
+        text.family("b_seconds", Kind::Histogram, "seconds", "Times.");
+        text.histogram(&[("stream", "x")], [(0.000_001, 1), (0.5, 4)], 5, 2.25);
+        text.family("c", Kind::Gauge, "", "Now.");
+        text.sample(&[], 0.5);
+        let want = "# TYPE a_packets counter\n# UNIT a_packets packets\n\
+            # HELP a_packets All \\\"of\\\" them.\\nReally.\n\
+            a_packets_total 3\na_packets_total{stream=\"a\\\"b\\\\c\\nd\",port=\"1\"} 1000000000\n\
+            # TYPE b_seconds histogram\n# UNIT b_seconds seconds\n# HELP b_seconds Times.\n\
+            b_seconds_bucket{stream=\"x\",le=\"0.000001\"} 1\nb_seconds_bucket{stream=\"x\",le=\"0.5\"} 4\n\
+            b_seconds_bucket{stream=\"x\",le=\"+Inf\"} 5\nb_seconds_count{stream=\"x\"} 5\n\
+            b_seconds_sum{stream=\"x\"} 2.25\n\
+            # TYPE c gauge\n# HELP c Now.\nc 0.5\n# EOF\n";
+        assert_eq!(text.finish(), want);
+    }
+
+    #[test]
+    fn numbers_that_are_none_have_names() {
+        assert_eq!(
+            [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(number),
+            ["NaN", "+Inf", "-Inf"]
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Why a results folder could not be written or read: the file, what is wrong, what to do.
+
+use std::path::PathBuf;
+
+/// An error that names its file and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// The file system refused.
+    #[error("{}: {source}; check the path, its permissions and the free space", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// There is no experiment in the folder.
+    #[error("{}: no experiment.json here; name a folder that `taut demo` has written", path.display())]
+    NoExperiment {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A JSON file does not have the form expected.
+    #[error("{}: line {}: {source}; the file is damaged or of another version, run the experiment again", path.display(), source.line())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        source: serde_json::Error,
+    },
+    /// The folder was written by a version with another layout.
+    #[error("{}: schema {found}, this taut reads {supported}; use the taut that wrote it", path.display())]
+    Schema {
+        /// The experiment.json.
+        path: PathBuf,
+        /// Version found.
+        found: u32,
+        /// Version this program reads and writes.
+        supported: u32,
+    },
+    /// A Parquet file is damaged or lacks a column.
+    #[error("{}: {reason}; the file is damaged, run the experiment again", path.display())]
+    Samples {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The histogram log could not be written.
+    #[error("{}: {source}", path.display())]
+    Histogram {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: taut_measure::HlogError,
+    },
+    /// A run is there already; results are never overwritten.
+    #[error("{}: exists already; choose a new results folder", path.display())]
+    Exists {
+        /// The run's folder.
+        path: PathBuf,
+    },
+    /// The folder claims more runs than anybody makes.
+    #[error("{}: more than {most} runs; the file is damaged", path.display())]
+    TooMany {
+        /// The experiment.json.
+        path: PathBuf,
+        /// No more are read.
+        most: u64,
+    },
+    /// A device id that cannot name a folder.
+    #[error("device id {id:?}: use letters, digits, '-', '_' and '.', not beginning with '.'")]
+    DeviceId {
+        /// The id.
+        id: String,
+    },
+}
+
+impl ResultsError {
+    /// Makes an error of what the file system said of `path`, for `map_err`.
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> ResultsError {
+        let path = path.into();
+        move |source| ResultsError::Io { path, source }
+    }
+}

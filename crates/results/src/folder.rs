@@ -1,0 +1,415 @@
+//! The results folder of a comparison, written and read back. A file appears under its name only when it is whole (written
+//! under another name, then renamed), and a run's folder only when all its files are there.
+//!
+//! ```text
+//! DIR/experiment.json                    settings, machine, devices, how it ended
+//! DIR/runs/<device>/<repetition>/        one device in one repetition; `.partial` until complete
+//!     cbr.json                           counts and summaries at the constant rate
+//!     latency.hlog                       the latencies as an HdrHistogram log
+//!     samples.parquet                    one row per packet sent
+//!     interruptions.json                 when the cores of generator and device were taken away
+//!     sweep.json                         trials over the offered rate
+//! DIR/figures/*.svg, DIR/report.html     made from the above
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use taut_measure::LatencyHistogram;
+
+use super::{
+    CbrResult, Experiment, MeasuredInterruptions, ResultsError, SampleReader, SampleWriter, Sweep,
+};
+
+/// File that results folders of `taut demo` are known by.
+pub const COMPARISON_HEAD: &str = "experiment.json";
+
+/// A JSON file of results is no larger, bytes.
+const MOST_BYTES: u64 = 1 << 30;
+/// A comparison has no more runs of devices.
+const MOST_RUNS: u64 = 100_000;
+
+/// Refuses a folder that holds results already, of whichever command, or anything else that they would be mixed with.
+///
+/// # Errors
+/// There is something in the folder: the error names a head file rather than what lies beside it.
+pub fn refuse_results(dir: &Path) -> Result<(), ResultsError> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let first = entries
+        .map(|entry| entry.path())
+        .min_by_key(|path| (path.extension().is_none_or(|e| e != "json"), path.clone()));
+    match first {
+        Some(path) => Err(ResultsError::Exists { path }),
+        None => Ok(()),
+    }
+}
+
+/// A results folder being filled.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    dir: PathBuf,
+}
+
+impl Folder {
+    /// Creates the folder and writes its `experiment.json`. A folder that holds results already is refused.
+    pub fn create(dir: &Path, experiment: &Experiment) -> Result<Folder, ResultsError> {
+        refuse_results(dir)?;
+        fs::create_dir_all(dir.join("runs")).map_err(ResultsError::io(dir))?;
+        let folder = Folder {
+            dir: dir.to_owned(),
+        };
+        folder.update(experiment)?;
+        Ok(folder)
+    }
+
+    /// Replaces `experiment.json`, for example when the experiment has ended.
+    pub fn update(&self, experiment: &Experiment) -> Result<(), ResultsError> {
+        write_json(&self.dir.join(COMPARISON_HEAD), experiment)
+    }
+
+    /// The folder's path.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Begins the run of a device in a repetition (counted from 1). Remains of an unfinished run
+    /// of the same name are removed; a finished one is refused.
+    pub fn begin_run(&self, device_id: &str, repetition: u32) -> Result<RunWriter, ResultsError> {
+        check_device_id(device_id)?;
+        let whole = self
+            .dir
+            .join("runs")
+            .join(device_id)
+            .join(repetition.to_string());
+        if whole.exists() {
+            return Err(ResultsError::Exists { path: whole });
+        }
+        let partial = whole.with_file_name(format!("{repetition}.partial"));
+        match fs::remove_dir_all(&partial) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(ResultsError::io(partial)(error));
+            }
+            _ => fs::create_dir_all(&partial).map_err(ResultsError::io(&partial))?,
+        }
+        Ok(RunWriter { partial, whole })
+    }
+}
+
+/// A device's id is the name of its folder.
+fn check_device_id(id: &str) -> Result<(), ResultsError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if id.is_empty() || id.starts_with('.') || !id.chars().all(plain) {
+        return Err(ResultsError::DeviceId { id: id.to_owned() });
+    }
+    Ok(())
+}
+
+/// A run being written into `<repetition>.partial`. Dropped without [`RunWriter::finish`], it
+/// stays there under that name and is never read as a result.
+#[derive(Debug)]
+pub struct RunWriter {
+    partial: PathBuf,
+    whole: PathBuf,
+}
+
+impl RunWriter {
+    /// Writes `cbr.json`.
+    pub fn write_cbr(&self, result: &CbrResult) -> Result<(), ResultsError> {
+        write_json(&self.partial.join("cbr.json"), result)
+    }
+
+    /// Writes `latency.hlog`: one interval from `start` of length `duration`.
+    pub fn write_histogram(
+        &self,
+        histogram: &LatencyHistogram,
+        start: SystemTime,
+        duration: Duration,
+    ) -> Result<(), ResultsError> {
+        let path = self.partial.join("latency.hlog");
+        let mut out = BufWriter::new(File::create(&path).map_err(ResultsError::io(&path))?);
+        histogram
+            .write_hlog(&mut out, start, duration, None)
+            .map_err(|source| ResultsError::Histogram {
+                path: path.clone(),
+                source,
+            })?;
+        out.flush().map_err(ResultsError::io(path))
+    }
+
+    /// Starts `samples.parquet`; call [`SampleWriter::finish`] before [`RunWriter::finish`].
+    pub fn samples(&self) -> Result<SampleWriter, ResultsError> {
+        SampleWriter::create(&self.partial.join("samples.parquet"))
+    }
+
+    /// Writes `interruptions.json`, on one line as it is long.
+    pub fn write_interruptions(&self, found: &MeasuredInterruptions) -> Result<(), ResultsError> {
+        let path = self.partial.join("interruptions.json");
+        let text = serde_json::to_vec(found).map_err(|source| ResultsError::Json {
+            path: path.clone(),
+            source,
+        })?;
+        write_whole(&path, &text)
+    }
+
+    /// Writes `sweep.json`.
+    pub fn write_sweep(&self, sweep: &Sweep) -> Result<(), ResultsError> {
+        write_json(&self.partial.join("sweep.json"), sweep)
+    }
+
+    /// Declares the run complete.
+    pub fn finish(self) -> Result<(), ResultsError> {
+        fs::rename(&self.partial, &self.whole).map_err(ResultsError::io(self.partial))
+    }
+}
+
+/// Reads every JSON file of a folder, by name; what cannot be read, one sentence each, beside it.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn read_each<T: DeserializeOwned>(dir: &Path) -> Result<(Vec<T>, Vec<String>), ResultsError> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir)
+        .map_err(ResultsError::io(dir))?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .collect();
+    paths.sort();
+    let (mut read, mut problems) = (Vec::new(), Vec::new());
+    for path in paths {
+        match read_json(&path) {
+            Ok(one) => read.push(one),
+            Err(e) => problems.push(e.to_string()),
+        }
+    }
+    Ok((read, problems))
+}
+
+/// A results folder read back.
+#[derive(Debug)]
+pub struct Results {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// Its `experiment.json`.
+    pub experiment: Experiment,
+    /// Complete runs of the devices listed there, by device, then repetition.
+    pub runs: Vec<Run>,
+    /// What is not there or cannot be read, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// A run read back. What the run did not measure is `None`.
+#[derive(Debug)]
+pub struct Run {
+    /// The device.
+    pub device_id: String,
+    /// The repetition, from 1.
+    pub repetition: u32,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// The measurement at the constant rate.
+    pub cbr: Option<CbrResult>,
+    /// The sweep.
+    pub sweep: Option<Sweep>,
+    /// The interruptions at the constant rate.
+    pub interruptions: Option<MeasuredInterruptions>,
+}
+
+impl Run {
+    /// Opens the run's samples; `None` when it has none.
+    pub fn samples(&self) -> Result<Option<SampleReader>, ResultsError> {
+        let path = self.dir.join("samples.parquet");
+        if path.exists() {
+            SampleReader::open(&path).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+}
+
+impl Results {
+    /// Reads a folder. Only an `experiment.json` that is missing or unreadable is an error; runs
+    /// that are missing, unfinished or damaged are named in `problems` and left out.
+    pub fn load(dir: &Path) -> Result<Results, ResultsError> {
+        let path = dir.join(COMPARISON_HEAD);
+        if !path.exists() {
+            return Err(ResultsError::NoExperiment {
+                path: dir.to_owned(),
+            });
+        }
+        let experiment: Experiment = read_head(&path, Experiment::SCHEMA)?;
+        let mut results = Results {
+            dir: dir.to_owned(),
+            experiment,
+            runs: Vec::new(),
+            problems: Vec::new(),
+        };
+        let (devices, repetitions) = (
+            results.experiment.devices.len() as u64,
+            u64::from(results.experiment.settings.repetitions),
+        );
+        if devices.saturating_mul(repetitions) > MOST_RUNS {
+            return Err(ResultsError::TooMany {
+                path: dir.join(COMPARISON_HEAD),
+                most: MOST_RUNS,
+            });
+        }
+        for device in results.experiment.devices.clone() {
+            check_device_id(&device.id)?;
+            for repetition in 1..=results.experiment.settings.repetitions {
+                results.load_run(&device.id, repetition);
+            }
+        }
+        Ok(results)
+    }
+
+    fn load_run(&mut self, device_id: &str, repetition: u32) {
+        let dir = self
+            .dir
+            .join("runs")
+            .join(device_id)
+            .join(repetition.to_string());
+        if !dir.is_dir() {
+            let unfinished = dir.with_file_name(format!("{repetition}.partial")).is_dir();
+            let state = if unfinished {
+                "not finished"
+            } else {
+                "missing"
+            };
+            self.problems
+                .push(format!("{device_id}, repetition {repetition}: {state}"));
+            return;
+        }
+        let mut run = Run {
+            device_id: device_id.to_owned(),
+            repetition,
+            dir: dir.clone(),
+            cbr: None,
+            sweep: None,
+            interruptions: None,
+        };
+        match read_optional(&dir.join("cbr.json")) {
+            Ok(cbr) => run.cbr = cbr,
+            Err(error) => self.problems.push(error.to_string()),
+        }
+        match read_optional(&dir.join("sweep.json")) {
+            Ok(sweep) => run.sweep = sweep,
+            Err(error) => self.problems.push(error.to_string()),
+        }
+        match read_optional(&dir.join("interruptions.json")) {
+            Ok(found) => run.interruptions = found,
+            Err(error) => self.problems.push(error.to_string()),
+        }
+        self.runs.push(run);
+    }
+}
+
+fn read_optional<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ResultsError> {
+    if path.exists() {
+        read_json(path).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+/// Reads a JSON file.
+///
+/// # Errors
+/// It is not there, or not of this form.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
+    parse_json(path, &read_file(path)?)
+}
+
+/// All of a plain file that is no larger than records are.
+fn read_file(path: &Path) -> Result<Vec<u8>, ResultsError> {
+    let read = || {
+        // A pipe would keep this waiting, a device never end.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("not a plain file"));
+        }
+        let mut text = Vec::new();
+        File::open(path)?
+            .take(MOST_BYTES + 1)
+            .read_to_end(&mut text)?;
+        if text.len() as u64 > MOST_BYTES {
+            return Err(io::Error::other(format!("larger than {MOST_BYTES} bytes")));
+        }
+        Ok(text)
+    };
+    read().map_err(ResultsError::io(path))
+}
+
+fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, ResultsError> {
+    serde_json::from_slice(text).map_err(|source| ResultsError::Json {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Reads the file that a results folder is known by, if its layout is the one supported. The version is
+/// looked at before the rest, which another version may well lay out anew.
+///
+/// # Errors
+/// The file cannot be read, or has another layout.
+pub fn read_head<T: DeserializeOwned>(path: &Path, supported: u32) -> Result<T, ResultsError> {
+    let text = read_file(path)?;
+    let value: serde_json::Value = parse_json(path, &text)?;
+    let found = value["schema"].as_u64().unwrap_or(0) as u32;
+    if found != supported {
+        return Err(ResultsError::Schema {
+            path: path.to_owned(),
+            found,
+            supported,
+        });
+    }
+    parse_json(path, &text)
+}
+
+/// Writes a JSON file as people read it, whole or not at all.
+///
+/// # Errors
+/// The file system refuses.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|source| ResultsError::Json {
+        path: path.to_owned(),
+        source,
+    })?;
+    text.push(b'\n');
+    write_whole(path, &text)
+}
+
+/// Writes a file so that under its name there is either the old text or all of the new one.
+///
+/// # Errors
+/// The file system refuses.
+pub fn write_whole(path: &Path, text: &[u8]) -> Result<(), ResultsError> {
+    write_whole_with(path, |mut file| file.write_all(text))
+}
+
+/// As [`write_whole`], for a file that is written piece by piece. What `write` has begun when it fails is removed.
+///
+/// # Errors
+/// The file system refuses, or `write` fails.
+pub fn write_whole_with(
+    path: &Path,
+    write: impl FnOnce(File) -> io::Result<()>,
+) -> Result<(), ResultsError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(name);
+    // Something of that name is what was left of another attempt. It may be a link that somebody has put there.
+    match fs::remove_file(&partial) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ResultsError::io(partial)(e)),
+        _ => {}
+    }
+    File::create_new(&partial)
+        .and_then(write)
+        .and_then(|()| fs::rename(&partial, path))
+        .map_err(|e| {
+            let _ = fs::remove_file(&partial);
+            ResultsError::io(path)(e)
+        })
+}

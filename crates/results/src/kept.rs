@@ -1,0 +1,87 @@
+//! The samples that `--out` has kept in a folder, read back packet by packet, whether Parquet or CSV.
+
+use super::{ResultsError, Sample, SampleReader};
+use std::fs::File;
+use std::path::Path;
+
+/// Hands over every packet of `samples.parquet`, else of `samples.csv`, in the order of sending; false if the folder has
+/// neither.
+///
+/// # Errors
+/// The file cannot be read, or is damaged; what came before is handed over.
+pub fn each_kept_sample(dir: &Path, mut each: impl FnMut(&Sample)) -> Result<bool, ResultsError> {
+    let parquet = dir.join("samples.parquet");
+    if parquet.is_file() {
+        let mut reader = SampleReader::open(&parquet)?;
+        while let Some(block) = reader.next_block()? {
+            block.iter().for_each(&mut each);
+        }
+        return Ok(true);
+    }
+    let path = dir.join("samples.csv");
+    if !path.is_file() {
+        return Ok(false);
+    }
+    let file = File::open(&path).map_err(ResultsError::io(&path))?;
+    for sample in csv::Reader::from_reader(file).deserialize() {
+        each(&sample.map_err(|e| ResultsError::Samples {
+            path: path.clone(),
+            reason: e.to_string(),
+        })?);
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{PacketFormat, PacketSample, PacketWriter};
+
+    fn kept(dir: &Path) -> Result<Vec<Sample>, ResultsError> {
+        let mut all = Vec::new();
+        each_kept_sample(dir, |sample| all.push(*sample)).map(|_| all)
+    }
+
+    #[test]
+    fn both_formats_give_the_same_packets() {
+        let read = [PacketFormat::Parquet, PacketFormat::Csv].map(|format| {
+            let dir = tempfile::tempdir().unwrap();
+            let mut writer = PacketWriter::create(dir.path(), format).unwrap();
+            for sequence in 0..10 {
+                let sample = PacketSample {
+                    sequence,
+                    intended_send_ns: sequence as i64 * 100,
+                    slip_ns: 7,
+                    latency_ns: (sequence != 3).then_some(1_000),
+                    arrivals: 1,
+                    reordered: false,
+                    refused: false,
+                    corrupt: false,
+                };
+                writer.push(&sample).unwrap();
+            }
+            writer.finish(false).unwrap();
+            kept(dir.path()).unwrap()
+        });
+        assert_eq!(read[0], read[1]);
+        assert_eq!((read[0].len(), read[0][3].latency_ns), (10, None));
+        assert_eq!(read[0][4].latency_ns, Some(1_000));
+    }
+
+    #[test]
+    fn no_file_is_none_and_a_damaged_one_is_named_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!each_kept_sample(dir.path(), |_| ()).unwrap());
+        std::fs::write(
+            dir.path().join("samples.csv"),
+            "sequence,intended_send_ns,slip_ns,latency_ns\n0,0,0,5\nx,1\n",
+        )
+        .unwrap();
+        let error = kept(dir.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("samples.csv") && error.contains("line: 3"),
+            "{error}"
+        );
+    }
+}

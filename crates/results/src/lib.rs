@@ -1,0 +1,52 @@
+//! Results folders: what is in them, written so that a part is never taken for the whole, and read back tolerant of
+//! what is missing.
+//!
+//! The types to know:
+//!
+//! - [`Manifest`]: what the head of every folder says: taut's version, the machine, noise, how far the measurement came.
+//! - [`Recording`]: the folder of one measurement while packets fly; its [`SampleThread`] writes a row for each packet.
+//! - [`Folder`] and [`Results`]: the folder of a comparison of devices, while it is filled and read back.
+//!
+//! A measurement fills a folder ([`Recording`], [`Folder`], or [`PartsFolder`] for benchmarks); its report reads it
+//! again. [`write_json`] and [`write_whole`] are what all of them write with: under a name there is either the old text or
+//! all of the new one. [`PacketWriter`] and [`SampleReader`] are both ends of `samples.parquet`. Nothing here measures or draws.
+//!
+//! Begin with `manifest.rs`, then `recording.rs`, then `folder.rs`.
+
+#![forbid(unsafe_code)]
+
+mod buckets;
+mod error;
+mod experiment;
+mod folder;
+mod interruptions;
+mod kept;
+mod manifest;
+mod packets;
+mod parts;
+mod recording;
+mod run;
+mod samples;
+mod table;
+
+pub use buckets::{buckets, histogram};
+pub use error::ResultsError;
+pub use experiment::{
+    Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage,
+    Transport, busy,
+};
+pub use folder::{
+    COMPARISON_HEAD, Folder, Results, Run, RunWriter, read_each, read_head, read_json,
+    refuse_results, write_json, write_whole, write_whole_with,
+};
+pub use interruptions::{CoreInterruptions, MeasuredInterruptions};
+pub use kept::each_kept_sample;
+pub use manifest::{Manifest, instant, noise};
+pub use packets::{PacketFormat, PacketSample, PacketWriter};
+pub use parts::PartsFolder;
+pub use recording::{
+    RECORDED_LATENCIES, RECORDED_SLOWEST, Recording, SampleThread, stream_folders,
+};
+pub use run::{CbrResult, Sweep, SweepTrial};
+pub use samples::{Sample, SampleReader, SampleWriter, is_only_numbers};
+pub use table::{Cells, write_table};

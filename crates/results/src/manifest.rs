@@ -1,0 +1,72 @@
+//! What every results folder says of itself.
+
+use crate::{LeftOut, Noise, Stage};
+use serde::{Deserialize, Serialize};
+use std::time::SystemTime;
+use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};
+
+/// What the head of every results folder says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Layout version of the folder.
+    pub schema: u32,
+    /// One line that names the experiment.
+    pub title: String,
+    /// Version of taut that ran it.
+    pub taut_version: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// The command that repeats it.
+    pub command_line: String,
+    /// How far it came.
+    pub stage: Stage,
+    /// Facts about the machine, as an object of names and values; nested objects are sections.
+    pub machine: serde_json::Value,
+    /// Which core did what, in one or two sentences.
+    pub core_plan: String,
+    /// Known sources of noise.
+    pub noise: Vec<Noise>,
+    /// What could not be measured here.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Manifest {
+    /// Makes the manifest of a measurement that begins now.
+    pub fn begin(
+        (schema, title): (u32, String),
+        command_line: &str,
+        cores: &CorePlan,
+        left_out: Vec<LeftOut>,
+    ) -> Self {
+        let machine = Machine::read();
+        Self {
+            schema,
+            title,
+            taut_version: env!("CARGO_PKG_VERSION").to_string(),
+            started: instant(SystemTime::now()),
+            command_line: command_line.to_string(),
+            stage: Stage::Running,
+            machine: serde_json::to_value(&machine).unwrap_or_default(),
+            core_plan: cores.note.clone(),
+            noise: noise(cores, None),
+            left_out,
+        }
+    }
+}
+
+/// Known sources of noise on both cores.
+pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> {
+    noise_sources(&Machine::read(), &[cores.generator, cores.device], activity)
+        .into_iter()
+        .map(|s| Noise {
+            name: s.name,
+            detail: format!("{}: {}", s.detail, s.evidence),
+            taken: None,
+        })
+        .collect()
+}
+
+/// A point in time to the second: `2026-11-21T08:15:00Z` (RFC 3339).
+pub fn instant(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string()
+}

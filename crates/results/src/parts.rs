@@ -1,0 +1,95 @@
+//! A results folder of a benchmark being filled: a head that says what was measured where, and one file per part
+//! that is complete.
+
+use super::ResultsError;
+use super::folder::{refuse_results, write_json};
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of a benchmark, being filled: its head, and a file for each part.
+pub struct PartsFolder {
+    head: PathBuf,
+    parts: PathBuf,
+}
+
+impl PartsFolder {
+    /// Creates `dir` with the file `head` and the folder `parts`. One that holds results already is refused.
+    ///
+    /// # Errors
+    /// The folder holds something, or the file system refuses.
+    pub fn create(
+        dir: &Path,
+        (head_name, head): (&str, &impl Serialize),
+        parts: &str,
+    ) -> Result<Self, ResultsError> {
+        refuse_results(dir)?;
+        let parts = dir.join(parts);
+        fs::create_dir_all(&parts).map_err(ResultsError::io(&parts))?;
+        let folder = Self {
+            head: dir.join(head_name),
+            parts,
+        };
+        folder.update(head)?;
+        Ok(folder)
+    }
+
+    /// Replaces the head, for example when the experiment has ended.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn update(&self, head: &impl Serialize) -> Result<(), ResultsError> {
+        write_json(&self.head, head)
+    }
+
+    /// Writes a part to a file of its name.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn write(&self, name: &str, part: &impl Serialize) -> Result<(), ResultsError> {
+        write_json(&self.parts.join(format!("{name}.json")), part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::read_each;
+
+    #[test]
+    fn results_of_any_command_are_left_alone() {
+        for taken in [
+            "experiment.json",
+            "io.json",
+            "generators.json",
+            "bench.json",
+            "state.json",
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join(taken), "{}").unwrap();
+            for head in ["io.json", "generators.json"] {
+                let refused = PartsFolder::create(dir.path(), (head, &1), "parts")
+                    .err()
+                    .unwrap();
+                let said = refused.to_string();
+                assert!(
+                    said.contains(taken) && said.contains("choose a new results folder"),
+                    "{said}"
+                );
+            }
+            let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+            assert_eq!(left.len(), 1, "{left:?}");
+        }
+    }
+
+    #[test]
+    fn parts_are_read_back_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = PartsFolder::create(dir.path(), ("io.json", &1), "parts").unwrap();
+        folder.write("b", &2).unwrap();
+        folder.write("a", &1).unwrap();
+        let read: (Vec<u32>, Vec<String>) = read_each(&dir.path().join("parts")).unwrap();
+        assert_eq!(read, (vec![1, 2], Vec::new()));
+    }
+}

@@ -1,0 +1,348 @@
+//! The folder of `taut generate --out`: samples that are written while packets fly, the latencies as a
+//! histogram log, the slowest packets as a capture, and the summary.
+//!
+//! ```text
+//! DIR/summary.json           what `--json` prints at the end; written last
+//! DIR/samples.parquet        one row per packet sent (or samples.csv)
+//! DIR/latency.hlog           the latencies as an HdrHistogram log
+//! DIR/slowest.json           the slowest packets and what they waited for
+//! DIR/inside/latency.hlog    those of the device only, if a tap watched
+//! DIR/worst.pcapng           the slowest packets and those around them, on request
+//! DIR/report.html, figures/  made from the above
+//! ```
+//!
+//! With several streams the samples, latency.hlog, slowest.json and worst.pcapng lie in a folder per stream, `1-NAME`, `2-NAME` and so on.
+
+use super::ResultsError;
+use super::folder::{write_json, write_whole};
+use super::packets::{PacketFormat, PacketSample, PacketWriter};
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+use taut_measure::LatencyHistogram;
+use taut_port::pcap::{Annotated, write_annotated};
+use taut_sys::Clock;
+use taut_traffic::{Arrived, Blocks, Sampled, Sampler, sampler};
+
+/// The latencies of a stream as an HdrHistogram log.
+pub const RECORDED_LATENCIES: &str = "latency.hlog";
+
+/// The slowest packets of a stream.
+pub const RECORDED_SLOWEST: &str = "slowest.json";
+
+/// The folder of each stream; `dir` itself where there is only one.
+pub fn stream_folders(dir: &Path, names: &[String]) -> Vec<PathBuf> {
+    match names {
+        [_] => vec![dir.to_owned()],
+        names => (1..)
+            .zip(names)
+            .map(|(number, name)| dir.join(format!("{number}-{}", plain(name))))
+            .collect(),
+    }
+}
+
+/// A folder being filled by one run.
+#[derive(Debug)]
+pub struct Recording {
+    dir: PathBuf,
+    /// A folder for each stream; `dir` itself where there is only one.
+    streams: Vec<PathBuf>,
+    /// The folder was there before.
+    was_there: bool,
+}
+
+impl Recording {
+    /// Makes the folder. One that holds a recording already is refused.
+    pub fn create(dir: &Path, stream_names: &[String]) -> Result<Self, ResultsError> {
+        let was_there = dir.is_dir();
+        fs::create_dir_all(dir).map_err(ResultsError::io(dir))?;
+        let streams = stream_folders(dir, stream_names);
+        for stream in &streams {
+            fs::create_dir_all(stream).map_err(ResultsError::io(stream))?;
+            let files = [
+                "samples.parquet",
+                "samples.csv",
+                RECORDED_LATENCIES,
+                RECORDED_SLOWEST,
+                "inside/latency.hlog",
+                "worst.pcapng",
+            ];
+            let mut paths = files.map(|file| stream.join(file)).to_vec();
+            paths.push(dir.join("summary.json"));
+            if let Some(path) = paths.into_iter().find(|path| path.exists()) {
+                return Err(ResultsError::Exists { path });
+            }
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            streams,
+            was_there,
+        })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Removes the samples written so far and the folders that this leaves empty: nothing was measured.
+    pub fn discard(self) {
+        for stream in &self.streams {
+            for file in ["samples.parquet", "samples.csv"] {
+                // It may never have come that far.
+                let _ = fs::remove_file(stream.join(file));
+            }
+            if *stream != self.dir {
+                let _ = fs::remove_dir(stream);
+            }
+        }
+        if !self.was_there {
+            let _ = fs::remove_dir(&self.dir);
+        }
+    }
+
+    /// Starts the thread that writes the samples of a stream (by index); the sampler goes into the loop.
+    pub fn sample(
+        &self,
+        stream: usize,
+        format: PacketFormat,
+        clock: &Clock,
+    ) -> Result<(Sampler, SampleThread), ResultsError> {
+        let dir = &self.streams[stream];
+        let writer = PacketWriter::create(dir, format)?;
+        let (sampler, blocks) = sampler(self.streams.len());
+        let problem = Arc::<OnceLock<String>>::default();
+        let told = Arc::clone(&problem);
+        let ns_per_tick = clock.to_ns(1);
+        let thread = std::thread::Builder::new()
+            .name("samples".to_string())
+            .spawn(move || write_all(writer, &blocks, ns_per_tick, &told))
+            .map_err(ResultsError::io(dir))?;
+        Ok((sampler, SampleThread { thread, problem }))
+    }
+
+    /// Writes a stream's `latency.hlog`: one interval from `start` of length `duration`.
+    pub fn write_histogram(
+        &self,
+        stream: usize,
+        histogram: &LatencyHistogram,
+        start: SystemTime,
+        duration: Duration,
+    ) -> Result<(), ResultsError> {
+        write_log(
+            &self.streams[stream].join(RECORDED_LATENCIES),
+            histogram,
+            start,
+            duration,
+        )
+    }
+
+    /// Writes a stream's `slowest.json`.
+    pub fn write_slowest(
+        &self,
+        stream: usize,
+        slowest: &impl Serialize,
+    ) -> Result<(), ResultsError> {
+        write_json(&self.streams[stream].join(RECORDED_SLOWEST), slowest)
+    }
+
+    /// Writes `inside/latency.hlog`: what a tap on the device's wires saw, like [`Self::write_histogram`].
+    pub fn write_inside(
+        &self,
+        histogram: &LatencyHistogram,
+        start: SystemTime,
+        duration: Duration,
+    ) -> Result<(), ResultsError> {
+        let dir = self.dir.join("inside");
+        fs::create_dir_all(&dir).map_err(ResultsError::io(&dir))?;
+        write_log(&dir.join("latency.hlog"), histogram, start, duration)
+    }
+
+    /// Writes a stream's `worst.pcapng`; `start` is when the run began.
+    pub fn write_worst(
+        &self,
+        stream: usize,
+        frames: &[Arrived],
+        clock: &Clock,
+        start: SystemTime,
+    ) -> Result<(), ResultsError> {
+        let path = self.streams[stream].join("worst.pcapng");
+        let start_ns = start
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos() as u64);
+        let comments: Vec<String> = frames.iter().map(|frame| comment(frame, clock)).collect();
+        let annotated = frames
+            .iter()
+            .zip(&comments)
+            .map(|(frame, comment)| Annotated {
+                time_ns: start_ns + clock.to_ns(frame.seen_ticks) as u64,
+                frame: &frame.bytes,
+                len_bytes: frame.len_bytes,
+                comment,
+            });
+        let mut file = Vec::new();
+        write_annotated(&mut file, annotated).map_err(ResultsError::io(&path))?;
+        write_whole(&path, &file)
+    }
+
+    /// Writes `summary.json`.
+    pub fn write_summary(&self, summary: &impl Serialize) -> Result<(), ResultsError> {
+        write_json(&self.dir.join("summary.json"), summary)
+    }
+}
+
+fn write_log(
+    path: &Path,
+    histogram: &LatencyHistogram,
+    start: SystemTime,
+    duration: Duration,
+) -> Result<(), ResultsError> {
+    let mut text = Vec::new();
+    histogram
+        .write_hlog(&mut text, start, duration, None)
+        .map_err(|source| ResultsError::Histogram {
+            path: path.to_owned(),
+            source,
+        })?;
+    write_whole(path, &text)
+}
+
+/// What of a stream's name a folder's name can have.
+fn plain(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    name.chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect()
+}
+
+fn comment(frame: &Arrived, clock: &Clock) -> String {
+    let latency = taut_measure::quantity::time(clock.to_ns(frame.latency_ticks));
+    let seen = clock.to_ns(frame.seen_ticks) / 1e9;
+    let what = match frame.rank {
+        Some(rank) => format!("worst {rank}: "),
+        None => String::new(),
+    };
+    format!(
+        "{what}latency {latency}, packet {}, {seen:.6} s after the start",
+        frame.sequence
+    )
+}
+
+/// The thread that writes the samples of a stream.
+pub struct SampleThread {
+    thread: JoinHandle<(u64, Option<ResultsError>)>,
+    problem: Arc<OnceLock<String>>,
+}
+
+impl SampleThread {
+    /// What went wrong, as soon as it has; nothing more is written then.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.get().map(String::as_str)
+    }
+
+    /// Waits until the file is closed (the [`Sampler`] must have finished): its rows, and what went wrong.
+    pub fn join(self) -> (u64, Option<ResultsError>) {
+        let died = || {
+            let source = std::io::Error::other("the writing thread died");
+            (0, Some(ResultsError::io("samples")(source)))
+        };
+        self.thread.join().unwrap_or_else(|_| died())
+    }
+}
+
+fn write_all(
+    mut writer: PacketWriter,
+    blocks: &Blocks,
+    ns_per_tick: f64,
+    problem: &OnceLock<String>,
+) -> (u64, Option<ResultsError>) {
+    let ns = |ticks: u32| (f64::from(ticks) * ns_per_tick) as u32;
+    let sample = |sequence: u64, packet: &Sampled| PacketSample {
+        sequence,
+        intended_send_ns: (packet.due_ticks as f64 * ns_per_tick) as i64,
+        slip_ns: ns(packet.slip_ticks),
+        latency_ns: packet.latency_ticks().map(ns),
+        arrivals: packet.arrivals,
+        reordered: packet.reordered,
+        refused: packet.refused,
+        corrupt: packet.corrupt,
+    };
+    let mut failed = None;
+    'blocks: while let Some(block) = blocks.next() {
+        for (sequence, packet) in (block.first..).zip(&block.packets) {
+            if let Err(error) = writer.push(&sample(sequence, packet)) {
+                let _ = problem.set(error.to_string());
+                failed = Some(error);
+                break 'blocks;
+            }
+        }
+        blocks.give_back(block);
+    }
+    let rows = writer.written();
+    match writer.finish(failed.is_some()) {
+        Ok(rows) => (rows, failed),
+        Err(error) => (rows, failed.or(Some(error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::SampleReader;
+
+    const CLOCK: Clock = Clock {
+        hz: 2e9,
+        error_ppm: 0.0,
+    };
+
+    #[test]
+    fn samples_arrive_in_nanoseconds_and_files_are_not_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["only".to_string()];
+        let recording = Recording::create(dir.path(), &names).unwrap();
+        let (mut sampler, thread) = recording.sample(0, PacketFormat::Parquet, &CLOCK).unwrap();
+        for sequence in 0..10_000 {
+            sampler.sent(sequence, sequence * 2000, 20);
+            sampler.received(sequence, 200);
+        }
+        assert_eq!(sampler.finish().not_kept, 0);
+        let (rows, problem) = thread.join();
+        assert!(rows == 10_000 && problem.is_none());
+        let mut reader = SampleReader::open(&dir.path().join("samples.parquet")).unwrap();
+        let sample = reader.next_block().unwrap().unwrap()[9_999];
+        assert_eq!(
+            (
+                sample.sequence,
+                sample.intended_send_ns,
+                sample.slip_ns,
+                sample.latency_ns
+            ),
+            (9_999, 9_999_000, 10, Some(100))
+        );
+        let again = Recording::create(dir.path(), &names)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            again.contains("samples.parquet") && again.contains("exists"),
+            "{again}"
+        );
+    }
+
+    #[test]
+    fn streams_have_folders_of_their_own_whatever_they_are_called() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["a/b", "a b"].map(String::from);
+        let recording = Recording::create(dir.path(), &names).unwrap();
+        let mut histogram = LatencyHistogram::new();
+        histogram.record(5);
+        recording
+            .write_histogram(1, &histogram, SystemTime::now(), Duration::from_secs(1))
+            .unwrap();
+        assert!(dir.path().join("1-a_b").is_dir());
+        assert!(dir.path().join("2-a_b/latency.hlog").is_file());
+    }
+}
